@@ -1,7 +1,6 @@
 """What a source may state about itself: more is refused before it takes memory or time.
 
-A header of a hundred bytes can promise a million tracks, or pictures of a gigabyte. The job's own program checks every
-source that it reads; a worker reads what has been checked, and only bounds the pictures that it decodes.
+The job's own program checks every source; a worker only bounds the pictures that it decodes.
 """
 
 from collections.abc import Mapping
@@ -19,34 +18,19 @@ _NO_END: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLimits:
-    """The most that a source may have. docs/security.md has the reason for each default.
+    """The most that a source may have. docs/security.md has the reason for each default."""
 
-    Attributes:
-        max_pixels: of one picture. The largest of any level of H.264, HEVC and AV1 is 16384 x 8704 (AV1 level 7.3,
-            HEVC level 7.2).
-        max_frame_rate: nominal pictures a second.
-        max_duration_s: from the first picture of a video track to the end of its last one.
-        max_tracks: of all kinds together.
-        max_packets: of one track. A track of video takes 40 bytes of memory for each.
-        max_attachment_bytes: of one attached file, such as a font.
-        max_pixels_per_byte: pixels of all pictures of a video track, for each byte of the source.
-    """
-
-    max_pixels: int = 16_384 * 8_704
-    max_frame_rate: int = 10_000
-    max_duration_s: int = 100 * 3600
-    max_tracks: int = 1_000
-    max_packets: int = 50_000_000
-    max_attachment_bytes: int = 64 << 20
-    max_pixels_per_byte: int = 20_000_000
+    max_pixels: int = 16_384 * 8_704  # of one picture: the most of any level of H.264, HEVC (7.2) and AV1 (7.3)
+    max_frame_rate: int = 10_000  # nominal pictures a second
+    max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
+    max_tracks: int = 1_000  # of all kinds together
+    max_packets: int = 50_000_000  # of one track; of video, each takes 40 bytes of memory
+    max_attachment_bytes: int = 64 << 20  # of one attached file, such as a font
+    max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, for each byte of the source
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "InputLimits":
-        """Return the limits that an environment sets.
-
-        Raises:
-            UsageError: a variable is not a whole number above 0.
-        """
+        """Return the limits that an environment sets; ``UsageError`` if one is not a whole number above 0."""
         names = {each.name: f"{VARIABLE}{each.name.upper()}" for each in fields(cls)}
         given = {field: environment[name] for field, name in names.items() if environment.get(name)}
         for field, text in given.items():

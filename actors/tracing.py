@@ -1,7 +1,6 @@
-"""Spans of OpenTelemetry, where the environment names a collector: docs/traces.md.
+"""Spans of OpenTelemetry, where the environment names a collector (docs/traces.md); else nothing of it is imported.
 
-A span's parent is a W3C traceparent, plain text that travels in work as any other value. Nothing of OpenTelemetry is
-imported where no collector is named; then spans are not there, and cost nothing.
+A span's parent is a W3C traceparent, plain text that travels in work as any other value.
 """
 
 import logging
@@ -35,10 +34,7 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for traces that are sent as OTLP.
-
-    An exporter that is named asks for them wherever its collector is; without any, the address of a collector does.
-    """
+    """Return whether OpenTelemetry's own variables ask for OTLP: by an exporter, or by a collector's address alone."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
@@ -80,7 +76,7 @@ def is_traced(environment: Mapping[str, str]) -> bool:
     """Return whether spans are sent: they are asked for, and what sends them is installed."""
     if not names_collector(environment):
         return False
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as OpenTelemetry itself
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return bool(version(_EXPORTER))
@@ -101,12 +97,12 @@ class TraceSpan:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it; ``error`` is what ended what it stands for."""
+        """End it; ``error`` is what ended its work."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))
         if isinstance(error, Exception):
-            from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - only where a span is recorded
+            from opentelemetry.trace import Status, StatusCode
 
             self._recorded.set_status(Status(StatusCode.ERROR, one_line(str(error))))
         self._recorded.end()
@@ -124,9 +120,7 @@ class Tracing:
 
     def begin(self, name: str, parent: str, attributes: Mapping[str, Value]) -> TraceSpan:
         """Begin a span below ``parent``, a traceparent; "" begins a trace."""
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
-            TraceContextTextMapPropagator,
-        )
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         carrier = TraceContextTextMapPropagator()
         above = carrier.extract({"traceparent": parent}, _nothing())
@@ -153,7 +147,7 @@ def _begun() -> Tracing | str:
 
 @contextmanager
 def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
-    """Have a span around the block, below ``parent``, where spans are wanted."""
+    """Open a span around the block, below ``parent``, where spans are wanted."""
     if (found := tracing()) is None:
         yield NO_SPAN
         return
@@ -176,11 +170,11 @@ def send_spans(limit_s: float) -> None:
 
 def _opened() -> Tracing:
     # OpenTelemetry takes a part of a second to load.
-    from opentelemetry import trace  # noqa: PLC0415
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):  # the program has none of its own
@@ -195,7 +189,7 @@ def _opened() -> Tracing:
 
 
 def _nothing() -> Any:  # noqa: ANN401 - OpenTelemetry's context
-    from opentelemetry.context import Context  # noqa: PLC0415 - as above
+    from opentelemetry.context import Context
 
     return Context()
 

@@ -56,11 +56,7 @@ class CallThread:
         self._stuck: EngineHung | None = None
 
     def call(self, what: str, call: Callable[[], ResultT], limit_s: float) -> ResultT:
-        """Run ``call`` in the thread and return its result, or raise what it raised.
-
-        Raises:
-            EngineHung: it did not return within ``limit_s``, or an earlier one never did.
-        """
+        """Run ``call`` in the thread; ``EngineHung`` if this call or an earlier one did not return within its limit."""
         with self._turn:
             self._refuse_if_stuck()
             if self._thread.ident is None:
@@ -91,11 +87,7 @@ class CallThread:
 
 
 class WatchedCall:
-    """One call under watch while it is entered; made by ``CallWatch.calling``.
-
-    Raises:
-        EngineHung: on exit, if the call returned after it had been reported as overdue.
-    """
+    """One call under watch while it is entered; on exit ``EngineHung`` if it had been reported as overdue."""
 
     __slots__ = ("_limit_s", "_watch", "_what", "_who", "due_s")
 

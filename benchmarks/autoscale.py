@@ -94,7 +94,7 @@ def kinds_of(config: AutoscaleConfig) -> dict[str, Kind]:
             renditions=(track,),
             encoder=encoder,
         )
-        work = speeds.work_of(speeds.settled(demand, 0.0), 0.0, 0.0)
+        work = speeds.work_of(speeds.with_encoder(demand, 0.0), 0.0, 0.0)
         kinds[name] = Kind(work.fps, work.sessions)
     return kinds
 

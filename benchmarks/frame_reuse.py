@@ -127,17 +127,17 @@ class Consumer:
 @contextmanager
 def without_waits() -> Iterator[None]:
     """Reuse memory as if no consumer had read it: the errors that the test has to find."""
-    original = DevicePool.take_back_behind
+    original = DevicePool.take_back_after
 
     def forgetful(self: DevicePool, address: int, size_bytes: int, users: dict[int, int]) -> None:
         del users
         original(self, address, size_bytes, {})
 
-    DevicePool.take_back_behind = forgetful  # type: ignore[method-assign]
+    DevicePool.take_back_after = forgetful  # type: ignore[method-assign]
     try:
         yield
     finally:
-        DevicePool.take_back_behind = original  # type: ignore[method-assign]
+        DevicePool.take_back_after = original  # type: ignore[method-assign]
 
 
 def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: Any) -> dict[str, Any]:

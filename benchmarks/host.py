@@ -16,9 +16,9 @@ from bench.machine import describe_run, described_lines
 from bench.table import number, save_results, table_lines
 from numpy.typing import NDArray
 
+from codecfleet.actors.process.channel import Channel
+from codecfleet.actors.process.messages import Request
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.process.channel import Channel
-from codecfleet.cluster.process.messages import Request
 
 SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 1080 * 3 // 2, "a segment": 4 << 20}
 

@@ -21,7 +21,7 @@ from bench.table import number, save_results, spread, table_lines
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 COMMAND = (sys.executable, "-m", "codecfleet")
-IMPORTS = "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run"
+IMPORTS = "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run"
 Part = Callable[[Path, Path], Mapping[str, float]]
 """Times one part, given the clip and a folder: {name: seconds}."""
 

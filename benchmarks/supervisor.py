@@ -22,8 +22,8 @@ from bench.processes import read_memory
 from bench.supervised import Driver, World
 from bench.table import number, save_results, table_lines
 
+from codecfleet.actors.worker.heartbeat import Heartbeat, speed_between
 from codecfleet.cluster.supervisor.status.status import Status, status_of
-from codecfleet.cluster.worker.heartbeat import Heartbeat, speed_between
 
 SEGMENTS_TIMED = 200
 BEATS = 1000

@@ -9,6 +9,8 @@ from threading import Lock
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _OOM_KILL = "oom_kill"
+CORES_PER_PROCESS = 8
+"""One worker process serves up to 8 cores: codecs release the GIL, and another process costs 80 MiB and a start."""
 _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
@@ -21,8 +23,14 @@ def cores(cgroup: Path = _CGROUP) -> int:
     return max(1, allowed)
 
 
+def slots_of_processes(cores: int) -> list[int]:
+    """Return the slots of each worker process on this number of cores, the first one's first."""
+    count = -(-cores // CORES_PER_PROCESS)
+    return [cores // count + (number < cores % count) for number in range(count)]
+
+
 def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return the machine's memory, or the least limit of our cgroup and those around it (version 1 or 2) if less."""
+    """Return the machine's memory, or the least limit of this process's cgroups (version 1 or 2) if less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (
         _read(folder / name) for folder in _memory_cgroups(cgroup, proc) for name in ("memory.max", _LIMIT_OF_VERSION_1)
@@ -40,14 +48,14 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
 
 
 def oom_kills(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return how many processes of our cgroup the kernel has killed for memory; of the machine where none counts."""
+    """Return how many processes of this cgroup the kernel has killed for memory; of the machine where none counts."""
     own = next(_memory_cgroups(cgroup, proc))
     sources = (own / "memory.events", own / "memory.oom_control", proc / "vmstat")
     return next((count for source in sources if (count := _counter(source, _OOM_KILL)) is not None), 0)
 
 
 class OomKills:
-    """Tells deaths by the kernel's OOM killer from others: each kill that it counts explains one death."""
+    """Tells deaths by the kernel's OOM killer from others: each kill explains one death."""
 
     def __init__(self, count: Callable[[], int] = oom_kills) -> None:
         self._count = count
@@ -55,7 +63,7 @@ class OomKills:
         self._lock = Lock()
 
     def explains_a_death(self) -> bool:
-        """Return whether there was a kill that has not explained a death yet, which explains this one. Thread-safe."""
+        """Return whether a kill that has explained no other death explains this one. Thread-safe."""
         with self._lock:
             explains = self._count() > self._explained
             self._explained += explains
@@ -63,7 +71,7 @@ class OomKills:
 
 
 def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
-    """Yield the folders of our cgroup and of those around it; in a container its root may be all that is shown."""
+    """Yield this process's cgroup and those around it; in a container its root may be all that is shown."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         root = cgroup if not controllers else cgroup / "memory"

@@ -46,7 +46,7 @@ def read_toml(
         missing: the next step where it cannot be read.
         wrong: the next step where it is not TOML.
         parse_float: converts numbers with a point; ``str`` keeps every digit.
-        text: what it has, where it lies on another machine.
+        text: of a file on another machine.
 
     Raises:
         UsageError: it cannot be read, or is not TOML.
@@ -69,15 +69,7 @@ def load_model(
     wrong: str,
     parse_float: Callable[[str], Any] = float,
 ) -> ModelT:
-    """Return the value that a TOML file describes.
-
-    Args:
-        kind: as in ``read_toml``, like ``missing``.
-        path: its path.
-        model: its keys, values and defaults.
-        missing: the next step where it cannot be read.
-        wrong: the next step for every other error.
-        parse_float: as in ``read_toml``.
+    """Return the value of ``model`` that a TOML file describes; the other arguments are ``read_toml``'s.
 
     Raises:
         UsageError: it cannot be read, is not TOML, or has an invalid key or value.

@@ -30,22 +30,14 @@ def named(codecfleet: str) -> str:
 
 
 def refuse_client(client: str, supervisor: str) -> None:
-    """Return if a client has the version of its cluster's supervisor.
-
-    Raises:
-        VersionRefused: it has another.
-    """
+    """Return if a client has the version of its cluster's supervisor; ``VersionRefused`` if it has another."""
     if client != supervisor:
         message = f"this client is {named(client)}, and the cluster's supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the cluster's version here, or replace the cluster: docs/upgrades.md.")
 
 
 def refuse_worker(worker: str, supervisor: str) -> None:
-    """Return if a worker has the version of its supervisor.
-
-    Raises:
-        VersionRefused: it has another.
-    """
+    """Return if a worker has the version of its supervisor; ``VersionRefused`` if it has another."""
     if worker != supervisor:
         message = f"its node has {named(worker)}, and the supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the supervisor's version on that node: docs/upgrades.md.")

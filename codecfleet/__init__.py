@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .jobs.packets.encoder import Encoder
     from .jobs.packets.packet import Packet
     from .jobs.plan.plan import Plan, plan_transcode
-    from .jobs.probe.job import ProbeReport, probe
+    from .jobs.probe.job import probe
+    from .jobs.probe.lines import ProbeReport
     from .jobs.report.events import Done, Event, Failed, Planned, Progress, SegmentFinished, SegmentStarted, Warned
     from .jobs.report.report import Report
     from .jobs.request.config import Config, load_config
@@ -147,7 +148,8 @@ _HOMES = {
     "jobs.packets.encoder": ("Encoder",),
     "jobs.packets.packet": ("Packet",),
     "jobs.plan.plan": ("Plan", "plan_transcode"),
-    "jobs.probe.job": ("ProbeReport", "probe"),
+    "jobs.probe.job": ("probe",),
+    "jobs.probe.lines": ("ProbeReport",),
     "jobs.report.report": ("Report",),
     "jobs.request.config": ("Config", "load_config"),
     "jobs.request.presets": ("load_preset",),

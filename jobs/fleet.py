@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import BaseModel
 
+from ..actors.background import SharedCall
+from ..actors.process.forked import keep_from_children
 from ..actors.tracing import send_spans
-from ..cluster.background import SharedCall
 from ..cluster.fleet.pool import Pool
-from ..cluster.process.forked import keep_from_children
 from ..errors import Cancelled, UsageError
 from .board.threads import in_thread
 from .held import Held

@@ -6,13 +6,17 @@ Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; ITU-T H.265 (08/2021) s
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
 """The most a number begins with: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
+
+
+_CONTINUES: Final = 0xFF
+"""Adds its value to a number in an SEI message, and another byte follows."""
 
 
 class RandomAccess(Enum):
@@ -87,7 +91,7 @@ def nal_kind(unit: bytes | memoryview, *, hevc: bool) -> int:
 
 
 def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
-    """Return NAL units in Annex B form, each behind a start code of four bytes."""
+    """Return NAL units in Annex B form, each after a start code of four bytes."""
     return _START_CODE.join([b"", *units])
 
 
@@ -110,7 +114,7 @@ def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
 
 
 def annex_b_units(data: bytes) -> Iterator[bytes]:
-    """Yield the NAL units of a packet, each behind a start code."""
+    """Yield the NAL units of a packet, each after a start code."""
     start = data.find(b"\x00\x00\x01")
     while start >= 0:
         end = data.find(b"\x00\x00\x01", start + 3)
@@ -121,10 +125,7 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
 
 
 def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> RandomAccess:
-    """Return what a packet offers a decoder that starts at it; ``codec`` is FFmpeg's canonical name.
-
-    Only NAL headers are read, and for H.264 the first bits of slices; ``extradata`` says how units are delimited.
-    """
+    """Return what a packet offers a decoder that starts at it, by NAL headers and the first bits of H.264's slices."""
     if codec == "hevc":
         return _hevc_kind(data, extradata)
     if codec == "h264":
@@ -187,8 +188,8 @@ def sei_messages(unit: bytes, *, hevc: bool = False) -> Iterator[tuple[int, byte
 
 def _sei_number(data: bytes, at: int) -> tuple[int, int]:
     number = 0
-    while at < len(data) and data[at] == 0xFF:  # noqa: PLR2004 - each 0xFF adds 255 and continues
-        number, at = number + 255, at + 1
+    while at < len(data) and data[at] == _CONTINUES:
+        number, at = number + _CONTINUES, at + 1
     return (number + data[at], at + 1) if at < len(data) else (number, at)
 
 

@@ -18,6 +18,7 @@ _HEAD_BYTES: Final = 256
 _SELECTED: Final = 2
 """A tool that each frame turns on or off itself."""
 _KEY_FRAME: Final = 0
+_REFRESHES_ALL: Final = 0xFF
 _TIERED_LEVEL: Final = 7
 _FRAMES: Final = frozenset({ObuKind.FRAME_HEADER, ObuKind.FRAME})
 
@@ -51,10 +52,7 @@ def av1_sequence(data: bytes) -> Av1Sequence | None:
 
 
 def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
-    """Return the size a temporal unit with a key frame is shown at; None where it has no key frame.
-
-    Of several spatial layers the largest is shown, which has the size of the sequence.
-    """
+    """Return the size a key frame is shown at, of its largest spatial layer; None where there is no key frame."""
     size = None
     for unit in open_bitstream_units(data):
         if unit.kind not in _FRAMES:
@@ -157,7 +155,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
     if sequence.removal_bits and reader.flag():
         timed = (wanted for wanted, is_timed in sequence.operating_points if is_timed)
         reader.skip(sequence.removal_bits * sum(not wanted or wanted & layers == layers for wanted in timed))
-    if not is_shown and reader.bits(8) != 0xFF:  # noqa: PLR2004 - refresh_frame_flags; hints follow if any is kept
+    if not is_shown and reader.bits(8) != _REFRESHES_ALL:  # hints follow if any frame is kept
         return None
     width, height = (reader.bits(bits) + 1 for bits in sequence.side_bits) if overrides else sequence.size
     if sequence.has_superres and reader.flag():

@@ -13,7 +13,7 @@ from .access_points import BitReader, nal_units, sei_messages
 from .parameter_sets import H264Fields, h264_fields
 
 _HEAD_BYTES: Final = 4096
-"""More than stands before a picture's first slice."""
+"""More than precedes a picture's first slice."""
 _CODING_EXTENSION: Final = b"\x00\x00\x01\xb5"
 _CODING_EXTENSION_ID: Final = 8
 _EXTENSION_BYTES: Final = 10

@@ -47,16 +47,12 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """What is read of one packet; damaged headers are taken at face value.
-
-    ``sequence`` holds for pictures from here on, None where none is stated. ``begins``: nothing after the packet refers
-    to anything before it. ``resizes``: pictures change their size within a sequence, which decoders handle differently.
-    """
+    """What is read of one packet; damaged headers are taken at face value."""
 
     shown: int = 1
-    sequence: CodedSequence | None = None
-    begins: bool = False
-    resizes: bool = False
+    sequence: CodedSequence | None = None  # of pictures from here on, None where none is stated
+    begins: bool = False  # nothing after the packet refers to anything before it
+    resizes: bool = False  # pictures change their size within a sequence, which decoders handle differently
     has_captions: bool = False
 
 

@@ -16,6 +16,7 @@ from .access_points import BitReader, annex_b, nal_kind, nal_units
 
 _H264_SPS, _HEVC_SPS = 7, 33
 _H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
+_HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are remembered."""
 _READ_BYTES = 4096
@@ -50,10 +51,7 @@ class H264Fields:
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return by how many frames at most coding order differs from presentation order.
-
-    ``extradata`` is Annex B or avcC / hvcC. None where no parameter set states it (the VUI of H.264 is optional).
-    """
+    """Return by how many frames at most coding order differs from presentation order; None where nothing states it."""
     stated = (found.reorder_frames for found in _codec_sequences(codec, extradata))
     return next((value for value in stated if value is not None), None)
 
@@ -69,10 +67,7 @@ def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | Non
 
 
 def crops_left_or_top(codec: str, extradata: bytes) -> bool:
-    """Return whether H.264 or HEVC pictures are shown without some of their first columns or rows.
-
-    That is the frame cropping of H.264 (section 7.4.2.1.1) and the conformance window of HEVC (section 7.4.3.2.1).
-    """
+    """Return whether pictures are shown without their first columns or rows (H.264 7.4.2.1.1, H.265 7.4.3.2.1)."""
     return any(sequence.is_cropped for sequence in _codec_sequences(codec, extradata))
 
 
@@ -93,10 +88,7 @@ def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the sequence parameter sets ahead of a packet's picture, in Annex B form; b"" if none.
-
-    ``extradata`` says how the packet's NAL units are delimited.
-    """
+    """Return the sequence parameter sets ahead of a packet's picture, in Annex B form; b"" if none."""
     slices = _HEVC_SLICES if hevc else _H264_SLICES
     units = nal_units(packet, extradata, hevc=hevc)
     ahead = takewhile(lambda unit: nal_kind(unit, hevc=hevc) not in slices, units)
@@ -126,14 +118,14 @@ def _avcc_units(data: bytes) -> Iterator[bytes]:
 
 
 def _hvcc_units(data: bytes) -> Iterator[bytes]:
-    arrays, at = (data[22], 23) if len(data) > 23 else (0, 0)  # noqa: PLR2004 - the fixed head of hvcC
+    arrays, at = (data[_HVCC_HEAD_BYTES - 1], _HVCC_HEAD_BYTES) if len(data) > _HVCC_HEAD_BYTES else (0, 0)
     for _ in range(arrays):
         count = int.from_bytes(data[at + 1 : at + 3], "big")
         at = yield from _sized_units(data, at + 3, count)
 
 
 def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int]:
-    """Yield units behind lengths of two bytes; return where they end."""
+    """Yield units that follow lengths of two bytes; return where they end."""
     for _ in range(count):
         begin = at + 2
         at = begin + int.from_bytes(data[at:begin], "big")
@@ -173,10 +165,7 @@ _SAMPLE_SHAPES = (
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return the id of a sequence parameter set, a NAL unit, and the size of its pictures; None where it is truncated.
-
-    The size is cropped as stated (frame cropping, conformance window). Only H.264's sample aspect ratio is read.
-    """
+    """Return a sequence parameter set's id and its pictures' size, cropped as stated; None where it is truncated."""
     try:
         found = _read_set(unit, hevc=hevc)
     except EOFError:
@@ -244,16 +233,16 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
-    """Read how chroma is sampled, and whether planes are separate, which counts as no chroma; skip the rest."""
+    """Read how chroma is sampled, and whether planes are separate, which counts as no chroma; skip what follows."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
     reader.ue()  # bit depths
     reader.skip(1)
     if reader.flag():
-        for index in range(12 if chroma == _YUV444 else 8):
+        for size in [16] * 6 + [64] * (6 if chroma == _YUV444 else 2):
             if reader.flag():
-                _skip_scaling_list(reader, 16 if index < 6 else 64)  # noqa: PLR2004 - six 4x4 lists come first
+                _skip_scaling_list(reader, size)
     return _YUV400 if separate else chroma, separate
 
 

@@ -40,10 +40,7 @@ class PictureMarks:
         self._messages: dict[int, bytes] = {}
 
     def mark(self, data: bytes, sizes: PictureSizes, new_extradata: bytes = b"") -> Hashable:
-        """Return the mark of an access point's packet, which ``sizes`` has read.
-
-        ``new_extradata`` is the changed configuration that comes with the packet, if any.
-        """
+        """Return the mark of an access point's packet, which ``sizes`` has read, and any changed configuration."""
         self._extradata = new_extradata or self._extradata
         if self._codec in ("h264", "hevc"):
             return sizes.sequence_set, self._stated_messages(sizes.units)
@@ -65,7 +62,7 @@ def _vp8_stated(data: bytes) -> Hashable:
 
 def _vp9_stated(data: bytes) -> Hashable:
     first = next((frame for frame in vp9_frames(data) if frame.colours is not None), None)
-    # The profile; then, behind the synchronization code, depth, colours and sampling.
+    # The profile; then, after the synchronization code, depth, colours and sampling.
     return first, data[:1] and data[0] >> 4, data[4:5] and data[4] >> 4
 
 

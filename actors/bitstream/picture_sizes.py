@@ -44,10 +44,7 @@ class PictureSizes:
             self._configure(extradata)
 
     def size(self, data: bytes, new_extradata: bytes = b"") -> PictureSize | None:
-        """Return the picture size of an access point's packet; None where its headers do not state it.
-
-        ``new_extradata`` is the changed configuration that comes with the packet, if any.
-        """
+        """Return the size of an access point's pictures, by a changed configuration if any; None if not stated."""
         found = self._stated(data, new_extradata)
         return None if found is None or max(found.width, found.height) > _LONGEST_SIDE else found
 
@@ -106,7 +103,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the Exp-Golomb numbers with which a NAL unit begins, behind some flags; None where it is truncated."""
+    """Read the Exp-Golomb numbers with which a NAL unit begins, after some flags; None where it is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)

@@ -66,7 +66,7 @@ _ORIENTATION: Final = 47
 _LONG_NUMBER: Final = 0xFF
 """What begins a kind of 255 or above, which takes more bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
-"""Orientation is told in 19 bits: that the last one ends, two mirrors, and an angle."""
+"""Orientation takes 19 bits: that the last one ends, two mirrors, and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
@@ -150,13 +150,10 @@ class RiderReader:
 
 
 def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
-    """Return whether an SEI unit may hold a message that is read; False only of one message, of another kind.
-
-    Most units are a picture's timing alone: so they are not parsed.
-    """
+    """Return whether an SEI unit may hold a message that is read: most hold a picture's timing, and are not parsed."""
     begin = 2 if hevc else 1
     message = unit[begin : begin + 2]
-    is_short = len(message) == 2 and len(unit) <= begin + 2 + message[1] + 1  # noqa: PLR2004 - the message's head
+    is_short = len(message) > 1 and len(unit) <= begin + 2 + message[1] + 1
     return not is_short or message[0] in (_T35, _FRAME_PACKING, _ALPHA_CHANNEL, _ORIENTATION, _LONG_NUMBER)
 
 
@@ -219,10 +216,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units that are read before the first slice, and the last one of HEVC.
-
-    Slices, which are nearly all of a film, are not searched for the next start code.
-    """
+    """Return the units ahead of the first slice, and the last one of HEVC; slices, most of a film, are skipped."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)

@@ -58,7 +58,7 @@ def hdr_of(codec: str, messages: Iterable[SeiMessage]) -> HdrStatic:
 
 
 def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
-    """Return a packet (Annex B, or OBUs) with messages before its picture, behind those that it has."""
+    """Return a packet (Annex B, or OBUs) with messages before its picture, after those that it has."""
     if codec == "av1":
         at = _end_of_heads(payload)
         return payload[:at] + b"".join(metadata_unit(each) for each in messages) + payload[at:]
@@ -107,7 +107,7 @@ def _number(value: int) -> bytes:
 
 def _leb128(value: int) -> bytes:
     found = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+    while value >> 7:
         found.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*found, value])

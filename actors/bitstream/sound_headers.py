@@ -17,6 +17,7 @@ _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1",
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
 _AC3_BSID, _EAC3_BSID = 8, 11
 _DEPENDENT: Final = 1
+_AC3_STEREO: Final = 2
 _AAC_RATES: Final = (
     96_000,
     88_200,
@@ -47,6 +48,7 @@ _AAC_LAYOUTS: Final = {
 """By channel configuration, as FFmpeg's decoder names them: 7 is taken for 7.1, which is what encoders mean by it."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
+_MPEG_MONO: Final = 3
 _DTS_LAYOUTS: Final = ("mono", *("stereo",) * 4, "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _DTS_LAYOUTS_LFE: Final = ("FC+LFE", *("2.1",) * 4, "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _DTS_RATES: Final = (0, 8_000, 16_000, 32_000, 0, 0, 11_025, 22_050, 44_100, 0, 0, 12_000, 24_000, 48_000, 0, 0)
@@ -100,6 +102,10 @@ def _aac_rate(bits: BitReader) -> int:
     return _AAC_RATES[index] if index < len(_AAC_RATES) else 0
 
 
+def _begins(data: bytes, syncword: int, *, mask: int) -> bool:
+    return int.from_bytes(data[:2]) & mask == syncword
+
+
 def _bits_of(data: bytes, skipped: int) -> BitReader:
     bits = BitReader(data, is_escaped=False)
     bits.skip(skipped)
@@ -114,7 +120,7 @@ def _ac3(data: bytes) -> SoundHeader | None:
         return _eac3(data)
     bits = _bits_of(data[6:8], 3)
     # Levels of the centre, of the surrounds, and Dolby Surround's mark are there where the mode has what they are of.
-    bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == 2))  # noqa: PLR2004 - stereo
+    bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == _AC3_STEREO))
     layouts = _AC3_LAYOUTS_LFE if bits.flag() else _AC3_LAYOUTS
     return SoundHeader(_AC3_RATES[data[4] >> 6] >> max(0, bsid - _AC3_BSID), layouts[mode])
 
@@ -131,7 +137,7 @@ def _eac3(data: bytes) -> SoundHeader:
 
 
 def _aac(data: bytes) -> SoundHeader | None:
-    if data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - the syncword of ADTS, and layer 0
+    if not _begins(data, 0xFFF0, mask=0xFFF6):  # the syncword of ADTS, and layer 0
         return None
     profile, index, channels = data[2] >> 6, data[2] >> 2 & 15, (data[2] & 1) << 2 | data[3] >> 6
     rate = _AAC_RATES[index] if index < len(_AAC_RATES) else 0
@@ -140,16 +146,17 @@ def _aac(data: bytes) -> SoundHeader | None:
 
 def _latm(data: bytes) -> SoundHeader | None:
     """Read an AudioSyncStream in whose StreamMuxConfig, of version 0, one layer follows 13 bits; others say nothing."""
-    is_sync, repeats, version = int.from_bytes(data[:2]) >> 5 == 0x2B7, data[3] >> 7, data[3] >> 6 & 1  # noqa: PLR2004
+    is_sync, repeats, version = _begins(data, 0x2B7 << 5, mask=0xFFE0), data[3] >> 7, data[3] >> 6 & 1
     return None if not is_sync or repeats or version else aac_header(data[5:])
 
 
 def _mpeg(data: bytes) -> SoundHeader | None:
-    if data[0] != 0xFF or data[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - the syncword
+    if not _begins(data, 0xFFE0, mask=0xFFE0):
         return None
     version, layer, mode = data[1] >> 3 & 3, data[1] >> 1 & 3, data[3] >> 6
     halvings = (2, 0, 1, 0)[version]
-    return SoundHeader(_MPEG_RATES[data[2] >> 2 & 3] >> halvings, "mono" if mode == 3 else "stereo", (version, layer))  # noqa: PLR2004
+    layout = "mono" if mode == _MPEG_MONO else "stereo"
+    return SoundHeader(_MPEG_RATES[data[2] >> 2 & 3] >> halvings, layout, (version, layer))
 
 
 def _dts(data: bytes) -> SoundHeader | None:
@@ -164,7 +171,7 @@ def _dts(data: bytes) -> SoundHeader | None:
 
 def _flac(data: bytes) -> SoundHeader | None:
     code, channels = data[2] & 15, data[3] >> 4
-    if data[0] != 0xFF or data[1] & 0xFC != 0xF8 or channels >= len(_FLAC_LAYOUTS):  # noqa: PLR2004 - the syncword
+    if not _begins(data, 0xFFF8, mask=0xFFFC) or channels >= len(_FLAC_LAYOUTS):
         return None
     return SoundHeader(_FLAC_RATES[code], _FLAC_LAYOUTS[channels], (code, data[3] >> 1 & 7))
 

@@ -72,14 +72,14 @@ def _read(reader: BitReader) -> Vp9Frame:
         return Vp9Frame(is_shown=True, size=None)
     is_inter, is_shown, is_resilient = reader.flag(), reader.flag(), reader.flag()
     if is_inter:
-        return Vp9Frame(is_shown, _inter_size(reader, profile, is_shown, is_resilient))
+        return Vp9Frame(is_shown, _inter_size(reader, profile, is_shown=is_shown, is_resilient=is_resilient))
     if reader.bits(24) != _SYNC_CODE:
         return Vp9Frame(is_shown=False, size=None)
     colours = _colours(reader, profile)
     return Vp9Frame(is_shown, _size(reader), colours)
 
 
-def _inter_size(reader: BitReader, profile: int, is_shown: bool, is_resilient: bool) -> tuple[int, int] | None:  # noqa: FBT001 - header fields
+def _inter_size(reader: BitReader, profile: int, *, is_shown: bool, is_resilient: bool) -> tuple[int, int] | None:
     is_intra = False if is_shown else reader.flag()
     if not is_resilient:
         reader.skip(2)  # reset_frame_context
@@ -96,7 +96,7 @@ def _inter_size(reader: BitReader, profile: int, is_shown: bool, is_resilient: b
 
 
 def _colours(reader: BitReader, profile: int) -> Vp9Colours:
-    if profile >= 2:  # noqa: PLR2004 - profiles 2 and 3 have more than 8 bits
+    if profile > 1:  # profiles 2 and 3 have more than 8 bits
         reader.skip(1)
     space = reader.bits(3)
     if space == _SRGB:

@@ -67,16 +67,7 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRange:
-    """What to decode, in demux order, and what the index knows about it.
-
-    ``entry`` None decodes from the first packet. ``last_packet`` is the last one before flushing, None for the end of
-    the file. From ``entry`` on the index has pictures at ``expected_ticks``, ascending, and ``expected_packets``, None
-    where it did not count. At most ``held_frames`` pictures are held to put them in order. ``version`` is what the
-    source must still be (``version_anywhere``), None for anything. ``shipment`` is how a machine that does not see a
-    local source reads it, None where none does so. ``span_bytes`` is where in the file the packets begin and end, None
-    where that is not known; ``part`` is how much of a fragmented file is enough. Larger pictures than ``max_pixels``
-    count as damage.
-    """
+    """What to decode, in demux order, and what the index knows about it."""
 
     source: str
     stream_index: int
@@ -84,18 +75,18 @@ class DecodeRange:
     """Of the decoded pictures: the source's, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
     tick_divisor: int = 1
-    entry: AccessPoint | None = None
-    last_packet: int | None = None
+    entry: AccessPoint | None = None  # None decodes from the first packet
+    last_packet: int | None = None  # before flushing, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
-    expected_ticks: Sequence[int] = ()
-    expected_packets: int | None = None
+    expected_ticks: Sequence[int] = ()  # of the index's pictures from ``entry`` on, ascending
+    expected_packets: int | None = None  # from ``entry`` on, None where the index did not count
     untimed: bool = False
-    held_frames: int = REORDER_FRAMES
-    version: Hashable | None = None
-    shipment: Shipment | None = None
-    span_bytes: tuple[int, int] | None = None
-    part: FilePart | None = None
-    max_pixels: int = (1 << 31) - 1
+    held_frames: int = REORDER_FRAMES  # the most pictures that are held to put them in order
+    version: Hashable | None = None  # what the source must still be (``version_anywhere``), None for anything
+    shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None where none does
+    span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
+    part: FilePart | None = None  # how much of a fragmented file is enough
+    max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
     """From which packet on pictures have which colours, whatever a decoder says; empty where it is right."""
 
@@ -107,18 +98,14 @@ class DecodeRange:
 
 @dataclass(slots=True)
 class DecodeTally:
-    """Counts, damage and wall time of decoding.
-
-    ``corrupt_frames`` were flagged by the decoder, or have parts that were never decoded; ``damaged_ticks`` are their
-    times, ``damaged_packets`` the packets they came from.
-    """
+    """Counts, damage and wall time of decoding."""
 
     packets: int = 0
     frames: int = 0
     failed_packets: int = 0
-    corrupt_frames: int = 0
-    damaged_packets: set[int] = field(default_factory=set)
-    damaged_ticks: list[int] = field(default_factory=list)
+    corrupt_frames: int = 0  # flagged by the decoder, or with parts that were never decoded
+    damaged_packets: set[int] = field(default_factory=set)  # that these came from
+    damaged_ticks: list[int] = field(default_factory=list)  # their times
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
@@ -233,11 +220,7 @@ def decode_range(
 
 
 def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
-    """Return the track with a fresh decoder, the container's other tracks discarded.
-
-    Raises:
-        InputUnreadable: it is not video, or has no decoder.
-    """
+    """Return the track with a fresh decoder, the others discarded; ``InputUnreadable`` if it is not decodable video."""
     stream = next((each for each in container.streams if each.index == range_.stream_index), None)
     if not isinstance(stream, VideoStream) or stream.codec_context is None:
         message = f"track {range_.stream_index} of {range_.source} is not video that can be decoded"
@@ -252,7 +235,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Have an unopened decoder give the pictures that define a result; larger ones count as damage."""
+    """Make an unopened decoder give the pictures that define a result; larger ones count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}

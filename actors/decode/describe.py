@@ -1,8 +1,6 @@
 """The format of a video stream, from its container, its codec parameters and its first picture.
 
-A container may lack HDR values that every picture carries, and only a decoder may know the pixel format and whether
-pictures are interlaced. So the first decoded picture completes what the stream states; where both state a value, the
-container's wins, because players read that first.
+Some values are only in one of them; where both state one, the container's wins, because players read that first.
 """
 
 import struct
@@ -74,10 +72,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """What a track has beside its pictures, and an encoder cannot know.
-
-    The byte values are FFmpeg's structures, as in a stream's side data of the same name.
-    """
+    """What a track has beside its pictures, and an encoder cannot know; bytes are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
@@ -119,7 +114,7 @@ class StreamExtras:
     def dovi_profile(self) -> int | None:
         """The Dolby Vision profile of the configuration record, None without one."""
         # AVDOVIDecoderConfigurationRecord: version major, version minor, profile, level, five flags; a byte each.
-        return self.dovi_configuration[2] if self.dovi_configuration and len(self.dovi_configuration) > 2 else None  # noqa: PLR2004
+        return next(iter((self.dovi_configuration or b"")[2:3]), None)
 
 
 def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
@@ -138,11 +133,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
 
 
 def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
-    """Return the format of a stream's pictures, completed by the first decoded one where given.
-
-    Raises:
-        InputUnreadable: nothing states the pictures' size or pixel format.
-    """
+    """Return a stream's format, completed by its first picture; ``InputUnreadable`` without size or pixel format."""
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:

@@ -1,7 +1,6 @@
-"""The parameters of PyNvVideoCodec's ``CreateDecoder`` that a session may be opened with.
+"""PyNvVideoCodec's parameters of ``CreateDecoder`` (programming guide 2.2, and the signature of 2.2.4).
 
-docs/nvidia/pynvvideocodec.md has the table of all. Source: PyNvVideoCodec programming guide section 2.2, and the
-package's signature (2.2.4).
+docs/nvidia/pynvvideocodec.md has the table of all.
 """
 
 from dataclasses import dataclass

@@ -53,11 +53,8 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` hands each picture out as soon as it is there.
 
-        ``coded`` is what is known of the track; a missing pixel format is found in the first packet. ``context`` is an
-        unused decoder of FFmpeg's for it.
-
-        Raises:
-            DeviceError: the device does not decode such a track.
+        A missing pixel format of ``coded`` is found in the first packet. ``context`` is an unused decoder of FFmpeg's.
+        ``DeviceError`` if the device does not decode such a track.
         """
 
     def decode(

@@ -1,16 +1,12 @@
 """What a decoder's pictures hold before it writes them: black, never the remains of an earlier picture.
 
-FFmpeg reuses buffers, and the decoders of HEVC, VVC, VP8, MPEG-2 and others output pictures with lost slices, tiles or
-fields, mostly without a flag (docs/timeline.md). Such a part would show what depends on the pictures the caller still
-holds and on where decoding began. So every buffer is overwritten first, and a lost part is black.
+FFmpeg reuses buffers, and many decoders output pictures with lost parts, mostly without a flag (docs/timeline.md):
+these would depend on where decoding began. So every buffer is overwritten first, and a lost part is black. The two
+lowest bits of its first plane follow a fixed pattern: a block that still has it was never decoded.
 
-The black carries an invisible mark: the two lowest bits of the first plane follow a fixed pattern. A block that still
-has it was never decoded, so the picture is incomplete even if its decoder does not flag it.
-
-Beside pictures, FFmpeg reuses an H.264 decoder's tables of motion and coefficients, and two steps of its concealment
-read what earlier pictures left there: the guess of a lost block's motion, and the deblocking of what was concealed.
-Both are off: a lost block is that of the picture before, in place, or made of the blocks around it. Motion that later
-pictures take from a lost block can still be an earlier picture's.
+FFmpeg also reuses an H.264 decoder's tables of motion and coefficients. The two steps of its concealment that read them
+are off: guessing a lost block's motion, and deblocking. Motion that later pictures take from a lost block can still be
+an earlier picture's.
 """
 
 import hashlib
@@ -25,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..media.av_abi import BufferReference, FrameHead, GetBuffer, ffmpeg, frame_structure, set_get_buffer
+from ..media.values import BYTE_BITS
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
@@ -41,7 +38,6 @@ _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
 _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
 """FFmpeg conceals where this is not 0; its default, ``guess_mvs+deblock``, adds steps, and this bit none."""
-_BYTE_BITS: Final = 8
 _DEEPEST_BITS: Final = 16
 
 
@@ -55,17 +51,14 @@ class _Blank:
 
 
 def forget_remains(context: "VideoCodecContext") -> None:
-    """Have an unopened decoder begin every picture as black, with the mark, and conceal without earlier tables."""
+    """Make an unopened decoder begin every picture as black, with the mark, and conceal without earlier tables."""
     set_get_buffer(context, _BLACK_BUFFERS)
     if context.name == "h264":
         context.options = {**context.options, "ec": _CONCEALMENT}
 
 
 def is_incomplete(frame: "VideoFrame") -> bool:
-    """Return whether a picture of a decoder that forgets remains has blocks that were never decoded.
-
-    A block predicted from such a block of another picture, unmoved, counts too: it shows the same.
-    """
+    """Return whether a picture has blocks that were never decoded, or predicted unmoved from such ones."""
     head = frame_structure(frame)
     blank = _blanks(head.format)[0]
     pitch_bytes, origin = head.line_size[0], head.buffers[0]
@@ -168,10 +161,10 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     planes = [component.plane for component in components]
     bits = components[0].bits
     is_planar = len(set(planes)) == len(planes) and not pix_fmt.has_palette and not pix_fmt.is_bit_stream
-    if not is_planar or not _BYTE_BITS <= bits <= _DEEPEST_BITS:
+    if not is_planar or not BYTE_BITS <= bits <= _DEEPEST_BITS:
         return (None,)  # as FFmpeg's new buffers
-    sample = "u1" if bits == _BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
-    luma, chroma = _BLACK_8BIT << (bits - _BYTE_BITS), 1 << (bits - 1)
+    sample = "u1" if bits == BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
+    luma, chroma = _BLACK_8BIT << (bits - BYTE_BITS), 1 << (bits - 1)
     found = []
     for number, component in sorted(enumerate(components), key=lambda pair: pair[1].plane):
         is_zero = pix_fmt.is_rgb or component.is_alpha

@@ -29,16 +29,13 @@ SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """A device's sessions: made since the process began, and decoding and encoding now.
+    """A device's sessions."""
 
-    ``refusals`` are encoder sessions beyond the driver's limit; at the last, this process had ``refused_at`` open.
-    """
-
-    sessions_made: int = 0
-    decoding: int = 0
-    encoding: int = 0
-    refusals: int = 0
-    refused_at: int = 0
+    sessions_made: int = 0  # since the process began
+    decoding: int = 0  # now
+    encoding: int = 0  # now
+    refusals: int = 0  # of encoder sessions beyond the driver's limit
+    refused_at: int = 0  # encoder sessions that this process had open at the last refusal
 
 
 class PictureMover(ABC):
@@ -119,6 +116,11 @@ class WorkerDevice(ABC):
     def free_bytes(self) -> int:
         """Return its free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it leaves room for a second process of its worker."""
+        return False
+
     @abstractmethod
     def use(self) -> SessionCounts:
         """Return its sessions, without waiting."""
@@ -155,18 +157,8 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def open_packer(self) -> "PicturePacker":
-        """Open a packer for one thread.
-
-        Raises:
-            EngineUnfit: the device's kernels cannot be compiled here.
-            DeviceError: the device refused, or lacks memory.
-        """
+        """Open a packer for one thread; ``EngineUnfit`` or ``DeviceError`` if its kernels or memory are missing."""
 
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
-        """Open a conversion to FFmpeg's ``pix_fmt``, for one thread.
-
-        Raises:
-            EngineUnfit: the device's kernels cannot be compiled here.
-            DeviceError: the device refused, or lacks memory.
-        """
+        """Open a conversion to ``pix_fmt`` for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""

@@ -1,8 +1,4 @@
-"""Which memory a buffer lies in, and how a thread waits, by the advice of NVIDIA's CUDA for Tegra, chapters 2 and 3.
-
-Pure: the caller says who uses the buffer and on what machine, and allocates what comes back. Each choice names the
-section that it follows.
-"""
+"""Which memory a buffer lies in, and how a thread waits. Each choice names its section of CUDA for Tegra."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,7 +91,7 @@ class MemoryChoice:
     section: str  # of CUDA for Tegra
     first: Attach | None = None  # as managed memory is allocated: HOST, so that the processor may use idle memory
     before_gpu: Attach | None = None  # in the stream in front of the GPU's work; None: no hint
-    before_host: Attach | None = None  # and behind it, before the stream is waited for
+    before_host: Attach | None = None  # and after it, before the stream is waited for
 
     @property
     def shares(self) -> bool:
@@ -104,7 +100,7 @@ class MemoryChoice:
 
     @property
     def allocating(self) -> tuple[str, tuple[int, ...]]:
-        """The driver's function that allocates it, and what that takes behind the size."""
+        """The driver's function that allocates it, and its arguments after the size."""
         if self.memory is Memory.MANAGED:
             return "cuMemAllocManaged", ((self.first or Attach.GLOBAL).value,)
         return {Memory.DEVICE: ("cuMemAlloc", ()), Memory.PINNED: ("cuMemHostAlloc", (0,))}[self.memory]
@@ -120,10 +116,7 @@ PINNED: Final = MemoryChoice(Memory.PINNED, "3.2")
 
 
 def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
-    """Return which memory a buffer lies in.
-
-    Where the GPU has memory of its own, PINNED is what the copies go through.
-    """
+    """Return which memory a buffer lies in; PINNED is for copies where the GPU has memory of its own."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
         return MemoryChoice(Memory.DEVICE, "5.1.3")  # registered CUDA memory; 5.4: no managed memory

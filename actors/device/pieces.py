@@ -9,58 +9,61 @@ from typing import Final, NamedTuple, TypeAlias
 from ...errors import Cancelled, CodecfleetError, Retry
 
 RECENT_S: Final = 5.0
-"""How long an ended piece is still told of: heartbeats come every 2 s, and one may be lost."""
+"""How long an ended piece is still reported: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
-"""Of more ended pieces, only the newest are told of."""
+"""Of more ended pieces, only the newest are reported."""
 KEPT_S: Final = 900.0
-"""How far back a supervisor that takes over is told: as far as it keeps what it hears."""
-TELLINGS: Final = 2
-"""How many heartbeats in a row tell it all: one may be lost."""
+"""How far back a new supervisor gets reports: as far as it keeps them."""
+TELLINGS: Final = 3
+"""How many heartbeats in a row report everything: the first only asks what the worker is, and one may be lost."""
 
 ToldPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
-"""A piece as other processes are told of it, in plain values, which every release reads: run, job, label, begin, end.
+"""A piece as other processes get it, in plain values, which every release reads: run, job, label, begin, end.
 
-Times are in seconds after the telling, so none is positive. The end is None while it runs, and the last value, which
+Times are in seconds after the report, so none is positive. The end is None while it runs, and the last value, which
 says how it ended, "".
 """
 
 
-class PieceEnding(Enum):
-    """How a piece of work ended, for people."""
+class Ending(Enum):
+    """How work ended."""
 
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"  #: the same work fails the same way anywhere
     RETRY = "retry"  #: another try may succeed
+    RETRY_ELSEWHERE = "retry_elsewhere"  #: another try may succeed on another worker; this one ends
 
 
-def piece_ending(error: CodecfleetError | None) -> PieceEnding:
-    """Return how a piece ended that has this error, or none."""
+_ENDINGS: Final = {
+    Retry.NEVER: Ending.FAILED,
+    Retry.ANYWHERE: Ending.RETRY,
+    Retry.ELSEWHERE: Ending.RETRY_ELSEWHERE,
+}
+
+
+def ending_of(error: CodecfleetError | None) -> Ending:
+    """Return how work ended that has this error, or none."""
     if error is None:
-        return PieceEnding.DONE
-    if isinstance(error, Cancelled):
-        return PieceEnding.CANCELLED
-    return PieceEnding.FAILED if error.retry is Retry.NEVER else PieceEnding.RETRY
+        return Ending.DONE
+    return Ending.CANCELLED if isinstance(error, Cancelled) else _ENDINGS[error.retry]
 
 
 class Piece(NamedTuple):
-    """A piece of work: ``run`` names this run of it, (``job``, ``label``) what it does.
+    """A piece of work; times are of the machine's monotonic clock, which all its processes share."""
 
-    ``began_s`` and ``ended_s`` are of the machine's monotonic clock, which all its processes share; ``ended_s`` and
-    ``ending`` are None while it runs.
-    """
-
-    run: str
+    run: str  # names this run of (job, label)
     job: str
     label: str
     began_s: float
-    ended_s: float | None = None
-    ending: PieceEnding | None = None
+    ended_s: float | None = None  # None while it runs
+    ending: Ending | None = None  # None while it runs
 
     def told(self, now_s: float) -> ToldPiece:
-        """Return it as others are told of it ``now_s``."""
+        """Return it as others get it at ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        ending = "" if self.ending is None else self.ending.value
+        # People are told no more than that another try may succeed.
+        ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 
 
@@ -86,7 +89,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """What all processes of a worker ran: a supervisor is told what is new, its successor all that is kept.
+    """What all processes of a worker ran: a supervisor gets what is new, its successor all that is kept.
 
     At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """
@@ -101,12 +104,10 @@ class KeptPieces:
         self._ended.extend(ended)
 
     def told(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:
-        """Return what the supervisor of ``term`` is told ``now_s``: what runs, and what ended within ``RECENT_S``.
+        """Return what the supervisor of ``term`` gets: what runs, and what ended within ``RECENT_S``.
 
-        Args:
-            running: what all processes say that they run; of what has ended since, the end is told.
-            term: a new one is another supervisor's, which knows nothing.
-            now_s: on the clock of the pieces.
+        ``running`` is what all processes say that they run; of what has ended since, the end is reported. A new
+        ``term`` is another supervisor's, which knows nothing.
         """
         self._tellings = self._tellings + 1 if term == self._term else 1
         self._term = term

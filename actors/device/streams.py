@@ -41,9 +41,7 @@ class StreamConsumer(ABC):
     def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
         """Take the next picture; None if none came in time, or the producer is gone.
 
-        Args:
-            timeout_s: how long to wait for it.
-            is_wanted: tells by its number and whether it is new whether to copy it.
+        ``is_wanted`` decides by a picture's number, and whether it is new, if it is copied.
 
         Raises:
             Unsupported: there is no copy of its format where it was to go.

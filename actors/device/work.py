@@ -1,8 +1,4 @@
-"""The unit of work a worker runs, its context, and bytes that many pieces of work need.
-
-A worker only knows ``Work``, not segments or tracks: that keeps the pool, its fakes and its contract tests free of
-media.
-"""
+"""The unit of work a worker runs, its context, and bytes that many pieces of work need: nothing here knows media."""
 
 import hashlib
 import threading
@@ -57,17 +53,12 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where and how a piece of work is to run; the default leaves it to the pool.
+    """Where and how a piece of work is to run; the default leaves it to the pool."""
 
-    ``alone``: in a process that runs nothing else meanwhile. ``avoid``: stations that run it only if no other
-    has any slots. ``same_kind_as``: a worker on whose kind of device it is to run, if one comes in time; "" for any
-    kind. ``software``: why no device may decode it, "" where one may.
-    """
-
-    alone: bool = False
-    avoid: frozenset[str] = frozenset()
-    same_kind_as: str = ""
-    software: str = ""
+    alone: bool = False  # in a process that runs nothing else meanwhile
+    avoid: frozenset[str] = frozenset()  # stations that run it only if no other has any slots
+    same_kind_as: str = ""  # a worker whose kind of device is preferred, if one comes in time; "": any kind
+    software: str = ""  # why no device may decode it, "" where one may
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -75,16 +66,13 @@ UNCONSTRAINED: Final = Constraints()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(ABC, Generic[ResultT]):
-    """One unit of work: a frozen, picklable value that knows how to run itself on one worker.
-
-    ``job`` and ``label`` name it in progress and errors; (job, label) is unique while it runs. It never runs on the
-    station where the job's work ``apart_from`` runs meanwhile; "" for none.
-    """
+    """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str
-    apart_from: str = ""
+    label: str  # names it in progress and errors: (job, label) is unique while it runs
+    apart_from: str = ""  # it never runs on the station that runs this work of the job; "": none
     constraints: Constraints = UNCONSTRAINED
+    ships: bool = False  # it reads a file of its submitter's machine, which its pool has to serve
 
     @property
     def may_wait(self) -> bool:

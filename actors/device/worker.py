@@ -1,7 +1,6 @@
 """The core of a worker process: runs work in threads, reports its progress, and cancels it.
 
-The Ray actor (cluster/worker/ray_worker.py) and codecfleet.testing.LocalPool are thin shells around it, so errors,
-cancellation and progress are alike in both.
+Workers' hosts, their helpers and codecfleet.testing.LocalPool share it, so that all behave alike.
 """
 
 import os
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...errors import Cancelled, CodecfleetError, WorkerLost, WorkerOutOfMemory, WorkError
 from .interface import WorkerDevice
-from .pieces import EndedPieces, Piece, PieceEnding, piece_ending
+from .pieces import EndedPieces, Ending, Piece, ending_of
 from .work import Work, WorkContext
 
 ResultT = TypeVar("ResultT")
@@ -25,7 +24,7 @@ _EARLY_CANCELS_KEPT = 1024
 
 
 class WorkerCore:
-    """Runs up to ``slots`` pieces of work at once, one thread each, on ``device`` if there is one. Thread-safe.
+    """Runs work in up to ``slots`` threads, on ``device`` if there is one. Thread-safe.
 
     Work is named by its *run*, which is never reused: the (job, label) of cancelled work may be submitted again while
     the cancelled run is still ending.
@@ -35,7 +34,6 @@ class WorkerCore:
         self._device = device
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="codecfleet-work")
         self._lock = threading.Lock()
-        self._coming: dict[str, None] = {}
         self._running: dict[str, tuple[Work[Any], WorkContext]] = {}
         self._awaited: set[Future[Any]] = set()
         self._given_up: CodecfleetError | None = None
@@ -55,7 +53,6 @@ class WorkerCore:
                 awaited.set_exception(self._given_up)
                 return awaited
             self._awaited.add(awaited)
-            self._coming[run] = None
         try:
             # Not the thread's own future, which a thread that never returns would leave pending.
             ran = self._threads.submit(self._run, run, work)
@@ -67,7 +64,7 @@ class WorkerCore:
             advice = "Give the worker's machine more threads, or fewer segments at a time."
             awaited.set_exception(WorkerLost(message, advice))
             return awaited
-        ran.add_done_callback(partial(self._pass_on, run, awaited))
+        ran.add_done_callback(partial(self._pass_on, awaited))
         # Weakly: a reference cycle would keep the result in memory until the next collection of cycles.
         awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
         return awaited
@@ -97,24 +94,10 @@ class WorkerCore:
         with self._lock:
             return run in self._cancelled_early
 
-    def cancel_all(self, beginning: str) -> None:
-        """Make every run with that prefix raise ``Cancelled`` at its next report of progress, or as it begins."""
+    def progress(self) -> dict[str, int]:
+        """Return the frames done by each running work, by run."""
         with self._lock:
-            self._cancelled_early |= {run: None for run in self._coming if run.startswith(beginning)}
-            for run, (_, context) in self._running.items():
-                if run.startswith(beginning):
-                    context.cancel()
-
-    def progress(self, job: str) -> dict[str, int]:
-        """Return the frames done by each running piece of work of ``job``, by label."""
-        with self._lock:
-            # In order of start: a new run of a label hides the cancelled one that has not ended yet.
-            return {work.label: context.frames_done for work, context in self._running.values() if work.job == job}
-
-    def running(self) -> tuple[tuple[str, str], ...]:
-        """Return (job, label) of each running piece of work, in order of start."""
-        with self._lock:
-            return tuple((work.job, work.label) for work, _ in self._running.values())
+            return {run: context.frames_done for run, (_, context) in self._running.items()}
 
     def pieces(self) -> tuple[Piece, ...]:
         """Return what runs, in order of start."""
@@ -138,14 +121,13 @@ class WorkerCore:
                 context.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _pass_on(self, run: str, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
+    def _pass_on(self, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
         """Pass the outcome of the work to its awaited future."""
         with self._lock:
             self._awaited.discard(awaited)
-            self._coming.pop(run, None)  # it may have been cancelled before a thread was free
             given_up = self._given_up
         is_cancelled = ran.cancelled() or isinstance(ran.exception(), Cancelled)
-        with suppress(InvalidStateError):  # it was given up or cancelled
+        with suppress(InvalidStateError):  # it was abandoned or cancelled
             if given_up is not None and is_cancelled:
                 # The process ends and cancels its work, perhaps before ``give_up`` has come to this one.
                 awaited.set_exception(given_up)
@@ -157,11 +139,11 @@ class WorkerCore:
                 awaited.set_result(ran.result())
 
     def _run(self, run: str, work: Work[ResultT]) -> ResultT:
-        context, ending = self._enter(run, work), PieceEnding.DONE
+        context, ending = self._enter(run, work), Ending.DONE
         try:
             return _ran(work, context)
         except CodecfleetError as error:
-            ending = piece_ending(error)
+            ending = ending_of(error)
             raise
         finally:
             ended = _piece(run, work, context)._replace(ended_s=time.monotonic(), ending=ending)
@@ -173,7 +155,6 @@ class WorkerCore:
     def _enter(self, run: str, work: Work[ResultT]) -> WorkContext:
         context = WorkContext(device=self._device)
         with self._lock:
-            self._coming.pop(run, None)
             if run in self._cancelled_early:
                 del self._cancelled_early[run]
                 raise Cancelled("the work was cancelled before it began")

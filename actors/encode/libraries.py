@@ -1,8 +1,6 @@
-"""What only the encoder libraries know: their versions, and whether a parameter exists.
+"""What only the encoder libraries know: their versions, and whether a parameter exists (FFmpeg ignores unknown ones).
 
-FFmpeg passes ``x264-params`` and ``x265-params`` on and ignores unknown ones, so a misspelt parameter would silently do
-nothing. Both libraries have a public parser that checks a name and a value; it is called here, on a scratch parameter
-set. Symbols are looked up through the PyAV extension, so it is the library that will encode.
+Their public parsers check a name and a value on a scratch parameter set, looked up in the library that will encode.
 """
 
 import ctypes
@@ -30,11 +28,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Check a parameter of x264 or x265; other libraries' pass.
-
-    Raises:
-        Unsupported: the library does not know ``name``, or does not take ``value`` for it.
-    """
+    """Check a parameter of x264 or x265, other libraries' pass; ``Unsupported`` if the library does not take it."""
     parse = {"libx264": _parse_x264, "libx265": _parse_x265}.get(implementation)
     if parse is None:
         return
@@ -75,10 +69,7 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 
 @cache
 def library_version(implementation: str) -> str:
-    """Return the encoder library's version and that of the libavcodec around it, on one line.
-
-    Where the library does not state one, libavcodec's identifies both: a wheel fixes the pair.
-    """
+    """Return, on one line, the version of the encoder's library and libavcodec's, which a wheel ties to it."""
     found = ""
     with suppress(AttributeError, ValueError, av.error.FFmpegError):
         if implementation == "libx264":

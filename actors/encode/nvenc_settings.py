@@ -121,11 +121,7 @@ _Rule: TypeAlias = tuple[bool, str, str]
 class NvencSettings:
     """One NVENC encoder, without the size and format of its pictures. None leaves a setting to the preset.
 
-    docs/nvenc.md has every setting's meaning and range. Rates (``bitrate``, ``maxbitrate``) are in bit/s; the decoder's
-    buffer ``vbvbufsize`` and its initial fullness ``vbvinit`` in bits; ``gop``, ``idrperiod``, ``bf`` and ``lookahead``
-    in pictures. ``fps`` never changes a timestamp. ``aq`` 0 lets the driver choose the strength. False leaves
-    ``temporalaq`` and ``ldkfs`` to the preset. ``repeatspspps`` writes parameter sets before every IDR picture too
-    (the package's default), or only out of band.
+    docs/nvenc.md has every setting's meaning and range.
 
     Raises:
         Unsupported: a value is out of its range, or two contradict each other; the message names them.
@@ -135,29 +131,29 @@ class NvencSettings:
     preset: Preset = Preset.P4
     tuning_info: TuningInfo = TuningInfo.HIGH_QUALITY
     rc: RateMode = RateMode.VBR
-    bitrate: int | None = None
-    maxbitrate: int | None = None
-    vbvbufsize: int | None = None
-    vbvinit: int | None = None
-    fps: Fraction = Fraction(30)
+    bitrate: int | None = None  # in bit/s
+    maxbitrate: int | None = None  # in bit/s
+    vbvbufsize: int | None = None  # the decoder's buffer, in bits
+    vbvinit: int | None = None  # its initial fullness, in bits
+    fps: Fraction = Fraction(30)  # never changes a timestamp
     cq: int | None = None
     constqp: Qp | None = None
     initqp: Qp | None = None
     qmax: Qp | None = None
-    gop: int | None = None
-    idrperiod: int | None = None
-    bf: int | None = None
+    gop: int | None = None  # in pictures
+    idrperiod: int | None = None  # in pictures
+    bf: int | None = None  # in pictures
     numrefl0: int | None = None
     numrefl1: int | None = None
     multipass: Multipass | None = None
-    lookahead: int | None = None
-    aq: int | None = None
-    temporalaq: bool = False
-    ldkfs: bool = False
+    lookahead: int | None = None  # in pictures
+    aq: int | None = None  # 0 lets the driver choose the strength
+    temporalaq: bool = False  # False leaves it to the preset
+    ldkfs: bool = False  # False leaves it to the preset
     timinginfo: TimingInfo | None = None
     level: str | None = None
     tier: Tier | None = None
-    repeatspspps: bool | None = None
+    repeatspspps: bool | None = None  # parameter sets before every IDR picture (the package's default), or out of band
 
     def __post_init__(self) -> None:
         if self.codec is Codec.VP9:

@@ -7,6 +7,7 @@ from typing import Final
 from av.video.format import VideoFormat as PixelFormat
 
 from ...errors import Unsupported
+from ..media.values import BYTE_BITS
 from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
@@ -56,10 +57,7 @@ def choose_pix_fmt(
 
 
 def finest_pix_fmt(names: Sequence[str]) -> str:
-    """Return the format that holds pictures of all these formats without loss, RGB or YUV as the first one.
-
-    That is the first of them with the deepest samples and the finest chroma, else a planar one.
-    """
+    """Return the format that holds pictures of all these without loss, RGB or YUV as the first one."""
     shapes = [_shape(name) for name in names]
     rgb = shapes[0].rgb
     depth_bits = max(shape.depth_bits for shape in shapes)
@@ -68,7 +66,7 @@ def finest_pix_fmt(names: Sequence[str]) -> str:
     for name, shape in zip(names, shapes, strict=True):
         if (shape.depth_bits, shape.chroma_shifts, shape.rgb) == (depth_bits, chroma, rgb):
             return name
-    depth = f"{depth_bits}le" if depth_bits > 8 else ""  # noqa: PLR2004 - a byte
+    depth = f"{depth_bits}le" if depth_bits > BYTE_BITS else ""
     sampling = "444" if chroma is None else _SAMPLINGS.get(chroma, "444")
     return f"gbrp{depth}" if rgb else f"yuv{sampling}p{depth}"
 

@@ -49,17 +49,12 @@ class EncoderProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareProfile(EncoderProfile):
-    """One software encoder.
+    """One software encoder."""
 
-    ``presets`` holds the options of the presets 1 to 7, in order. ``params_key`` is the option that carries the
-    library's parameters, None where there is none. ``whole_chroma``: the coding format cannot state sizes that are not
-    multiples of the chroma subsampling. ``shortest_side`` is the least width and height the encoder opens with.
-    """
-
-    presets: tuple[Options, ...]
-    params_key: str | None
-    whole_chroma: bool
-    shortest_side: int
+    presets: tuple[Options, ...]  # of the presets 1 to 7
+    params_key: str | None  # the option that carries the library's parameters
+    whole_chroma: bool  # sizes must be multiples of the chroma subsampling
+    shortest_side: int  # the least width and height that it opens with
 
 
 def preset_index(preset: int) -> int:

@@ -1,7 +1,6 @@
-"""Encoder options that a user may not set, and why.
+"""Encoder options that a user may not set: they would break a promise of every output.
 
-A user's option overrides ours, except where it would break a promise of every output: one packet per picture, closed
-segments, no files opened, the same bytes everywhere, and the same colours in container and bitstream.
+Those are: one packet per picture, closed segments, no files opened, the same bytes and colours everywhere.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ _GRID = "--keyframe-interval says where keyframes are"
 
 
 def _by_name(reasons: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the reason for each name; the names of one reason stand in one text."""
+    """Return the reason for each name; the names of one reason share one text."""
     return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
@@ -102,10 +101,7 @@ _LENIENT: Final = frozenset({"libx264", "libx265"})
 
 
 def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool) -> None:
-    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like.
-
-    ``on_grid``: a keyframe interval is asked for.
-    """
+    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like."""
     reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
     on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS
     spellings = _spellings(implementation, name) if parameter else {name}
@@ -117,11 +113,7 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
 
 
 def _spellings(implementation: str, name: str) -> set[str]:
-    """Return the names under which a library may know a parameter.
-
-    x264 and x265 take ``_`` for ``-`` and ``no`` or ``no-`` before a switch, and x265 skips ``--``
-    (``x264_param_parse``, ``x265_param_parse``).
-    """
+    """Return a parameter's names: ``_`` for ``-``, ``no`` or ``no-``, ``--`` (``x264_param_parse``, x265's)."""
     if implementation not in _LENIENT:
         return {name}
     name = name.lower().lstrip("-").replace("_", "-")

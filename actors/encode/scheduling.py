@@ -1,9 +1,7 @@
-"""Keeps a library from taking real-time priority.
+"""Keeps a library from taking real-time priority: SVT-AV1, opened as root, puts threads on SCHED_FIFO (PyAV 18.1).
 
-When root opens an SVT-AV1 encoder (as in most containers), it puts the calling thread, and every thread started from
-there, on SCHED_FIFO with the highest priority (seen with PyAV 18.1); no option prevents it. On a machine with too few
-cores nothing else then runs, not even Ray's heartbeats, and spinning threads never end. So the thread that opens an
-encoder drops CAP_SYS_NICE (capabilities(7)): the kernel refuses, and SVT-AV1 continues as for any other user.
+No option prevents it; with too few cores not even Ray's heartbeats run then. So the thread that opens an encoder drops
+CAP_SYS_NICE (capabilities(7)): the kernel refuses, and SVT-AV1 continues.
 """
 
 import ctypes

@@ -1,13 +1,13 @@
 """The contract of encoder sessions on every engine."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ...errors import EncoderFailed, EngineFailed
+from ..closing import Closing
 from ..media.values import SeiMessage
 from .settings import RateChange
 
@@ -34,7 +34,7 @@ class SessionState(Enum):
     CLOSED = "closed"
 
 
-class EncoderSession(ABC, Generic[PictureT_contra]):
+class EncoderSession(Closing, Generic[PictureT_contra]):
     """One encoder, for one segment: pictures in, packets out, exactly one for each.
 
     Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes once,
@@ -54,14 +54,6 @@ class EncoderSession(ABC, Generic[PictureT_contra]):
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @abstractmethod
     def encode(

@@ -30,35 +30,26 @@ class Codec(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateControl:
-    """Rate control by a constant quality or an average bitrate, with an optional leaky bucket.
+    """Rate control by a constant quality or an average bitrate, with an optional leaky bucket."""
 
-    ``quality`` is on the encoder's CRF scale (lower is better). Exactly one of ``quality`` and ``bitrate_bps`` is set;
-    ``maxrate_bps`` and ``bufsize_bits`` are both set or neither.
-    """
-
-    quality: int | None = None
+    quality: int | None = None  # on the encoder's CRF scale (lower is better); exactly this or ``bitrate_bps`` is set
     bitrate_bps: int | None = None
-    maxrate_bps: int | None = None
+    maxrate_bps: int | None = None  # set with ``bufsize_bits`` or not at all
     bufsize_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. Software's x264 takes four of them.
-
-    ``bitrate`` (average) and ``maxbitrate`` (peak of vbr) are in bit/s; the decoder's buffer ``vbvbufsize`` and its
-    fullness ``vbvinit`` in bits, 0 lets the driver choose. ``fps`` does not change timestamps. ``cq`` is the target
-    quality of vbr; 0 returns to a bitrate.
-    """
+    """New values of an encoder's rate control; None leaves a value unchanged. Software's x264 takes four of them."""
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None
-    bitrate: int | None = None
-    maxbitrate: int | None = None
-    vbvbufsize: int | None = None
-    vbvinit: int | None = None
-    fps: Fraction | int | None = None
-    cq: int | None = None
+    bitrate: int | None = None  # average, in bit/s
+    maxbitrate: int | None = None  # peak of vbr, in bit/s
+    vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
+    vbvinit: int | None = None  # its fullness, in bits; 0 lets the driver choose
+    fps: Fraction | int | None = None  # does not change timestamps
+    cq: int | None = None  # target quality of vbr; 0 returns to a bitrate
 
 
 def check_rate(rate: RateControl) -> None:
@@ -79,26 +70,19 @@ def check_rate(rate: RateControl) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSettings:
-    """One encoder, fully settled.
-
-    ``implementation`` is FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``). A software encoder has
-    ``options``, its AVOptions sorted by key; NVENC has ``nvenc``. ``time_base`` is the tick of pictures and packets;
-    ``format`` is the input's, after all filters. ``dolby_vision`` writes the frames' RPUs beside each HEVC picture.
-    ``any_threads`` says that a session may have another number of ``threads``: the bytes are the same (threads.py).
-    With a ``keyframe_interval_s`` the encoder makes no keyframe but the first and those that a session is asked for.
-    """
+    """One encoder, fully settled."""
 
     codec: Codec
-    implementation: str
-    format: VideoFormat
-    time_base: Fraction
+    implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
+    format: VideoFormat  # the input's, after all filters
+    time_base: Fraction  # the tick of pictures and packets
     threads: int
     rate: RateControl
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
-    dolby_vision: bool = False
-    any_threads: bool = False
-    keyframe_interval_s: Fraction | None = None
+    dolby_vision: bool = False  # writes the frames' RPUs beside each HEVC picture
+    any_threads: bool = False  # sessions may have another number of ``threads``: the bytes are the same (threads.py)
+    keyframe_interval_s: Fraction | None = None  # if set, no keyframes but the first and those that are asked for
 
     @property
     def on_device(self) -> bool:

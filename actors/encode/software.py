@@ -1,8 +1,6 @@
 """A software encoder session: pictures in, packets out, exactly one for each.
 
-FFmpeg silently converts pictures of another size or format, rounds timestamps to the encoder's tick, and lets the
-decoder's picture types force the encoder's. So everything is checked or reset here, and an encoder that does not return
-one packet per picture fails at once.
+FFmpeg silently converts pictures, rounds timestamps and copies decoders' picture types, so all is checked here.
 """
 
 import os
@@ -20,8 +18,8 @@ from ...errors import EncoderFailed, Unsupported
 from ..bitstream.parameter_sets import max_reorder_frames
 from ..bitstream.sei import with_messages
 from ..decode.describe import frame_side_data
+from ..media.av_abi import context_address, ffmpeg
 from ..media.values import SeiMessage
-from .av_options import set_option
 from .scheduling import ordinary_scheduling
 from .session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
 from .settings import Codec, EncoderSettings, RateChange
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
 # SVT-AV1 logs to standard error unless this is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")
+_SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options too
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
@@ -46,10 +45,9 @@ _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of
 
 
 class SoftwareEncoder(EncoderSession[VideoFrame]):
-    """A session of FFmpeg's software encoders. It changes the times, ``pict_type`` and ``duration`` of its frames.
+    """A session of FFmpeg's software encoders; it changes its frames' times, ``pict_type`` and ``duration``.
 
-    Raises:
-        EncoderFailed: the encoder does not open with these settings.
+    ``EncoderFailed`` if the encoder does not open with these settings.
     """
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -100,7 +98,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             return
         try:
             for name, value in rate_options(wanted).items():
-                set_option(self._context, name, value)
+                _set_option(self._context, name, value)
         except ValueError as error:
             raise EncoderFailed(f"{self.name} did not take the new rates: {error}", RETRY_ADVICE) from error
         self._rate = wanted
@@ -167,6 +165,13 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return EncodedPacket(pts, packet.is_keyframe, payload)
 
 
+def _set_option(context: "VideoCodecContext", name: str, value: str) -> None:
+    """Set an option of an open encoder, by FFmpeg's AVOption interface; ``ValueError`` if it does not take it."""
+    code = ffmpeg().av_opt_set(context_address(context), name.encode(), value.encode(), _SEARCH_CHILDREN)
+    if code < 0:
+        raise ValueError(f"FFmpeg does not set {name}={value} (error {code})")
+
+
 def _opened(settings: EncoderSettings) -> "VideoCodecContext":
     picture = settings.format
     colour = picture.colour
@@ -207,10 +212,9 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated``.
+    """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated`` (annex E.2.1).
 
-    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown. The default is
-    H.264's (annex E.2.1).
+    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown.
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0

@@ -1,8 +1,4 @@
-"""How many threads a session of a software encoder has.
-
-Most of our encoders give the same bytes with any number of threads (docs/speed.md has the proof), so it is chosen when
-a segment starts. Where the bytes depend on it, it stays what the plan settled.
-"""
+"""How many threads a session has: chosen when a segment starts if the bytes are always the same (docs/speed.md)."""
 
 import os
 import re

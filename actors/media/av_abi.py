@@ -1,13 +1,10 @@
-"""FFmpeg's public structures, as ctypes, behind guards.
+"""FFmpeg's public structures, as ctypes, behind guards, for the versions of PyAV and FFmpeg named here only.
 
-The public ABI of libavformat, libavcodec and libavutil is fixed within a major version, so these structures hold for
-the majors named here only; where PyAV keeps its pointers to them was tested with the PyAV versions named here. Before
-anything is read through a pointer that a PyAV object holds, these are checked: the versions of PyAV and FFmpeg, the
-object's size, that the pointer leads to memory of this process (the kernel copies it, so a wrong pointer is an error
-and not a crash), and that what lies there begins with FFmpeg's ``AVClass`` and agrees with PyAV's public attributes.
-Once an object of a class was proven so, the kernel no longer copies those of others: a process's are laid out alike.
-Where a check fails nothing is read or written, and every function raises ``WorkError``, which says which PyAV to use.
-Without these structures HDR values and lost parts of pictures would go unnoticed, so there is no fallback.
+Before anything is read through a pointer that a PyAV object holds, these are checked: the versions, the object's size,
+that the pointer leads to memory of this process (the kernel copies it, so a wrong pointer is no crash), and that it
+begins with FFmpeg's ``AVClass`` and agrees with PyAV's public attributes. Once an object of a class passed, the kernel
+no longer copies those of others. Where a check fails, functions raise ``WorkError``: without these structures HDR
+values and lost parts of pictures would go unnoticed, so there is no fallback.
 """
 
 import ctypes
@@ -231,7 +228,7 @@ def ffmpeg() -> ctypes.CDLL:
 
 
 def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
-    """Return the C structures behind a PyAV stream; they live as long as its container."""
+    """Return the C structures of a PyAV stream; they live as long as its container."""
     library = ffmpeg()
     address = _pointer_in(stream, av.stream.Stream)
     look = _structure_at if av.stream.Stream in _proven else _copy_of
@@ -248,7 +245,7 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
 
 
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
-    """Have an unopened decoder allocate its pictures with ``function``, which must outlive it.
+    """Make an unopened decoder allocate its pictures with ``function``, which must outlive it.
 
     ``function`` gets pictures that no PyAV object holds, so their structure is checked here, on one of our own.
     """
@@ -268,16 +265,13 @@ def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
 
 
 def set_parameters(stream: "Stream", context: "CodecContext") -> None:
-    """State about a stream all that ``configure_decoder`` told a decoder; ``MemoryError`` if there is none."""
+    """State about a stream all that ``configure_decoder`` set in a decoder; ``MemoryError`` if there is none."""
     if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], context_address(context)) < 0:
         raise MemoryError
 
 
 def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
-    """Return the size (width, height) in which a subtitle decoder places its bitmaps so far; zeros where it has none.
-
-    ``MemoryError`` if there is none.
-    """
+    """Return the (width, height) in which a subtitle decoder places its bitmaps; zeros, or ``MemoryError``, if none."""
     library = ffmpeg()
     address = context_address(context)
     if not (parameters := library.avcodec_parameters_alloc()):
@@ -310,14 +304,14 @@ def _is_of(found: SubtitleRectangle, bitmap: BitmapSubtitle) -> bool:
 
 
 def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
-    """Have a demuxer know where it finds the keyframe of a time; ``MemoryError`` if there is none."""
+    """Add the keyframe of a time to a demuxer's index; ``MemoryError`` if there is none."""
     head = ctypes.addressof(structures(stream)[0])
     if ffmpeg().av_add_index_entry(head, pos_bytes, ticks, 0, 0, _KEYFRAME_ENTRY) < 0:
         raise MemoryError
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:
-    """Return the C structure behind a decoded picture; it lives as long as the picture."""
+    """Return the C structure of a decoded picture; it lives as long as the picture."""
     _prove_pictures()
     address = _pointer_in(frame, av.VideoFrame)
     if not address or not _agrees(FrameHead.from_address(address), frame):
@@ -346,7 +340,7 @@ def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
 
 
 def context_address(context: "CodecContext") -> int:
-    """Return where the ``AVCodecContext`` behind a PyAV object lies."""
+    """Return where the ``AVCodecContext`` of a PyAV object lies."""
     address = _pointer_in(context, av.CodecContext)
     if _pointer_at(address, av.CodecContext) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)

@@ -1,10 +1,7 @@
-"""The fields of FFmpeg's streams that PyAV can neither read nor set.
+"""The fields of FFmpeg's streams that PyAV can neither read nor set, through the guarded structures of ``av_abi``.
 
-PyAV writes a stream without an encoder (``add_mux_stream``), but has no setter for its extradata, colour, sample
-aspect ratio, reorder delay, audio padding and side data, and no reader for side data. Containers need them for HDR
-values, display matrices and Dolby Vision, so they are reached through the guarded structures of ``av_abi``: every
-function raises ``WorkError`` where PyAV's structures are not the known ones. What is set is copied into buffers of
-FFmpeg's allocator and freed with the container.
+Every function raises ``WorkError`` where PyAV's structures are not the known ones. What is set is copied into buffers
+of FFmpeg's allocator and freed with the container.
 """
 
 import ctypes
@@ -59,19 +56,15 @@ class FieldOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoParameters:
-    """What a container says about one video track.
-
-    ``pix_fmt`` is None where nothing states it; ``sample_aspect_ratio`` and ``frame_rate`` are None where the
-    container leaves them out; ``video_delay`` is in frames.
-    """
+    """What a container says about one video track."""
 
     width: int
     height: int
-    pix_fmt: str | None
+    pix_fmt: str | None  # None: nothing states it
     colour: Colour
-    sample_aspect_ratio: Fraction | None
-    frame_rate: Fraction | None
-    video_delay: int
+    sample_aspect_ratio: Fraction | None  # None: the container leaves it out
+    frame_rate: Fraction | None  # None: the container leaves it out
+    video_delay: int  # in frames
     field_order: FieldOrder
     codec_tag: int
     profile: int
@@ -198,8 +191,7 @@ def set_audio_padding(
 ) -> None:
     """State the samples an audio encoder put before the first and after the last real one.
 
-    ``seek_preroll`` is how many samples a player must decode after a seek before the sound is right (Opus: 80 ms);
-    None leaves it unchanged.
+    ``seek_preroll``: samples to decode after a seek before the sound is right (Opus: 80 ms); None leaves it unchanged.
     """
     parameters = structures(stream)[1]
     parameters.initial_padding, parameters.trailing_padding = initial_padding, trailing_padding
@@ -208,10 +200,7 @@ def set_audio_padding(
 
 
 def side_data(stream: "Stream") -> dict[str, bytes]:
-    """Return the stream's side data by kind (``display_matrix``, ``mastering_display_metadata``, ``dovi_conf`` ...).
-
-    Kinds are PyAV's literals for packet side data; a kind that PyAV has no name for is left out.
-    """
+    """Return the stream's side data by PyAV's literals (``display_matrix`` ...), without kinds that it cannot name."""
     parameters = structures(stream)[1]
     found: dict[str, bytes] = {}
     for entry in parameters.side_data[: parameters.side_data_count] if parameters.side_data_count else ():

@@ -1,8 +1,4 @@
-"""HDR values between FFmpeg's side data and ours, exactly.
-
-FFmpeg keeps the mastering display (SMPTE ST 2086) and the content light level (CTA-861.3) as plain C structures, the
-same in streams, packets and frames; their numbers are rationals, so nothing is rounded on the way.
-"""
+"""HDR values (SMPTE ST 2086, CTA-861.3) between FFmpeg's side data and ours, exactly: both are rationals."""
 
 import struct
 from fractions import Fraction
@@ -22,10 +18,7 @@ _SINGLE_PRECISION = Fraction(1, 1 << 23)
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``; None where it states nothing, ``ValueError`` where it is too short.
-
-    A half that is not set reads as zeros, ST 2086's "unknown".
-    """
+    """Read one; an unset half is zeros (unknown). None if it states nothing, ``ValueError`` if it is too short."""
     if len(data) < _MASTERING.size:
         raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")
     *terms, has_primaries, has_luminance = _MASTERING.unpack_from(data)
@@ -47,10 +40,7 @@ def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fract
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write the ``AVMasteringDisplayMetadata`` that reads back as ``display``.
-
-    Both halves count as set, an unknown one as zeros: mp4's muxer leaves out a display of which one half is not set.
-    """
+    """Write what reads back as ``display``. Both halves count as set: mp4's muxer leaves out half a display."""
     points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
     for value in (*points, display.min_luminance, display.max_luminance):

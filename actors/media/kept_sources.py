@@ -52,15 +52,12 @@ class OpenSource:
 
     @property
     def may_stay(self) -> bool:
-        """Whether seeking in it gives what it gave at first.
-
-        An index that has grown is that of a fragmented file: where a seek leads depends on what was read.
-        """
+        """Whether seeking still gives what it gave at first: not where an index has grown, as a fragmented file's."""
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
     def lead_to(self, entry: AccessPoint) -> None:
-        """Have a remote one's demuxer know where ``entry`` is: without cues it would read all that lies before."""
+        """Add ``entry`` to a remote one's index: without cues its demuxer would read all that precedes it."""
         if self.is_remote:
             for ticks, pos_bytes in entry.indexed:
                 add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
@@ -73,10 +70,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What opening an mp4 and decoding its first pictures found out of a track.
-
-    ``stated`` holds all that the track now states to a decoder; it is never opened. The rest is the container's.
-    """
+    """What opening an mp4 and decoding its first pictures found out of a track; ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int
@@ -96,7 +90,7 @@ class _Found:
         return cls(stated, opened.entries, extradata(stream))
 
     def tell(self, opened: OpenSource) -> bool:
-        """Have a source that decoded no picture state the same; return False where its container is not alike."""
+        """Make a source that decoded no picture state the same; return False where its container is not alike."""
         stream = opened.container.streams[opened.track]
         is_alike = (opened.entries, extradata(stream)) == (self.entries, self.configuration)
         if is_alike:

@@ -1,4 +1,4 @@
-"""Where a source or an output is: on this machine, or behind an fsspec protocol."""
+"""Where a source or an output is: on this machine, or at an address of an fsspec protocol."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ LOCAL_PROTOCOLS: Final = (None, "file", "local")
 
 
 def split_protocol(url: str) -> tuple[str | None, str]:
-    """Return fsspec's name of a ``url``'s protocol, None for a plain path, and the rest."""
+    """Return fsspec's name of a ``url``'s protocol, None for a plain path, and what follows it."""
     if "://" not in url and not url.startswith("data:"):
         return None, url
     from fsspec import core

@@ -1,8 +1,7 @@
-"""Opening a source safely, and reading its packets.
+"""Opening a source safely, and reading its packets: an input must never make us open a second file or an address.
 
-An input must never make us open a second file or an address: FFmpeg gets an open file instead of a name, a whitelist
-of formats that are complete in one file, no protocol, and an ``io_open`` that refuses everything. Playlists, concat
-scripts and manifests are refused by name. Remote sources are read through fsspec, so FFmpeg never opens a socket.
+FFmpeg gets an open file (fsspec's if remote), a whitelist of formats that are complete in one file, no protocol, and an
+``io_open`` that refuses everything. Playlists, concat scripts and manifests are refused by name.
 """
 
 import errno
@@ -105,11 +104,7 @@ def open_source(
 
 @contextmanager
 def open_bytes(url: str) -> "Iterator[Readable]":
-    """Open a path or URL to read bytes of it that FFmpeg does not give.
-
-    Raises:
-        InputNotFound, InputUnreadable, StorageFailed: as ``open_source``.
-    """
+    """Open a path or URL to read bytes of it that FFmpeg does not give; errors as of ``open_source``."""
     if is_local(url):
         with BufferedReader(_opened(local_path(url))) as file:
             yield file
@@ -182,12 +177,7 @@ def _check_content(path: Path, file: "_LocalFile") -> None:
 
 
 def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file, never waiting for somebody to write it.
-
-    Raises:
-        InputUnreadable: it is a directory, a pipe or a device.
-        OSError: it cannot be opened.
-    """
+    """Open a local file, never waiting for a writer; ``InputUnreadable`` if it is no file, or ``OSError``."""
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path)
     try:
@@ -200,11 +190,7 @@ def open_regular(path: Path) -> "_LocalFile":
 
 
 class _LocalFile(FileIO):
-    """A local file as FFmpeg reads it: what it is asked for, no more.
-
-    Raises:
-        InputUnreadable: the disk cannot be read.
-    """
+    """A local file as FFmpeg reads it: what it is asked for, no more. ``InputUnreadable`` if the disk fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -290,11 +276,7 @@ def no_file(path: Path) -> InputNotFound:
 
 
 def refuse_folder(source: str) -> None:
-    """Say what a folder is for, before anything else that may be wrong with a request.
-
-    Raises:
-        InputUnreadable: the source is a folder.
-    """
+    """Refuse a folder (``InputUnreadable``) with what it is for, before anything else that may be wrong."""
     is_folder = False
     with suppress(OSError, ValueError):  # what cannot be looked at is refused when it is opened
         is_folder = is_local(source) and local_path(source).is_dir()

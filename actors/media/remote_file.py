@@ -46,28 +46,20 @@ _Part: TypeAlias = tuple[int, bytes]
 
 @dataclass(slots=True)
 class KnownBytes:
-    """What of one version of a remote source is here: what opening it reads, and what was read last before a close.
-
-    Threads may share it: ``last`` is replaced whole.
-    """
+    """What of one version of a remote source is here. Threads may share it: ``last`` is replaced whole."""
 
     opening: OpeningReads = field(default_factory=dict)
-    last: tuple[_Part, ...] = ()
+    last: tuple[_Part, ...] = ()  # read last before a close
 
 
 @dataclass(slots=True)
 class WantedBytes:
-    """What is wanted of a remote source.
-
-    ``known`` is what is here of this version of it. ``span_bytes`` is where in the file reading will begin and
-    end, of which as much is asked for at once as will be needed; None where that is not known. ``needs_duration`` is
-    whether the container's own duration is asked for. A demuxer is shown only a ``part``, None for the whole file.
-    """
+    """What is wanted of a remote source."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
-    span_bytes: tuple[int, int] | None = None
-    needs_duration: bool = True
-    part: FilePart | None = None
+    span_bytes: tuple[int, int] | None = None  # where reading will begin and end, None if not known
+    needs_duration: bool = True  # whether the container's own duration is asked for
+    part: FilePart | None = None  # all that a demuxer is shown, None for the whole file
 
 
 class RemoteFile:
@@ -183,7 +175,7 @@ class RemoteFile:
             raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
 
 
-def _whole(stream: Any) -> BytesIO:  # noqa: ANN401 - fsspec has no types
+def _whole(stream: Any) -> BytesIO:
     """Fetch a file whole that its web server gives no parts of: fsspec says so with a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
@@ -248,7 +240,7 @@ class _Ahead:
             self._parts.popleft()
 
 
-def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+def _opened(url: str) -> Any:
     cause: BaseException | None
     try:
         return try_again(lambda: _open_once(url))
@@ -266,7 +258,7 @@ def _opened(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
 
 
-def _open_once(url: str) -> Any:  # noqa: ANN401 - fsspec has no types
+def _open_once(url: str) -> Any:
     from fsspec.caching import BaseCache
     from fsspec.spec import AbstractBufferedFile
 

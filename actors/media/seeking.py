@@ -22,25 +22,19 @@ _SEEKS_BY_PLACE: Final = ("mpegts",)
 
 @dataclass(frozen=True, slots=True)
 class AccessPoint:
-    """A packet where decoding may begin: its number in demux order, and how to find it again.
+    """A packet where decoding may begin; its position and times identify it (two packets may share a PTS)."""
 
-    Its position and times identify it (two packets may share a PTS, and an edit list may read one sample twice).
-    ``is_unique`` is False where another packet of the track looks the same: then it is found by counting only.
-    ``is_discarded`` is whether an edit list hides it: a seek may arrive through another edit. ``indexed`` is what
-    Matroska's demuxer, having read that far, has in its index for it and for the next one: (ticks, cluster's position).
-    """
-
-    packet: int
+    packet: int  # its number in demux order
     pos_bytes: int
     pts: int | None
     dts: int | None
-    is_unique: bool = True
-    is_discarded: bool = False
-    indexed: tuple[tuple[int, int], ...] = ()
+    is_unique: bool = True  # False: another packet of the track looks the same, so it is found by counting only
+    is_discarded: bool = False  # an edit list hides it: a seek may arrive through another edit
+    indexed: tuple[tuple[int, int], ...] = ()  # Matroska's entries of it and the next: (ticks, cluster's position)
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to: the demuxer must not land behind the packet, whichever clock it compares."""
+        """The timestamp to seek to: the demuxer must not land after the packet, whichever clock it compares."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property
@@ -63,8 +57,7 @@ def packets_from(
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
     """Seek; return the numbered packets from ``entry`` on, or None where seeking does not lead to it.
 
-    ``container`` is newly opened; ``demux`` yields the packets of ``stream`` from the container's position, and is
-    called after every seek.
+    ``container`` is newly opened; ``demux`` begins at the container's position and is called after every seek.
     """
     if entry.seek_ticks is None or not entry.is_unique:
         return None

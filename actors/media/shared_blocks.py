@@ -1,7 +1,6 @@
 """What a job has read of a remote source, on this machine's disk: its passes and its workers here read nothing twice.
 
-The job's program makes the blocks and removes them; other processes of the same user find them by the source's address.
-A block is marked once it lies there whole, so a process that dies spoils nothing.
+The job's program makes and removes the blocks; other processes of the user find them by the source's address.
 """
 
 import fcntl
@@ -28,10 +27,7 @@ _MARK_DIGITS: Final = 16
 
 
 class SharedBlocks:
-    """The blocks of one version of one source, open in this process. Thread-safe.
-
-    Raises OSError where they cannot be opened.
-    """
+    """The blocks of one version of one source, open in this process. Thread-safe. ``OSError`` if they do not open."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -192,10 +188,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in the shared ``TMPDIR`` is this user's, and no link.
-
-    Of another user's a mere look could wait for ever: a pipe may have a file's name there.
-    """
+    """Return whether a folder in ``TMPDIR`` is this user's, and no link: another user's may hold a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

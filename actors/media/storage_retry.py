@@ -32,10 +32,7 @@ ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same call of a store may succeed when it is made again.
-
-    Stores raise errors of their own, so what is not known to be permanent counts as transient.
-    """
+    """Return whether a store's call may succeed when it is made again: what is not known as permanent may."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:

@@ -1,8 +1,4 @@
-"""Stores behind fsspec, opened in one way; which version of a source lies there, or on this machine; where it is read.
-
-Silence times out, and a store's own retries stay few. Work reads a local source under its own name where that is the
-source on its machine too, or else as it is shipped.
-"""
+"""Stores behind fsspec, opened in one way; which version of a source lies there or here, and where it is read."""
 
 import hashlib
 import ipaddress
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 S3_ATTEMPTS: Final = 4
 """How often botocore itself makes one request: growing pauses, 4 s in all on average. An upload's parts need that."""
 HTTP_SILENCE_S: Final = 8
-"""How long a web server may stay silent; fsspec asks twice before it gives up."""
+"""How long a web server may stay silent; fsspec asks twice."""
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 """What stores call the tag of a file's content, or the time of its last change."""
@@ -85,10 +81,9 @@ def _web_options() -> dict[str, Any]:
 
 
 def leads_inside(source: Address, target: Address) -> bool:
-    """Return whether a web server may not send its readers from one address to another: it could not reach that itself.
+    """Return whether a redirect leads where the server itself could not: to a cloud's metadata service, say.
 
-    Such a redirect would let the server of a source read a cloud's metadata service or an internal server. A
-    source on a private network may lead on within it; link-local addresses are for link-local sources alone.
+    A source on a private network may lead on within it; link-local addresses are for link-local sources alone.
     """
     if target.is_link_local:
         return not source.is_link_local
@@ -143,10 +138,7 @@ def local_version(source: str) -> tuple[int, ...] | None:
 
 
 def source_version(source: str) -> Hashable | None:
-    """Return what changes when a source is replaced or written to; None where there is none, or no store states it.
-
-    A remote one has its size, its tag and the time of its last change, as far as its store states them.
-    """
+    """Return what changes when a source is replaced or written to; None where there is none, or no store states it."""
     return local_version(source) if is_local(source) else remote_version(source)
 
 
@@ -190,19 +182,15 @@ def changed_meanwhile(source: str) -> InputUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class Shipment(ABC):
-    """How any machine reads a source that lies on another.
+    """How any machine reads a source that lies on another."""
 
-    ``url`` is fsspec's, ``version`` the ``source_version`` that it must have, and ``mark`` the ``content_mark`` of a
-    file that may be read in its place.
-    """
-
-    url: str
-    version: Hashable
-    mark: str
+    url: str  # fsspec's
+    version: Hashable  # the ``source_version`` that it must have
+    mark: str  # the ``content_mark`` of a file that may be read in its place
 
     @abstractmethod
     def prepare(self) -> None:
-        """Have fsspec know what ``url`` begins with. Idempotent."""
+        """Register the protocol of ``url`` with fsspec. Idempotent."""
 
 
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
@@ -240,13 +228,7 @@ def _known_mark(source: str, version: Hashable) -> str:
 
 
 def content_mark(source: str) -> str:
-    """Return a digest of a local file's content at ``MARK_PLACES`` places from its beginning to its end.
-
-    Size and time of change alone do not tell two files apart that a script has made on each machine.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return a digest of a local file at ``MARK_PLACES`` places: size and time of change can be alike by chance."""
     digest = hashlib.blake2b(digest_size=16)
     with local_path(source).open("rb") as file:
         last = max(0, file.seek(0, 2) - _PLACE_BYTES)

@@ -76,10 +76,7 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick that lets frames sharing a time fit before the next one (R4).
-
-    ``shared`` has, for each time with a later one, how many frames share it and the ticks up to the next.
-    """
+    """Return the divisor of the tick by which frames sharing a time fit before the next: (frames, ticks to it) (R4)."""
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 
@@ -124,7 +121,7 @@ class TimestampRepair(Generic[FrameT]):
         return settled
 
     def finish(self) -> Iterator[tuple[int, FrameT]]:
-        """Yield the rest; nothing may be pushed afterwards."""
+        """Yield the frames that are left; nothing may be pushed afterwards."""
         for position, frame in enumerate(self._unanchored):
             self._hold(round(position * self.nominal), frame)
         self._unanchored = []
@@ -183,7 +180,7 @@ class TimestampRepair(Generic[FrameT]):
             self._next_expected += 1
 
     def _release(self) -> list[tuple[int, FrameT]]:
-        """Rule R3: release the earliest frame, and return those that it settles."""
+        """Rule R3: release the earliest frame, and return those whose times are then final."""
         ticks, _, is_expected, frame = heapq.heappop(self._heap)
         self._pass_expected(ticks, with_one=is_expected)
         settled = self._settle_group(ticks) if self._group and ticks > self._group_time else []

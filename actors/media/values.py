@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 UNSPECIFIED = 2
+BYTE_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +20,13 @@ class SeiMessage:
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """Colour description of a track.
+    """Colour description of a track, by code points of H.273 and FFmpeg's numbers."""
 
-    ``range`` (0 unspecified, 1 limited, 2 full) and ``chroma_location`` (0 unspecified, 1 left, 2 centre, 3 top left,
-    ...) are FFmpeg's numbers; the other three are H.273 code points.
-    """
-
-    range: int = 0
+    range: int = 0  # FFmpeg's: 0 unspecified, 1 limited, 2 full
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
     matrix: int = UNSPECIFIED
-    chroma_location: int = 0
+    chroma_location: int = 0  # FFmpeg's: 0 unspecified, 1 left, 2 centre, 3 top left, ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _IDLE_SESSIONS: Final = 32
 _SWITCH_INTERVAL_S: Final = 1e-4
 """A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
 _SHARED_BYTES: Final = 16 << 30
-"""A GPU with so much free memory may be used by two processes of ours; a smaller one has few engines."""
+"""A GPU with so much free memory may be used by two of our processes; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
@@ -53,24 +53,20 @@ KernelsT = TypeVar("KernelsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedGpu:
-    """Everything of a GPU that is open: one context, one pool of decoder sessions, one pool of each memory.
-
-    ``budget`` is the part of the device's free memory that sessions and buffers may take. ``converts`` is whether
-    ``converter`` has kernels; ``is_shared`` whether half is left to a second process of its worker.
-    """
+    """Everything of a GPU that is open: one context, one pool of decoder sessions, one pool of each memory."""
 
     cuda: Cuda
     pool: NvdecPool
     pictures: NvdecDecoder[VideoFrame]
     surfaces: NvdecDecoder[DevicePicture]
     nvenc: NvencDevice
-    budget: MemoryBudget
+    budget: MemoryBudget  # the device's free memory that sessions and buffers may take
     pinned: PinnedMemory
     memory: PicturePool
     converter: Callable[[], SurfaceConverter]
     packing: Callable[[], PackingKernels]
-    converts: bool
-    is_shared: bool = False
+    converts: bool  # whether ``converter`` has kernels
+    is_shared: bool = False  # half is left to a second process of its worker
     movers: deque[CudaMover] = field(default_factory=deque)
     """Those that are idle: a stream takes longer to open than a picture to copy."""
 
@@ -90,10 +86,7 @@ class Gpu(WorkerDevice):
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        """Give a decoder into host memory to a caller with a software fallback; see ``NvdecPool.acquire``.
-
-        It does not wait for the GPU itself to be opened, which takes seconds.
-        """
+        """Give a decoder into host memory to a caller with a fallback, without a wait for the GPU to be opened."""
         request = SessionRequest()
         try:
             yield _Late(lambda: replace(self._opened_soon().pictures, request=request))
@@ -258,11 +251,9 @@ _wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
-    """Open a device in a process that may be a user's own program; only CUDA_DEVICE_MAX_CONNECTIONS is set if unset.
+    """Open a device, named as ``Cuda`` takes it, in what may be a user's program. Raises what ``open_gpu`` does.
 
-    ``device`` and ``context`` name it as ``Cuda`` takes them.
-
-    Raises what ``open_gpu`` does; ``UsageError`` if there is no such device.
+    It only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 
@@ -273,7 +264,7 @@ def _opened(
     device: int | str | None = None,
     context: int | None = None,
 ) -> OpenedGpu:
-    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait behind each other in shared queues.
+    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait for each other in shared queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
@@ -293,9 +284,8 @@ def assemble_gpu(
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
-    ``package`` is ``PyNvVideoCodec``. ``unpacker`` None lets the host take surfaces apart. ``wrong_pictures`` returns
-    how many pictures the package's decoders reported wrong so far. ``converter`` and ``packing`` None are the device's
-    kernels, compiled on first use. ``is_shared`` leaves half of all memory to another process.
+    ``unpacker`` None lets the host take surfaces apart. ``wrong_pictures`` counts the decoders' reports so far.
+    ``converter`` and ``packing`` None are the device's kernels. ``is_shared`` leaves half of all memory.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))

@@ -1,13 +1,8 @@
 """Counting pictures that NVDEC could not decode, from the process's standard output.
 
-PyNvVideoCodec reports them only as a line there, "Decode Error occurred for picture N", without decoder or file. So a
-worker process on a GPU redirects its standard output to a memory file, forwards everything, and counts those lines.
-Every range decoded while the count rose is decoded again in software: damage is rare, and blaming the wrong range
-costs time only. The line is what ``cuvidGetDecodeStatus`` answered the package, which keeps the decoder's handle to
-itself.
-
-In a process that may be a user's own program, the descriptor stays as it is: only C's ``stdout``, which the package
-prints to and Python does not, is exchanged for a stream into the memory file.
+PyNvVideoCodec prints "Decode Error occurred for picture N" there, without decoder or file (cuvidGetDecodeStatus needs
+the decoder's handle, which it keeps), so every range decoded while the count rose is decoded again in software. A
+worker redirects its standard output to a memory file; in a user's own program only C's ``stdout`` is exchanged.
 """
 
 import atexit
@@ -83,10 +78,7 @@ class StdoutTap:
 
 
 class CStdoutTap(StdoutTap):
-    """The same of what is written to C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2).
-
-    What a child process forked from this one prints to it comes out here.
-    """
+    """The same of C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2)."""
 
     def _redirect(self) -> None:
         _flush()
@@ -119,10 +111,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class StdoutMonitor:
-    """Counts wrong pictures from the first ``count`` on. Safe from any thread.
-
-    There is one tap, made by ``tap``: of two, the first would read nothing.
-    """
+    """Counts wrong pictures from the first ``count`` on, by one ``tap``. Safe from any thread."""
 
     def __init__(self, tap: Callable[[], StdoutTap]) -> None:
         self._make = tap

@@ -32,27 +32,20 @@ Samples: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where the whole of the source's picture lies in the output's, in its samples; crop may leave part of it outside.
-
-    ``source`` is its size, turned as the output is, ``shape`` the output's sample aspect ratio. With ``square_samples``
-    a canvas of another size is laid in the middle, as large as fits, in its own shape; else it covers all.
-    """
+    """Where the source's picture lies in the output's, in its samples; crop may leave part of it outside."""
 
     left: Fraction
     top: Fraction
     width: Fraction
     height: Fraction
-    source: Size
-    shape: Fraction
-    square_samples: bool
+    source: Size  # turned as the output is
+    shape: Fraction  # the output's sample aspect ratio
+    square_samples: bool  # a canvas of another size is centred, as large as fits, in its own shape; else it covers all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtitle:
-    """What is shown from ``start_s`` to before ``end_s``, in seconds of the source's clock: a part of a canvas.
-
-    ``packed`` are its rows of R, G, B and alpha, compressed, and ``sha256`` is of them as they are.
-    """
+    """What is shown from ``start_s`` to before ``end_s``, in seconds of the source's clock: a part of a canvas."""
 
     start_s: Fraction
     end_s: Fraction
@@ -61,8 +54,8 @@ class Subtitle:
     y: int
     width: int
     height: int
-    sha256: str
-    packed: bytes = field(repr=False)
+    sha256: str  # of the rows as they are
+    packed: bytes = field(repr=False)  # rows of R, G, B and alpha, compressed
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -76,15 +69,11 @@ class Subtitle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurntSubtitles:
-    """A track's subtitles, in order and one at a time.
+    """A track's subtitles, in order and one at a time."""
 
-    ``source_index`` and ``track`` are its place in the source and its name. ``sha256`` is of all of them, also where
-    these are a part.
-    """
-
-    source_index: int
+    source_index: int  # the track's place in the source
     track: str
-    sha256: str
+    sha256: str  # of all of them, also where these are a part
     screen: Screen
     subtitles: tuple[Subtitle, ...] = field(repr=False)
 
@@ -216,18 +205,14 @@ def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fracti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Axis:
-    """How samples along one axis become those from ``first`` to before ``end`` of a picture.
-
-    ``taps`` are, for each of these, the places of the samples that it is made of, and ``weights`` their parts of
-    ``_ONE``; a place outside is transparent. ``begin`` is where the first sample lies, if they stay as they are.
-    """
+    """How samples along one axis become those from ``first`` to before ``end`` of a picture."""
 
     first: int
     end: int
-    begin: int
+    begin: int  # where the first sample lies, if they stay as they are
     is_identity: bool
-    taps: NDArray[np.int64]
-    weights: NDArray[np.int64]
+    taps: NDArray[np.int64]  # for each, the places of the samples that it is made of; a place outside is transparent
+    weights: NDArray[np.int64]  # their parts of ``_ONE``
 
     @classmethod
     def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:

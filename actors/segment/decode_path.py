@@ -35,12 +35,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, DevicePicture]]:
-        """Yield the pictures of a range.
-
-        Raises:
-            EngineUnfit: no surface holds such pictures.
-            DeviceError: a copy failed.
-        """
+        """Yield the pictures of a range; ``EngineUnfit`` if no surface holds them, ``DeviceError`` if a copy failed."""
         with closing(self._open_mover()) as mover:
             for number, picture in SOFTWARE.decode(track, packets, tally):
                 yield number, mover.to_device(picture)
@@ -72,12 +67,7 @@ class DeviceChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, picture: DevicePicture) -> Iterator[tuple[int, DevicePicture]]:
-        """Yield the converted picture, with its time.
-
-        Raises:
-            Unsupported: it cannot be converted.
-            DeviceError: the device refused.
-        """
+        """Yield the converted picture, with its time; ``Unsupported`` or ``DeviceError`` if it cannot be converted."""
         frame, output = picture.frame, self._output
         if (frame.width, frame.height) != (output.width, output.height):
             self.resized[frame.width, frame.height] += 1
@@ -162,11 +152,7 @@ def encode_paths(
 def host_paths(
     device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths to pictures in the host's memory, the best first.
-
-    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster;
-    ``software`` says why it must not decode, "" where it may.
-    """
+    """Yield the paths to pictures in the host's memory, the best first; arguments as of ``encode_paths``."""
     in_software = DecodePath(SOFTWARE, reason=software)
     if device is None or software:
         yield (in_software,)

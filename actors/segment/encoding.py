@@ -35,15 +35,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedSegment:
-    """One encoded segment. Arrays have one entry per packet, in decoding order.
-
-    Times are ticks of the source, or numbers of the track's pictures where they come at a rate of their own: then
-    ``frames_due`` is how many of them the segment is to give, 0 where no picture of the source decoded.
-    ``device_fault`` says how its device's decoder failed on it before software decoded it; "" where none did.
-    """
+    """One encoded segment. Arrays have one entry per packet, in decoding order."""
 
     segment: int
-    pts_ticks: NDArray[np.int64]
+    pts_ticks: NDArray[np.int64]  # of the source, or numbers of the track's pictures where these have a rate
     sizes_bytes: NDArray[np.int64]
     keyframes: NDArray[np.bool_]
     payload: NDArray[np.uint8]
@@ -52,8 +47,8 @@ class EncodedSegment:
     resized: Mapping[tuple[int, int], int]
     encode_s: float
     wall_s: float
-    device_fault: str = ""
-    frames_due: int | None = None
+    device_fault: str = ""  # how its device's decoder failed before software decoded it
+    frames_due: int | None = None  # with a rate: how many it is to give, 0 where no picture decoded
 
     @property
     def first_shown(self) -> int | None:
@@ -68,14 +63,7 @@ class EncodedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeSegment(Work[EncodedSegment]):
-    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
-
-    With a rate, ``numbers`` are the first of the pictures that it makes of them, and the first that it does not.
-    ``keyframes`` is where keyframes lie; None leaves all but the first to the encoder. ``require_device`` always waits
-    for a device's decoder, if there is one. A software encoder may keep ``cores`` busy. ``library`` is the version of
-    the encoder's library that writes the track, "" for any: another may give other bytes. ``traceparent`` is its span's
-    parent, "" for none.
-    """
+    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
 
     segment: int
     decode: DecodeRange
@@ -83,12 +71,12 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
-    numbers: tuple[int, int] | None = None
-    keyframes: KeyframeGrid | CountedGrid | None = None
-    require_device: bool = False
-    cores: int = 1
-    library: str = ""
-    traceparent: str = ""
+    numbers: tuple[int, int] | None = None  # with a rate: of the first picture, and the first after the segment
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None leaves all but the first to the encoder
+    require_device: bool = False  # always wait for a device's decoder, if there is one
+    cores: int = 1  # how many a software encoder may keep busy
+    library: str = ""  # the version of the encoder's library: another may give other bytes; "": any
+    traceparent: str = ""  # its span's parent
 
     @property
     def may_wait(self) -> bool:
@@ -155,7 +143,7 @@ class EncodeSegment(Work[EncodedSegment]):
 
 
 def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
-    """Return what is told of a segment in traces: its frames, and what decoded them."""
+    """Return what traces hold of a segment: its frames, and what decoded them."""
     return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 
@@ -250,10 +238,7 @@ class _Run(Generic[PictureT]):
             self._advance()
 
     def _advance(self) -> None:
-        """Count a picture half when the encoder takes it, half when it gives it back: either is progress.
-
-        Encoders that look ahead hold dozens, which may take them minutes at the end.
-        """
+        """Count a picture half when the encoder takes it, half when it returns it: encoders hold dozens at the end."""
         done = (self._fed + len(self._packets)) // 2
         self._context.advance(done - self._counted)
         self._counted = done

@@ -1,7 +1,6 @@
 """Between decoder and encoder: every filter from deinterlacing to an overlay; frame rate and subtitles come after.
 
-Filters keep a frame's time. Filters with memory (deinterlacing) get ``WARM_UP_FRAMES`` from before a segment and
-``LOOK_AHEAD_FRAMES`` from after it, so that a segment's frames are those of an unsegmented run.
+Filters with memory also get pictures from around a segment, so that its frames are those of an unsegmented run.
 """
 
 from collections import Counter
@@ -128,10 +127,9 @@ class FilterSettings:
     def during(
         self, interval: tuple[int | None, int | None], numbers: tuple[int, int] | None, tick_s: Fraction
     ) -> Self:
-        """Return the same for a segment, without subtitles that are not on screen in it.
+        """Return the same for a segment ([start, end) in ticks), without subtitles that are not on screen in it.
 
-        ``interval`` is [start, end) in ticks; with a rate ``numbers`` are the first of its pictures and the first that
-        is not.
+        With a rate ``numbers`` are the first of its pictures and the first that is not.
         """
         if self.burn is None:
             return self
@@ -201,11 +199,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished ones: (ticks, frame), in order.
-
-        Raises:
-            Unsupported: FFmpeg cannot convert this picture.
-        """
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()
@@ -318,10 +312,7 @@ class FilterChain:
     def _framing(
         self, graph: av.filter.Graph, given: _Given, steps: PictureSteps
     ) -> tuple[list[FilterContext], _Given]:
-        """Return what brings pictures to the size and format in which they are cropped and turned, and does that.
-
-        And what they are then.
-        """
+        """Bring pictures to the size and format in which they are cropped and turned; return how, and what they are."""
         crop, filters = steps.crop, []
         width, height = steps.size
         now = given._replace(width=width, height=height, pix_fmt=workable_format(given.pix_fmt, steps.turn))

@@ -50,8 +50,7 @@ class FrameRate:
     def parts_before(self, number: int, shown_ticks: int) -> bool:
         """Return whether a segment may end before an output picture, which shows the source's at ``shown_ticks``.
 
-        It ends when that picture is chosen. Where a tick is longer than a picture of the output, the one before may be
-        chosen at the same tick; then a source picture that comes with that tick is one that the segment shows too.
+        Where a tick is longer than an output picture, a source picture may come at the tick that chose the one before.
         """
         return shown_ticks < self.chosen_at(number) or self.chosen_at(number - 1) < shown_ticks
 
@@ -60,10 +59,7 @@ class FrameRate:
         return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))
 
     def paced(self, pictures: Iterable[tuple[int, PictureT]], wanted: range) -> Iterator[tuple[int, PictureT]]:
-        """Yield the ``wanted`` output pictures, (number, picture), of source pictures (ticks, picture) in their order.
-
-        The source's begin with the one on screen at the first of them, or are all that there are.
-        """
+        """Yield the ``wanted`` (number, picture) of source pictures (ticks, picture), which begin at the first."""
         number, shown = wanted.start, None
         for ticks, picture in pictures:
             while shown is not None and number < wanted.stop and self.chosen_at(number) < ticks:

@@ -10,7 +10,7 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from ..media.values import VideoFormat
+from ..media.values import BYTE_BITS, VideoFormat
 from .overlay_colours import Levels, coded
 from .overlay_png import png_samples
 from .steps import chroma_step
@@ -18,7 +18,8 @@ from .steps import chroma_step
 if TYPE_CHECKING:
     from .steps import Size
 
-_OPAQUE: Final = 255 * 100
+_WHOLE_PERCENT: Final = 100
+_OPAQUE: Final = 255 * _WHOLE_PERCENT
 """Alpha in 8 bits times an opacity in percent."""
 _DIGITS: Final = 16
 _BAND_ROWS: Final = 64
@@ -30,18 +31,15 @@ Numbers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A picture, and where its upper left corner lies in the film's. ``opacity`` is in percent.
-
-    ``png`` is its file, ``sha256`` that file's.
-    """
+    """A picture, and where its upper left corner lies in the film's."""
 
     width: int
     height: int
     x: int
     y: int
-    opacity: int
-    sha256: str
-    png: bytes = field(repr=False)
+    opacity: int  # in percent
+    sha256: str  # of ``png``
+    png: bytes = field(repr=False)  # its file
 
     @property
     def name(self) -> str:
@@ -51,14 +49,11 @@ class Overlay:
     @property
     def words(self) -> str:
         """What a person reads of it."""
-        opacity = "" if self.opacity == 100 else f", {self.opacity} % opaque"  # noqa: PLR2004 - all of it
+        opacity = "" if self.opacity == _WHOLE_PERCENT else f", {self.opacity} % opaque"
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: "Size") -> int:
-        """Return what laying it takes of memory where ``step`` samples of luma, across and down, share one of chroma.
-
-        Two numbers of 32 bits for each sample that it covers, and four bytes for each of its own pixels at first.
-        """
+        """Return the memory that it takes, where ``step`` samples of luma, across and down, share one of chroma."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels
@@ -70,10 +65,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blend:
-    """What becomes of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down.
-
-    ``divisor`` is one number where it is the same everywhere.
-    """
+    """What becomes of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down."""
 
     rows: slice
     columns: slice
@@ -86,7 +78,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
     """Lay an overlay on a planar picture of the format for which ``blends`` were worked out, in place."""
     planes: list[NDArray[Any]] = []
     for plane, component in zip(frame.planes, frame.format.components, strict=False):
-        kind = "u1" if component.bits <= 8 else "<u2"  # noqa: PLR2004 - a byte
+        kind = "u1" if component.bits <= BYTE_BITS else "<u2"
         planes.append(np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)[:, : plane.width])
     for number, blend in blends:
         under = planes[number][blend.rows, blend.columns]
@@ -98,24 +90,17 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
 
 @lru_cache(maxsize=1)  # the segments of a job have the same, as large as eight of the film's pictures at most
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
-    """Return how pictures in ``output``'s format change: (number of the plane, what becomes of a part of it).
-
-    Raises:
-        InputUnreadable: the overlay's file is not a PNG that can be decoded.
-    """
+    """Return how planes change, by their numbers; ``InputUnreadable`` if the file is not a PNG that can be decoded."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
 
 
 def blends_for(
     samples: NDArray[np.uint8], place: "Size", opacity: int, output: VideoFormat
 ) -> tuple[tuple[int, Blend], ...]:
-    """Return how pictures in ``output``'s format change under rows of R, G, B and alpha.
-
-    ``place`` is where their upper left corner lies, ``opacity`` is in percent.
-    """
+    """Return how planes change under rows of R, G, B and alpha at ``place``, with ``opacity`` in percent."""
     components = PixelFormat(output.pix_fmt).components
     bits, steps = components[0].bits, [(1, 1)]
-    if len(components) >= 3:  # noqa: PLR2004 - it has chroma
+    if components[2:]:  # it has chroma
         steps += [chroma_step(output.pix_fmt)] * 2
     size, found = (output.width, output.height), []
     for corner, pixels in _bands(samples, place):
@@ -141,11 +126,7 @@ def _bands(pixels: NDArray[np.uint8], place: "Size") -> "Iterator[tuple[Size, ND
 
 
 def _compact(blend: Blend, bits: int) -> Blend:
-    """Return the same in less memory, for samples of ``bits`` bits.
-
-    No sum is larger than ``divisor`` times the largest sample and a half: 32 bits hold it, but for subsampled chroma of
-    16 bits.
-    """
+    """Return the same in less memory: 32 bits hold every sum but those for subsampled chroma of 16 bits."""
     most = int(blend.divisor.max())
     kind: type[np.signedinteger[Any]] = np.int32 if most << bits < _INT32_END else np.int64
     divisor = blend.divisor[:1, :1] if (blend.divisor == most).all() else blend.divisor
@@ -154,19 +135,19 @@ def _compact(blend: Blend, bits: int) -> Blend:
 
 
 def _blend(levels: Levels, alpha: Levels, place: "Size", step: "Size", size: "Size") -> Blend:
-    """Return how a plane changes whose samples stand for ``step`` samples of luma across and down."""
+    """Return how a plane changes whose samples cover ``step`` samples of luma across and down."""
     (x, y), (across, down), (height, width) = place, step, alpha.shape
     left, top = x // across, y // down
     right, bottom = -(-(x + width) // across), -(-(y + height) // down)
 
     def summed(values: Levels) -> Levels:
-        """Return the sums over what each sample of the plane stands for, of values where the overlay lies."""
+        """Return the sums over what each sample of the plane covers, of values where the overlay lies."""
         whole = np.zeros(((bottom - top) * down, (right - left) * across), np.int64)
         inner = slice(y - top * down, y - top * down + height), slice(x - left * across, x - left * across + width)
         whole[inner] = values
         return _block_sums(whole, step)
 
-    # A sample of chroma at an odd edge stands for fewer.
+    # A sample of chroma at an odd edge covers fewer.
     inside = np.ones(((bottom - top) * down, (right - left) * across), np.int64)
     inside[size[1] - top * down :] = 0
     inside[:, size[0] - left * across :] = 0

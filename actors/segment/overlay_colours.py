@@ -1,7 +1,4 @@
-"""The colours of an overlay picture, coded as the film's are: docs/filters.md has the formula.
-
-Integers, additions, multiplications and divisions alone, so that every processor gives the same.
-"""
+"""An overlay's colours, coded as the film's (docs/filters.md) by + - * / alone, alike on every processor."""
 
 from typing import Final, TypeAlias
 

@@ -23,11 +23,7 @@ _ALIGNED_SAMPLES: Final = 64
 
 
 def png_size(content: bytes, name: str) -> Size:
-    """Return (width, height), as the header says; nothing is decoded for it. ``name`` is for messages.
-
-    Raises:
-        InputUnreadable: it is not a PNG, which begins with its header.
-    """
+    """Return (width, height) by the header; ``InputUnreadable`` if it is not a PNG. ``name`` is for messages."""
     if not content.startswith(_SIGNATURE) or content[_HEADER_CHUNK] != b"IHDR" or len(content) < _HEADER_BYTES:
         raise InputUnreadable(f"the overlay picture {name} is not a PNG file", AS_PNG)
     width, height = struct.unpack(">II", content[_HEADER_CHUNK.stop : _HEADER_BYTES])
@@ -35,11 +31,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return its rows of R, G, B and alpha in 8 bits: (height, width, 4).
-
-    Raises:
-        InputUnreadable: it is damaged, not of the size that its header says, or has more than 8 bits a channel.
-    """
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, of another size, or deeper."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))
@@ -77,7 +69,7 @@ def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
     if channels is None:
         return None
     samples = rows[:, : frame.width * (max(channels) + 1)].reshape(frame.height, frame.width, -1)[..., channels]
-    if len(channels) == 3:  # noqa: PLR2004 - no alpha: it covers all
+    if kind in ("rgb24", "gray"):  # no alpha: it covers all
         opaque = np.full((*samples.shape[:2], 1), 255, np.uint8)
         samples = np.concatenate([samples, opaque], axis=2)
     return np.asarray(samples)

@@ -12,6 +12,8 @@ import numpy as np
 from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 
+from ..media.values import BYTE_BITS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -65,18 +67,14 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureSteps:
-    """What is done to each picture, in the order of the fields.
+    """What is done to each picture, in the order of the fields."""
 
-    A picture is brought to ``size``, where it has another; of that ``crop`` is kept, turned by ``turn``, scaled to
-    ``scaled`` and laid on a black picture of size ``padded`` with its upper left corner at ``place``.
-    """
-
-    size: Size
-    crop: Region
+    size: Size  # what a picture of another size is scaled to first
+    crop: Region  # what is kept of that
     turn: Turn
     scaled: Size
-    padded: Size
-    place: tuple[int, int]
+    padded: Size  # of the black picture that it is laid on
+    place: tuple[int, int]  # of its upper left corner there
 
     @property
     def is_padded(self) -> bool:
@@ -153,7 +151,7 @@ def workable_format(pix_fmt: str, turn: Turn) -> str:
     if turn[0] or across == down:
         return pix_fmt
     bits = max(component.bits for component in known.components)
-    return "yuv444p" if bits <= 8 else f"yuv444p{bits}le"  # noqa: PLR2004 - a byte
+    return "yuv444p" if bits <= BYTE_BITS else f"yuv444p{bits}le"
 
 
 def turn_filters(turn: Turn) -> Iterator[tuple[str, str]]:
@@ -178,7 +176,7 @@ def blacken(frame: VideoFrame, steps: PictureSteps, *, full_range: bool) -> None
     rgb = frame.format.is_rgb
     for number, (component, plane) in enumerate(zip(frame.format.components, frame.planes, strict=True)):
         level = 128 if number and not rgb else 0 if full_range or rgb else 16
-        kind = "u1" if component.bits <= 8 else "<u2"  # noqa: PLR2004 - a byte
+        kind = "u1" if component.bits <= BYTE_BITS else "<u2"
         samples: NDArray[Any] = np.frombuffer(memoryview(plane), kind).reshape(plane.height, -1)[:, : plane.width]
         across, down = ceil(frame.width / plane.width), ceil(frame.height / plane.height)
         top, bottom, left, right = y // down, (y + height) // down, x // across, (x + width) // across

@@ -1,7 +1,6 @@
-"""HDR to SDR: a documented formula, worked out once as a table of colours that FFmpeg's ``lut3d`` looks up.
+"""HDR to SDR: a formula (docs/filters.md), worked out once as a table of colours that FFmpeg's ``lut3d`` looks up.
 
-The table is the same on every machine: it is made with additions, multiplications and divisions alone, since each
-processor's own powers round differently. docs/filters.md has the formula and its sources.
+The table is made with + - * / alone: each processor's own powers round differently.
 """
 
 from dataclasses import dataclass

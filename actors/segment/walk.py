@@ -1,6 +1,6 @@
 """The walk over a segment's pictures, for encoding, frames and inference.
 
-A range is decoded on one path, the pictures at both seams are hashed, and damage is counted. Where a device gives up,
+A range is decoded on one path, the pictures at both seams are hashed, and damage is counted. Where a device fails,
 the next path decodes the segment from its beginning: earlier pictures may refer to some that are in doubt.
 """
 
@@ -34,27 +34,21 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTally:
-    """Counts of a walk over a segment. Times are ticks of the source, or wall seconds.
-
-    ``seam_before`` are the first source pictures at or after the segment's start, ``seam_after`` those at or after its
-    end; ``first_ticks`` and ``last_ticks`` belong to the first and last of its ``frames``, and ``damaged_ticks`` to the
-    first ``NAMED_DAMAGED_FRAMES`` of its ``corrupt_frames``. ``decoded_by`` is the decoder's name, and ``fallback``
-    says why it is not the device's, if there is a reason.
-    """
+    """Counts of a walk over a segment. Times are ticks of the source, or wall seconds."""
 
     frames: int = 0
-    seam_before: tuple[PictureHash, ...] = ()
-    seam_after: tuple[PictureHash, ...] = ()
-    first_ticks: int | None = None
-    last_ticks: int | None = None
+    seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
+    seam_after: tuple[PictureHash, ...] = ()  # those at or after its end
+    first_ticks: int | None = None  # of the first frame
+    last_ticks: int | None = None  # of the last frame
     failed_packets: int = 0
     corrupt_frames: int = 0
-    damaged_ticks: tuple[int, ...] = ()
+    damaged_ticks: tuple[int, ...] = ()  # of the first ``NAMED_DAMAGED_FRAMES`` corrupt frames
     first_damaged_packet: int | None = None
     repaired: RepairedTime = field(default_factory=RepairedTime)
     decode_s: float = 0.0
     decoded_by: str = SOFTWARE.name
-    fallback: str = ""
+    fallback: str = ""  # why the device did not decode it
 
     @property
     def damaged(self) -> bool:
@@ -63,7 +57,7 @@ class SegmentTally:
 
 
 class _GaveUp(Exception):
-    """A path's decoder gave up; the next may succeed."""
+    """A path's decoder failed; the next may succeed."""
 
     def __init__(self, error: DeviceError) -> None:
         super().__init__(error.message)
@@ -116,13 +110,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield (ticks, made) of the segment, in order; close it if it is not read to its end.
-
-        Raises:
-            InputError: the source cannot be read.
-            DeviceError: the device is lost.
-            Exception: of ``make``, ``finish`` and ``seen``.
-        """
+        """Yield (ticks, made) of the segment, in order; close it if it is not read to its end."""
         neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
@@ -207,16 +195,10 @@ def decode_on_first(
     decode: Callable[[DecodePath[Any], str], ResultT],
     start_over: Callable[[DeviceError], object] = bool,
 ) -> ResultT:
-    """Return the result of ``decode`` on the first path whose decoder does not give up.
+    """Return the result of ``decode`` on the first of ``paths``, at least one, whose decoder does not fail.
 
-    Args:
-        paths: the best first; one at least.
-        decode: walks a segment on a path; the text says why not on a better one.
-        start_over: called with why a decoder gave up, before ``decode`` is called again.
-
-    Raises:
-        DeviceError: the last path's decoder gave up, or the device is lost.
-        Exception: of ``decode``.
+    ``decode`` gets why a better path failed, ``start_over`` the error. Raises ``DeviceError`` if the last path fails
+    or the device is lost, and what ``decode`` raises.
     """
     left = deque(paths)
     fallback = left[0].reason

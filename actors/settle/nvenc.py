@@ -15,7 +15,7 @@ from ...errors import EngineUnfit, Unsupported, UsageError
 from ..encode.nvenc_settings import Multipass, NvencSettings, Preset, Qp, RateMode, TuningInfo
 from ..encode.profiles import INITIAL_FULLNESS, NVENC_PROFILES, Options, gop_frames, preset_index
 from ..encode.settings import Codec, EncoderSettings, RateControl
-from ..media.values import VideoFormat
+from ..media.values import BYTE_BITS, VideoFormat
 from ..surfaces.formats import SurfaceFormat, surface_format
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
 
@@ -83,7 +83,7 @@ class EncoderCapabilities:
         modes = self.most("supported_ratecontrol_modes", bit)
         references = max(settings.numrefl0 or 0, settings.numrefl1 or 0)
         return [
-            ("10-bit samples", surface.bits == 8 or self.has("10bit_encode")),  # noqa: PLR2004 - a byte
+            ("10-bit samples", surface.bits == BYTE_BITS or self.has("10bit_encode")),
             ("4:2:2 chroma", surface.chroma != "4:2:2" or self.has("yuv422_encode")),
             ("4:4:4 chroma", surface.chroma != "4:4:4" or self.has("yuv444_encode")),
             (f"{wanted} B pictures in a row", wanted <= self.b_frames_max),
@@ -98,19 +98,14 @@ class EncoderCapabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencRequest:
-    """A request for NVENC, independent of a device; made by ``nvenc_request``.
-
-    ``rate`` None is the codec's default quality. ``options`` are settings by NVENC's names (docs/nvenc.md), which
-    override ours. ``single_session``: one session encodes the whole output. With a ``keyframe_interval_s`` the encoder
-    makes no keyframes of its own.
-    """
+    """A request for NVENC, independent of a device; made by ``nvenc_request``."""
 
     codec: Codec
-    rate: RateControl | None = None
+    rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()
-    single_session: bool = False
-    keyframe_interval_s: Fraction | None = None
+    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override ours
+    single_session: bool = False  # one session encodes the whole output
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
 
 
 _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
@@ -134,11 +129,7 @@ def nvenc_request(
     single_session: bool = False,
     keyframe_interval_s: Fraction | None = None,
 ) -> NvencRequest:
-    """Return a request for NVENC, its options read.
-
-    Raises:
-        Unsupported: an option is unknown, not a user's to set, or does not take its value; the message names it.
-    """
+    """Return a request for NVENC, its options read; ``Unsupported`` names one that is not taken."""
     for key, _ in options:
         if key in _RESERVED:
             raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")

@@ -123,11 +123,12 @@ def _strength(text: str) -> int:
 
 def _quantizers(text: str) -> Qp:
     values = [_number(part.strip()) for part in text.split(",")]
-    if len(values) == 1:
-        return Qp.same(values[0])
-    if len(values) != 3:  # noqa: PLR2004 - P, B and intra
-        raise ValueError("not one number, nor three")
-    return Qp(*values)
+    match values:
+        case [every]:
+            return Qp.same(every)
+        case [predicted, bidirectional, intra]:
+            return Qp(predicted, bidirectional, intra)
+    raise ValueError("not one number, nor three")
 
 
 def _timing(text: str) -> TimingInfo:

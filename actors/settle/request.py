@@ -38,10 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return what the output's bytes depend on besides the pictures, as one stable line.
-
-    NVENC's depend on the GPU's architecture, the driver's branch and the version of PyNvVideoCodec too.
-    """
+    """Return what the output's bytes depend on besides the pictures, as one stable line; the keywords are NVENC's."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:

@@ -25,7 +25,7 @@ THREADS = 2
 _CORES_FILLED: Final = 16
 _MOST_X264_THREADS: Final = 8
 _ROWS_PER_THREAD: Final = 135
-"""x264 works on as many pictures at once as it has threads, each some rows behind the one that it refers to."""
+"""x264 works on as many pictures at once as it has threads, each some rows after the one that it refers to."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
@@ -46,23 +46,16 @@ _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"},
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareRequest:
-    """A request for a software encoder; made by ``software_request``.
-
-    ``rate`` None is the codec's default quality. ``options`` are FFmpeg's by name, which override ours;
-    ``x264-params``, ``x265-params`` and ``svtav1-params`` (``a=1:b=2``) are merged with ours. ``dolby_vision`` keeps
-    the frames' RPUs: for HEVC in 10 bits, of sources whose base layer is viewable (profile 8). With a
-    ``keyframe_interval_s`` the encoder makes no keyframes of its own. ``captions`` writes closed ones, if pictures have
-    any and the codec has a place for them. ``segments`` is how many the track has; None is not known.
-    """
+    """A request for a software encoder; made by ``software_request``."""
 
     codec: Codec
-    rate: RateControl | None = None
+    rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()
-    dolby_vision: bool = False
-    keyframe_interval_s: Fraction | None = None
-    captions: bool = True
-    segments: int | None = None
+    options: Options = ()  # FFmpeg's by name, over ours; ``x264-params`` and the like (``a=1:b=2``) are merged
+    dolby_vision: bool = False  # keeps the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
+    captions: bool = True  # writes closed ones, if pictures have any and the codec a place for them
+    segments: int | None = None  # how many the track has; None is not known
 
 
 def software_request(

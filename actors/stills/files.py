@@ -46,11 +46,7 @@ SIDE_MAX: Final = {StillFormat.JPG: 65_500, StillFormat.PNG: 65_535, StillFormat
 
 
 def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> bytes:
-    """Return the file of a picture of (rows, columns, 3) samples; ``quality`` is 1 to 100, of JPEG and WebP.
-
-    Raises:
-        EncoderFailed: the encoder refused it.
-    """
+    """Return the file of (rows, columns, 3) samples, at quality 1 to 100 of JPEG and WebP, or ``EncoderFailed``."""
     encoder = _ENCODERS[format_]
     height, width, _ = rgb.shape
     frame = VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format=RGB)

@@ -38,8 +38,8 @@ class Turn:
             return cls()
         a, b, _, c, d, *_ = matrix
         if abs(b) + abs(c) > abs(a) + abs(d):
-            return cls(True, c < 0, b < 0)  # noqa: FBT003 - one value for each field above
-        return cls(False, a < 0, d < 0)  # noqa: FBT003 - as above
+            return cls(swaps_axes=True, reverses_across=c < 0, reverses_down=b < 0)
+        return cls(reverses_across=a < 0, reverses_down=d < 0)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Return the size of what has that size before the turn, or after it: a turn back is of the same kind."""
@@ -47,10 +47,7 @@ class Turn:
 
 
 def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> tuple[int, int]:
-    """Return the size at which a player shows a stored picture, with square pixels.
-
-    The side whose samples are the longer ones grows, so that no sample is lost.
-    """
+    """Return the size in square pixels at which a player shows a stored picture: no side shrinks."""
     if sample_aspect_ratio > 1:
         width = round(width * sample_aspect_ratio)
     else:

@@ -1,7 +1,6 @@
-"""How much each picture of a segment differs from the one before it.
+"""How much each picture of a segment differs from the one before it, as grey ones of ``GRID`` samples.
 
-Pictures are compared as grey ones of ``GRID`` samples. The first of a segment has none before it there: its grey
-picture and the last one's go with the result, so that the seam is measured like any other place.
+The first and last grey pictures go with the result, so that the seam is measured like any other place.
 """
 
 from contextlib import closing
@@ -28,16 +27,12 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment:
-    """The pictures of one segment, by time.
-
-    ``differences`` are from the picture before, 0 .. ``DIFFERENCE_MOST``, one fewer than ``pts_ticks``. ``first`` and
-    ``last`` are grey pictures, empty where the segment has none.
-    """
+    """The pictures of one segment, by time."""
 
     segment: int
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]
-    first: NDArray[np.uint8]
+    differences: NDArray[np.int64]  # from the picture before, 0 .. ``DIFFERENCE_MOST``: one fewer than ``pts_ticks``
+    first: NDArray[np.uint8]  # a grey picture, empty where the segment has none
     last: NDArray[np.uint8]
     frames_decoded: int
     tally: SegmentTally

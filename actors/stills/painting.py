@@ -28,21 +28,12 @@ class Painter:
         self._chain = FilterChain(settings, 1 / ANY_RATE)
 
     def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a decoded picture as (rows, columns, 3) samples of RGB, as it is to be shown.
-
-        Raises:
-            Unsupported: FFmpeg cannot convert it.
-        """
+        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg cannot."""
         ((_, picture),) = self._chain.push(0, frame)
         return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), self._look.turn)
 
     def draw(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return the bytes of a picture's file, or its samples if no file is asked for.
-
-        Raises:
-            Unsupported: FFmpeg cannot convert it.
-            EncoderFailed: the file cannot be made.
-        """
+        """Return a picture's file, or its samples if none is asked for; ``Unsupported`` or ``EncoderFailed``."""
         rgb, look = self.paint(frame), self._look
         if look.format is None:
             return rgb.ravel()

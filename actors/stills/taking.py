@@ -28,15 +28,11 @@ class TakenPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TakenStills:
-    """The stills of one range.
-
-    ``shown`` has, for each moment, the place in ``pictures`` of what is on screen then; None where nothing decodes at
-    or before it.
-    """
+    """The stills of one range."""
 
     segment: int
     pictures: tuple[TakenPicture, ...]
-    shown: tuple[int | None, ...]
+    shown: tuple[int | None, ...]  # for each moment, what is on screen: its place in ``pictures``, None for nothing
     frames_decoded: int
     tally: SegmentTally
 
@@ -48,12 +44,9 @@ class TakenStills:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeStills(PictureWork[TakenStills]):
-    """Take the picture on screen at each of ``moments``: the last one presented at or before it.
+    """Take the picture on screen at each of ``moments``: the last one presented at or before it."""
 
-    They are ascending ticks, not before the segment.
-    """
-
-    moments: tuple[int, ...]
+    moments: tuple[int, ...]  # ascending ticks, not before the segment
     still: StillLook
 
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> TakenStills:

@@ -38,16 +38,13 @@ SeenT = TypeVar("SeenT", bound=SeenSegment)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureWork(Work[SeenT]):
-    """Look at the pictures of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded.
-
-    ``require_device`` always waits for a device's decoder, if there is one.
-    """
+    """Look at the pictures of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
 
     segment: int
     decode: DecodeRange
     start_ticks: int | None
     end_ticks: int | None
-    require_device: bool = False
+    require_device: bool = False  # always wait for a device's decoder, if there is one
 
     @property
     def file(self) -> str:

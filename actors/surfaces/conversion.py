@@ -150,11 +150,7 @@ def _described(format_: SurfaceFormat, size: tuple[int, int], location: ChromaLo
 
 
 def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: VideoFormat) -> Conversion:
-    """Return what makes surfaces of one format and (width, height) into an encoder's pictures.
-
-    Raises:
-        Unsupported: no surface holds such pictures.
-    """
+    """Return what makes surfaces an encoder's pictures; ``Unsupported`` if no surface holds such pictures."""
     target = surface_format(output.pix_fmt)
     if target is None:
         raise Unsupported(f"no surface holds {output.pix_fmt}", "Use --encoder software.")

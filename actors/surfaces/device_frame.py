@@ -36,15 +36,11 @@ class DeviceFrame:
 
 @dataclass(frozen=True, slots=True)
 class DecodeStatistics:
-    """How a picture was coded, block by block in the driver's order; all are equally long, or empty.
+    """How a picture was coded, block by block in the driver's order. Documented, but seen from no driver tested."""
 
-    ``luma_qp`` are quantizers, ``coding_units`` the driver's block types; motion vectors (across, down) are those of
-    the first and second list. Documented, but not seen from any driver tested.
-    """
-
-    luma_qp: tuple[int, ...]
-    coding_units: tuple[int, ...]
-    first_motion: tuple[tuple[int, int], ...]
+    luma_qp: tuple[int, ...]  # quantizers; all fields are equally long, or empty
+    coding_units: tuple[int, ...]  # the driver's block types
+    first_motion: tuple[tuple[int, int], ...]  # (across, down) of the first list
     second_motion: tuple[tuple[int, int], ...]
 
 
@@ -58,17 +54,13 @@ class PictureNotes:
 
 @dataclass(slots=True, eq=False)
 class DevicePicture:
-    """A picture in its own contiguous device memory without padding, and its pts in its track's ticks.
-
-    ``pix_fmt`` is FFmpeg's name of software's format for it. Its samples are complete; hold it until the device has
-    read them. ``opaque`` are its decoder's notes, as of PyAV's frames.
-    """
+    """A complete picture in contiguous device memory without padding; hold it until the device has read it."""
 
     frame: DeviceFrame
     format: SurfaceFormat
-    pix_fmt: str
-    pts: int | None = None
-    opaque: object = None
+    pix_fmt: str  # FFmpeg's name of software's format for it
+    pts: int | None = None  # in its track's ticks
+    opaque: object = None  # its decoder's notes
     colour: Colour | None = None
     """Its own colours, in a track where they change; None: the track's."""
 

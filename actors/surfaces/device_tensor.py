@@ -29,29 +29,24 @@ _WHOLE_KINDS: Final = ("i", "u")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceTensor:
-    """A tensor in memory of the CUDA device ``device``, None where it does not say which.
-
-    ``strides_bytes`` None is C order; ``owner`` keeps the memory alive.
-
-    Its samples are there once everything is done that was put into ``streams``: handles of CUDA streams.
-    """
+    """A tensor in memory of a CUDA device."""
 
     address: int
     shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...] | None
+    strides_bytes: tuple[int, ...] | None  # None: C order
     item_bytes: int
-    owner: object = field(repr=False)
-    streams: tuple[int, ...] = ()
-    device: int | None = None
+    owner: object = field(repr=False)  # keeps the memory alive
+    streams: tuple[int, ...] = ()  # handles: its samples are there once these CUDA streams are done
+    device: int | None = None  # None: not said
 
 
-def device_kind(tensor: Any) -> int:  # noqa: ANN401 - whatever speaks DLPack
+def device_kind(tensor: Any) -> int:
     """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if it does not say."""
     with _foreign(tensor):
         return int(tensor.__dlpack_device__()[0])
 
 
-def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speaks DLPack
+def device_tensor(tensor: Any) -> DeviceTensor:
     """Return where a CUDA tensor lies. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
     Raises:
@@ -61,7 +56,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # behind its producer's work
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # after its producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
@@ -82,12 +77,8 @@ def device_tensor(tensor: Any) -> DeviceTensor:  # noqa: ANN401 - whatever speak
     )
 
 
-def array_tensor(array: Any) -> DeviceTensor:  # noqa: ANN401 - whatever has the interface
-    """Return where an array with ``__cuda_array_interface__`` lies.
-
-    Raises:
-        EncoderFailed: the interface does not say what it promises, or it holds no whole numbers.
-    """
+def array_tensor(array: Any) -> DeviceTensor:
+    """Return where an array with ``__cuda_array_interface__`` lies; ``EncoderFailed`` as ``device_tensor``."""
     with _foreign(array):
         interface = array.__cuda_array_interface__
         kind, strides, stream = str(interface["typestr"]), interface.get("strides"), interface.get("stream")

@@ -7,6 +7,8 @@ from typing import Final
 
 from av.video.format import VideoFormat as PixelFormat
 
+from ..media.values import BYTE_BITS
+
 
 class SurfaceLayout(Enum):
     """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""
@@ -43,7 +45,7 @@ class SurfaceFormat:
     @property
     def sample_bytes(self) -> int:
         """How many bytes a sample takes."""
-        return 1 if self.bits == 8 else 2  # noqa: PLR2004 - bits of a byte
+        return 1 if self.bits == BYTE_BITS else 2
 
     @property
     def chroma(self) -> str:
@@ -74,7 +76,7 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     across, down = chroma.width == side // 2, chroma.height == side // 2
     if not (across or chroma.width == side) or not (down or chroma.height == side):
         return None  # 4:1:1 and 4:1:0
-    found = _LAYOUTS.get((int(across), int(down), bits > 8))  # noqa: PLR2004 - bits of a byte
+    found = _LAYOUTS.get((int(across), int(down), bits > BYTE_BITS))
     if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith(("be", "msble")):
         return None
     return SurfaceFormat(found, bits, across, down)

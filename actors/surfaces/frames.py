@@ -25,7 +25,7 @@ class Frame:
     """One frame of a source, at its repaired time.
 
     Its samples lie on the host or on a GPU of this process, and are complete: read them on any stream. The memory lives
-    as long as the frame or a DLPack tensor of it. Then it is reused behind all work of the stream that asked for the
+    as long as the frame or a DLPack tensor of it. Then it is reused after all work of the stream that asked for the
     tensor; name other streams that read it by ``record_stream``.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
@@ -79,11 +79,7 @@ class Frame:
 
     @property
     def planes(self) -> tuple[NDArray[Any] | DeviceArray, ...]:
-        """Its planes without padding: NumPy arrays on the host, views where that is possible; else device arrays.
-
-        Raises:
-            Unsupported: it has none that are arrays, such as those of yuyv422.
-        """
+        """Its planes without padding: NumPy arrays (views if possible), or device arrays; else ``Unsupported``."""
         if isinstance(self._picture, DevicePicture):
             return _device_planes(self._picture)
         return plane_arrays(self._picture)
@@ -91,7 +87,7 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Note that a CUDA stream, given by its handle, reads the frame's memory beside that of its tensors.
 
-        Once the frame and its tensors are dropped, the memory is reused behind what the stream has to do then. CUDA's
+        Once the frame and its tensors are dropped, the memory is reused after what the stream has to do then. CUDA's
         legacy default stream is 1, the calling thread's 2; -1 is any stream.
 
         Raises:

@@ -81,10 +81,7 @@ class DeviceOwner(Protocol):
 
 
 class DeviceArray:
-    """Samples on the device, in C order, 8 or 16 bits each. Complete: a consumer may read them on any stream.
-
-    ``owner`` keeps the memory alive, and notes which streams read it.
-    """
+    """Samples on the device, in C order, 8 or 16 bits each, complete. ``owner`` notes which streams read them."""
 
     def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: DeviceOwner) -> None:
         self.shape = shape
@@ -101,7 +98,7 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3; no stream has to be waited for.
 
-        Its consumer does not say its stream, so that the memory is reused behind all work of the device.
+        Its consumer does not say its stream, so that the memory is reused after all work of the device.
         """
         self.owner.used_by(UNKNOWN_STREAM)
         return {
@@ -129,7 +126,7 @@ class DeviceArray:
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
         and 1 are the legacy default stream, 2 the calling thread's; -1 does not say it. When the consumer has dropped
-        the tensor, the memory is reused behind what that stream has to do then.
+        the tensor, the memory is reused after what that stream has to do then.
 
         Raises:
             BufferError: a copy is asked for, or another device, or a stream that CUDA leaves open.

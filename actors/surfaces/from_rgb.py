@@ -16,6 +16,7 @@ _ROW_ONE: Final = 1 << 12
 ROW_TAPS: Final = 8
 LEAST_HEIGHT: Final = 16
 """Lower pictures have other taps."""
+_BT601: Final = 6
 _COEFFICIENTS: Final = {
     1: (117489, 138438, 13975, 34925),
     6: (104597, 132201, 25675, 53279),
@@ -43,7 +44,7 @@ class RgbWeights:
 def rgb_weights(matrix: int) -> RgbWeights:
     """Return the weights of a matrix: 1, 6 or 9; ``KeyError`` for others."""
     vr, ub, ug, vg = _COEFFICIENTS[matrix]
-    if matrix == 6:  # noqa: PLR2004 - BT.601
+    if matrix == _BT601:
         spans = (_LUMA_SPAN, _CHROMA_SPAN, _CHROMA_SPAN)
         rows = (tuple(_decimal(part, span) for part in row) for row, span in zip(_OF_601, spans, strict=True))
         return RgbWeights(*rows)  # type: ignore[arg-type]

@@ -27,10 +27,7 @@ def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
 def planar_picture(
     surface: NDArray[np.uint8], format_: SurfaceFormat, width: int, height: int, pix_fmt: str
 ) -> VideoFrame:
-    """Return the picture of a tight surface's bytes as software gives it; the surface may be overwritten afterwards.
-
-    ``pix_fmt`` is FFmpeg's planar format, which ``format_`` was made from.
-    """
+    """Return the picture of a tight surface's bytes as software gives it, in the planar ``pix_fmt``; a copy."""
     frame = VideoFrame(width, height, pix_fmt)
     samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
     shift = 8 * format_.sample_bytes - format_.bits
@@ -73,10 +70,7 @@ def plane_samples(frame: VideoFrame, format_: SurfaceFormat) -> Iterator[NDArray
 
 
 def plane_rows(plane: VideoPlane, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return a plane's rows, the uppermost first, with the padding behind them.
-
-    A plane whose ``line_size`` is negative lies upside down in memory, as FFmpeg's ``vflip`` leaves it.
-    """
+    """Return a plane's rows with their padding, the uppermost first: ``vflip`` leaves a negative ``line_size``."""
     samples = np.frombuffer(memoryview(plane), dtype=kind)
     rows = samples[: plane.height * abs(plane.line_size) // kind.itemsize].reshape(plane.height, -1)
     return rows if plane.line_size > 0 else rows[::-1]

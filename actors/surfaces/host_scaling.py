@@ -1,7 +1,4 @@
-"""Scaling and conversion of surfaces on the host: the same plan, in the same whole numbers, as the device's kernels.
-
-Slow beside them, and equal to the last bit: what a device cannot do is done here, and kernels are tested against it.
-"""
+"""Scaling and conversion on the host, equal to the kernels to the last bit: their substitute, and their reference."""
 
 from typing import Any
 
@@ -19,11 +16,7 @@ def source_bytes(conversion: Conversion) -> int:
 
 
 def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the bytes of the surface that a surface becomes.
-
-    Raises:
-        ValueError: the surface has not the size that the conversion says.
-    """
+    """Return the bytes of the surface that a surface becomes; ``ValueError`` if its size is not the conversion's."""
     if surface.nbytes != source_bytes(conversion):
         msg = f"a surface of {surface.nbytes} bytes is not one of {source_bytes(conversion)}"
         raise ValueError(msg)

@@ -1,8 +1,4 @@
-"""A picture in device memory by its three channels, each with its own place and distances: pitched, strided, packed.
-
-Pure: what such a picture becomes as a tight surface is done by the device's kernels (``nvidia/convert/packing.py``) and
-by a reference in NumPy that tests them.
-"""
+"""A picture in device memory by its three channels, each with its own place and distances: pitched, strided, packed."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

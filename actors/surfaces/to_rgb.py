@@ -38,10 +38,7 @@ class RgbRule:
 
 
 def rgb_rule(colour: Colour, height: int) -> RgbRule:
-    """Return how 8-bit samples become R'G'B': by the picture's own matrix and range.
-
-    Where it names none, and where its matrix has no such weights, it is BT.709 from 720 lines on, else BT.601.
-    """
+    """Return the rule of the picture's matrix and range; without known weights BT.709 from 720 lines, or BT.601."""
     red, blue = _WEIGHTS.get(colour.matrix) or (_BT709 if height >= _HD_HEIGHT else _BT601)
     green = 1 - red - blue
     is_full = colour.range == _FULL

@@ -48,11 +48,7 @@ _HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedTrack:
-    """A whole audio track, encoded. Times are ticks of ``time_base`` on the source's clock, one tick a sample.
-
-    ``payload`` holds the packets, of ``sizes_bytes`` each. The encoder adds ``initial_padding`` samples, by which the
-    first packet's ``pts`` precedes the track, and ``trailing_padding``; players skip both.
-    """
+    """A whole audio track, encoded. Players skip both paddings."""
 
     codec: str
     extradata: bytes
@@ -61,13 +57,13 @@ class EncodedTrack:
     sample_format: str
     frame_samples: int
     bit_rate_bps: int
-    time_base: Fraction
-    pts: NDArray[np.int64]
+    time_base: Fraction  # one sample
+    pts: NDArray[np.int64]  # on the source's clock; the first precedes the track by ``initial_padding``
     durations: NDArray[np.int64]
-    sizes_bytes: NDArray[np.int64]
+    sizes_bytes: NDArray[np.int64]  # of the packets
     payload: NDArray[np.uint8]
-    initial_padding: int
-    trailing_padding: int
+    initial_padding: int  # samples
+    trailing_padding: int  # samples
     damaged_packets: int
     """Packets of the source that could not be decoded; silence replaces them."""
     clock_resets: int
@@ -88,29 +84,20 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track and encode it as ``codec`` (aac or opus).
-
-    ``start_s`` and ``end_s`` cut to the sample, on the source's clock. ``bit_rate_bps`` None is 80 kbit/s a channel
-    for AAC and 64 for Opus. ``channels`` is 1 or 2, which all channels are mixed to; None keeps them.
-    ``later`` are the layouts and rates that the track is known to change to: the output's layout keeps most speakers of
-    all, and its rate is the highest. It is one continuous encode, whatever changes. ``stated`` are the layouts that the
-    container can state; empty means all of the codec's.
-    ``loudness_lufs`` is what the whole track is brought to by one gain, for which it is decoded twice; None keeps it.
-    ``version`` and ``shipment`` are those of a ``DecodeRange``.
-    """
+    """Decode one audio track and encode it as ``codec`` (aac or opus): one continuous encode, whatever changes."""
 
     source: str
     stream_index: int
     codec: str
-    start_s: Fraction | None = None
+    start_s: Fraction | None = None  # cut to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None
-    channels: int | None = None
-    loudness_lufs: Fraction | None = None
-    later: tuple[tuple[str, int], ...] = ()
-    stated: tuple[str, ...] = ()
-    version: Hashable | None = None
-    shipment: Shipment | None = None
+    bit_rate_bps: int | None = None  # None: a channel gets 80 kbit/s of AAC, 64 of Opus
+    channels: int | None = None  # 1 or 2, which all channels are mixed to; None keeps them
+    loudness_lufs: Fraction | None = None  # brought to by one gain, which decodes twice; None keeps it
+    later: tuple[tuple[str, int], ...] = ()  # layouts and rates to come: it keeps most speakers, and the highest rate
+    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
+    version: Hashable | None = None  # as of a ``DecodeRange``
+    shipment: Shipment | None = None  # as of a ``DecodeRange``
 
     def run(self, context: WorkContext) -> EncodedTrack:
         """Run in the calling thread.
@@ -279,7 +266,7 @@ class _Encode:
             self._payloads.append(bytes(packet))
 
     def finish(self, line: SampleLine) -> EncodedTrack:
-        """Encode the rest and return the track."""
+        """Encode what is left and return the track."""
         for ready in self._conformer.finish():
             self._queue(ready)
         if self._fifo.samples:

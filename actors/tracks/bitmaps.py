@@ -45,10 +45,7 @@ class Bitmap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Showing:
-    """From ``start_s`` on ``bitmap`` is shown, or nothing; until ``end_s`` or the next one, whichever is earlier.
-
-    Times are seconds of the source's clock.
-    """
+    """From ``start_s`` on ``bitmap`` is shown, or nothing; until ``end_s`` or the next one. Seconds of the source."""
 
     start_s: Fraction
     end_s: Fraction | None

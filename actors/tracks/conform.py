@@ -31,12 +31,7 @@ class Conformer:
     input's time: nothing moves. PyAV checks no frame that follows one which needed no conversion, and its ``AudioFifo``
     never compares layouts: it would drop channels, or read memory that no channel has. So each output frame is checked.
 
-    Args:
-        sample_format: of the output.
-        layout: of the output.
-        rate: of the output.
-        order: of the output's speakers; None for the layout's own.
-        gain_db: how much louder the output is.
+    ``order`` is of the output's speakers, None for the layout's own; ``gain_db`` is how much louder the output is.
     """
 
     def __init__(
@@ -83,7 +78,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield the rest of what came in one shape: to the sample as much as its time at the rate that leaves."""
+        """Yield what is left of one shape: to the sample as much as its time at the rate that leaves."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:

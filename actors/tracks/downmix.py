@@ -26,7 +26,7 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     "FC": _CENTRE,
     **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
     **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
-    # One channel behind is two at half of its power each.
+    # One back channel is two at half of its power each.
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The speaker that stands for another where the layout has only one of them: 5.1 has its surrounds at side or back."""
+"""The speaker that replaces another where the layout has only one of them: 5.1 has its surrounds at side or back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
@@ -90,10 +90,9 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 
 
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
-    """Return the speakers of ``names`` that have none of their own in ``target``: mixed into others, or left out.
+    """Return the speakers of ``names`` that ``target`` lacks: mixed into others, or left out.
 
-    A single channel is kept by every layout: its speaker is the centre, or the room between left and right. Alone,
-    low-frequency effects need a speaker of their own all the same.
+    Every layout keeps a single channel, but for low-frequency effects.
     """
     if len(names) == 1 and len(target) > 1 and any(_SHARES.get(names[0], ())):
         return ()
@@ -107,10 +106,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return in which of the ``stated`` layouts a track is encoded that has ``layouts`` one after the other.
-
-    It keeps the most of the track's speakers; of several such layouts, it leaves out the fewest, then has the fewest.
-    """
+    """Return the ``stated`` layout that keeps most of the track's speakers, leaves out the fewest, has the fewest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)
@@ -122,10 +118,7 @@ def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
 
 
 class Mixer:
-    """Mixes frames of any format and layout to the speakers of one ``layout``; used by one thread.
-
-    ``order`` is the order of its speakers in which an encoder takes them, None for the layout's own.
-    """
+    """Mixes frames to the speakers of one ``layout``, in ``order`` (None: its own). Used by one thread."""
 
     def __init__(self, layout: str, order: Sequence[str] | None = None) -> None:
         self.layout = layout

@@ -25,23 +25,16 @@ _SAMPLES: Final = "dbl"
 
 @dataclass(frozen=True, slots=True)
 class Loudness:
-    """What a track measured, and the gain in dB that it got.
+    """What a track measured, and the gain in dB that it got."""
 
-    ``integrated_lufs`` is None where nothing in it is loud enough to be measured; ``true_peak_db`` is in dBTP, None for
-    silence. ``limited``: the gain is less than asked for, since the true peak would pass ``TRUE_PEAK_DB``.
-    """
-
-    integrated_lufs: Fraction | None
-    true_peak_db: Fraction | None
+    integrated_lufs: Fraction | None  # None: nothing is loud enough to be measured
+    true_peak_db: Fraction | None  # in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False
+    limited: bool = False  # less than asked for, since the true peak would pass ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
-    """Measures the frames of one track, in order, by FFmpeg's ``ebur128``; used by one thread.
-
-    Frames are taken in ``layout`` and at ``rate``.
-    """
+    """Measures one track's frames, in order, by FFmpeg's ``ebur128`` in ``layout`` and at ``rate``. For one thread."""
 
     def __init__(self, layout: str, rate: int) -> None:
         self._resampler = AudioResampler(_SAMPLES, layout, rate)
@@ -58,11 +51,7 @@ class LoudnessMeter:
         ).configure()
 
     def push(self, frame: AudioFrame) -> None:
-        """Take the next samples.
-
-        Raises:
-            EncoderFailed: FFmpeg cannot measure them.
-        """
+        """Take the next samples; ``EncoderFailed`` if FFmpeg cannot measure them."""
         self._measure(self._resampler.resample(frame))
 
     def finish(self, target_lufs: Fraction) -> Loudness:

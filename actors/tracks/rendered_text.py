@@ -32,16 +32,9 @@ _NAMED: Final = 12
 
 
 class TextRenderer:
-    """Sets lines in a font, on canvases of one size. Used by one thread.
+    """Sets lines in a font (TrueType or OpenType), on canvases of one size in square samples. For one thread.
 
-    Args:
-        font: the bytes of a font file, TrueType or OpenType.
-        name: the file's, for messages.
-        canvas: the size of the canvas in samples, which are square.
-
-    Raises:
-        InputUnreadable: FreeType cannot read the font.
-        Unsupported: Pillow is not installed.
+    ``InputUnreadable`` if FreeType cannot read the font, ``Unsupported`` if Pillow is not installed.
     """
 
     def __init__(self, font: bytes, name: str, canvas: Size) -> None:
@@ -63,11 +56,9 @@ class TextRenderer:
         self._margin = em
 
     def check(self, texts: Iterable[str]) -> None:
-        """Make sure that the font has every letter, and that each stands for itself.
+        """Check that the font has every letter, and sets each by itself from left to right, else ``Unsupported``.
 
-        Raises:
-            InputUnreadable: the font is damaged.
-            Unsupported: a letter is missing, must be shaped with its neighbours, or is set from right to left.
+        ``InputUnreadable`` if the font is damaged.
         """
         letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
         shaped = [letter for letter in letters if _is_shaped(letter)]

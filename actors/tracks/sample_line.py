@@ -1,7 +1,6 @@
 """One unbroken line of samples from a track's decoded frames, counted from its first real one.
 
-Silence fills gaps, overlaps are dropped, and a clock that steps back or leaps counts as reset, so later samples stay
-where their timestamps put them. Frames within a tick of the line are on it.
+Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Frames within a tick are on the line.
 """
 
 from collections.abc import Iterator

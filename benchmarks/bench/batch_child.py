@@ -24,7 +24,7 @@ _REPORT = sample_report(segments=1).model_copy(update={"output_bytes": 1, "warni
 async def submit(spec: TranscodeSpec) -> FakeJob:
     """Start a job that is done."""
     _write(spec.output)
-    return FakeJob([Done("job", 0.0, _REPORT)], None, hangs=False, pace_s=0)
+    return FakeJob([Done("job", 0.0, _REPORT)], None, hangs=False)
 
 
 def _write(output: str) -> None:

@@ -4,7 +4,7 @@ import heapq
 import time
 from collections.abc import Sequence
 
-from codecfleet.cluster.fleet.leases.lease_renewal import COALESCE_S, RENEW_S
+from codecfleet.cluster.fleet.leases.lease_client import COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
 

@@ -14,8 +14,10 @@ from typing import Final
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.autoscale.deciding import decide
+from codecfleet.cluster.autoscale.later import LaterDemand
 from codecfleet.cluster.autoscale.values import Decision, JobWork, NodeSeen
-from codecfleet.jobs.batch.pacing import PlannedFiles, behind, wants_file
+from codecfleet.cluster.worker_names import NodeId
+from codecfleet.jobs.batch.pacing import PlannedFiles, wants_file
 
 ROUNDING: Final = 1e-9
 FILES_AT_ONCE: Final = 64
@@ -131,13 +133,13 @@ class Day:
 class Cluster:
     """Runs arrivals to their end, and until no node is left that may go.
 
-    ``tells_behind``: batches say what waits behind their files in flight.
+    ``tells_later``: batches say what waits behind their files in flight.
     """
 
     def __init__(
-        self, config: AutoscaleConfig, kinds: Mapping[str, Kind], look_s: float = 10.0, *, tells_behind: bool = True
+        self, config: AutoscaleConfig, kinds: Mapping[str, Kind], look_s: float = 10.0, *, tells_later: bool = True
     ) -> None:
-        self._tells_behind = tells_behind
+        self._tells_later = tells_later
         self._batches: list[_Batch] = []
         self._numbers = count(1_000_000)
         self._config = config
@@ -260,7 +262,7 @@ class Cluster:
         self.day.looks += 1
         seen = [
             NodeSeen(
-                node=node.name,
+                node=NodeId(node.name),
                 group=node.group.name,
                 leases=sum(node.running.values()),
                 idle_since_s=node.idle_since_s,
@@ -269,7 +271,7 @@ class Cluster:
             if node.ready_s <= now_s
         ]
         work = [self._work(job) for job in self._jobs.values()]
-        work += [self._work_behind(batch, now_s) for batch in self._batches if self._tells_behind]
+        work += [self._later_work(batch, now_s) for batch in self._batches if self._tells_later]
         before, began_s = self._decision, time.perf_counter()
         self._decision = decide(self._config, work, seen, before, now_s)
         self.day.decide_s += time.perf_counter() - began_s
@@ -291,10 +293,10 @@ class Cluster:
             sessions=kind.sessions,
         )
 
-    def _work_behind(self, batch: _Batch, now_s: float) -> JobWork:
+    def _later_work(self, batch: _Batch, now_s: float) -> JobWork:
         arrival, kind = batch.arrival, self._kinds[batch.arrival.kind]
         planned = PlannedFiles(1, arrival.segments, arrival.segments * arrival.segment_frames)
-        found = behind(batch.waiting, planned, in_flight=len(batch.in_flight), most=FILES_AT_ONCE)
+        found = planned.later("", batch.waiting, FILES_AT_ONCE - len(batch.in_flight)) or LaterDemand("", 0, 0)
         return JobWork(
             job=f"behind {batch.number:06d}",
             frames=found.frames,
@@ -302,7 +304,7 @@ class Cluster:
             waiting=found.segments,
             longest_frames=arrival.segment_frames,
             due_s=now_s + self._config.finish_within_s,
-            is_behind=True,
+            is_later=True,
             fps=kind.fps,
             sessions=kind.sessions,
         )

@@ -45,14 +45,14 @@ async def _work(pool: LeasedPool, pieces: int, make: Callable[[str], Work[Any]])
 
 
 async def _call(pool: LeasedPool, calls: int) -> None:
-    """Call workers for their progress, as the supervisor does for their heartbeats."""
+    """Call workers for their heartbeats, as the supervisor does."""
     pool.set_demand(JOB, plain_demand(JOB, 1))
     running = pool.submit(works.Dwell(job=JOB, label="it runs", seconds=3600.0))
     while not running.progress.frames:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.1)
-    worker = await pool.supervisor.handle(running.progress.worker)
+    worker = await pool.client.supervisor.handle(running.progress.worker)
     for _ in range(calls // CALLS_AT_ONCE):
-        await asyncio.gather(*(worker.progress(JOB) for _ in range(CALLS_AT_ONCE)))
+        await asyncio.gather(*(worker.heartbeat() for _ in range(CALLS_AT_ONCE)))
     running.cancel()
     pool.set_demand(JOB, None)
 

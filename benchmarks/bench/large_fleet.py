@@ -6,6 +6,7 @@ from codecfleet.cluster.placement.model.inventory import Device, Node
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
+from codecfleet.cluster.worker_names import NodeId
 
 MODELS = ("H200", "L40S", "L4", "A100 80GB")
 CORES = 96
@@ -14,7 +15,7 @@ CORES = 96
 def large_fleet(nodes: int, gpus: int) -> tuple[Node, ...]:
     """Return nodes with that many GPUs each, all of them idle."""
     samples = [_sample(model) for model in MODELS]
-    return tuple(_node(f"node-{index:04d}", samples[index % len(samples)], gpus) for index in range(nodes))
+    return tuple(_node(NodeId(f"node-{index:04d}"), samples[index % len(samples)], gpus) for index in range(nodes))
 
 
 def _sample(model: str) -> Device:
@@ -22,7 +23,7 @@ def _sample(model: str) -> Device:
     entry = hardware.gpus[model]
     return Device(
         device="",
-        node="",
+        node=NodeId(""),
         kind=DeviceKind.GPU,
         name=entry.names[0],
         engines=dict(entry.engines),
@@ -33,7 +34,7 @@ def _sample(model: str) -> Device:
     )
 
 
-def _node(name: str, sample: Device, gpus: int) -> Node:
+def _node(name: NodeId, sample: Device, gpus: int) -> Node:
     found = [replace(sample, device=f"{name}/gpu{index}", node=name) for index in range(gpus)]
     processor = Device(
         device=f"{name}/cpu", node=name, kind=DeviceKind.CPU, name="processor", engines={Engine.CPU: CORES}

@@ -60,14 +60,12 @@ async def _open_pool(
     from codecfleet.cluster.supervisor.backends.backend import HERE  # noqa: PLC0415
     from codecfleet.cluster.supervisor.backends.private_backend import PrivateBackend  # noqa: PLC0415
     from codecfleet.cluster.supervisor.core.core import Core  # noqa: PLC0415
-    from codecfleet.cluster.supervisor.runner.client import LocalClient  # noqa: PLC0415
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner  # noqa: PLC0415
     from codecfleet.cluster.survey.known_gpus import known_gpus  # noqa: PLC0415
-    from codecfleet.cluster.survey.ray_probe import probe_ray_node  # noqa: PLC0415
 
     core = Core(settings, Policy(), 1, time.monotonic())
     gpus = partial(asyncio.to_thread, known_gpus, HERE)
-    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, probe_ray_node, gpus), core, settings)
-    pool = LeasedPool(Ground(supervisor=LocalClient(shell), eager=SLOTS_MAX).reach)
+    shell = SupervisorRunner(PrivateBackend(None, connection.why_ended, gpus), core, settings)
+    pool = LeasedPool(Ground(supervisor=shell, eager=SLOTS_MAX).reach)
     await pool.start()
     return pool, connection, shell

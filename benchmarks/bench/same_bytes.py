@@ -23,6 +23,7 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.report.absence import Unavailable
+from codecfleet.cluster.worker_names import NodeId
 from codecfleet.jobs.plan.placing import demand_of
 
 from .table import number, table_lines
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 CPU = "cpu"
-HERE = "here"
+HERE = NodeId("here")
 NVML_LIMIT_S = 10.0
 
 

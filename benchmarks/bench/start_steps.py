@@ -10,10 +10,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from codecfleet import Fleet, Job, TranscodeSpec
+from codecfleet.actors.process.process import start_program
 from codecfleet.cluster import machine
 from codecfleet.cluster.fleet.default import default_pool
-from codecfleet.cluster.process.process import WORKER, start_program
-from codecfleet.cluster.worker.child.child_worker import ChildWorker
+from codecfleet.cluster.worker.child_worker import ChildWorker
+from codecfleet.cluster.worker_names import WORKER
 from codecfleet.jobs.report.events import Progress
 
 __all__ = ["STEPS"]
@@ -35,7 +36,8 @@ async def _worker() -> Mapping[str, float]:
     worker = ChildWorker(start_program(WORKER))
     await worker.begin(1, machine.cores())
     ready_s = time.monotonic()
-    await worker.end()
+    worker.end()
+    await worker.death()
     return {"ready": ready_s - began_s}
 
 

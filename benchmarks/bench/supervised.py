@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from codecfleet.cluster.fleet.leases.lease_renewal import RENEW_S
+from codecfleet.actors.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.fleet.leases.lease_client import RENEW_S
 from codecfleet.cluster.placement.model.demand import PLAIN_FRAMES, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import StationBook
-from codecfleet.cluster.worker.heartbeat import WorkerFacts
 
 from .large_fleet import CORES
 
@@ -36,7 +35,7 @@ class World:
         self.gpus = {
             f"{node.node}/gpu#{index}": device.device
             for node in nodes
-            for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
+            for index, device in enumerate(each for each in node.devices if not each.kind.is_processor)
         }
         self.grants: dict[str, Grants] = {}
         """The newest of each driver."""

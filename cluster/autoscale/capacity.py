@@ -1,10 +1,11 @@
 """Which nodes give work the capacity that it needs in time, at the least cost: arithmetic over frames and node-seconds.
 
-Work is served in the order in which it is due, and what waits behind it last. What it needs is taken where a frame
-costs least: from nodes that are there, as far as earlier work leaves them time; or from new ones, whose start, and idle
-time before they are given up, are paid for too. A job never gets more nodes than its segments can fill.
+Work is served in the order in which it is due, later work last. What it needs is taken where a frame costs least: from
+nodes that are there, as far as earlier work leaves them time; or from new ones, whose start and idle time at the end
+are paid for too. A job never gets more nodes than its segments can fill.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -25,25 +26,19 @@ LEAST_FRAMES: Final = 1e-6
 
 @dataclass(slots=True, kw_only=True)
 class NodePool:
-    """The nodes of a group while capacity is planned.
-
-    ``there`` take work now, ``coming`` from ``coming_at_s`` on, and ``new`` from ``new_at_s`` on. ``room`` says how
-    many more may be asked for; where ``is_closed``, none, because those that were asked for did not come. ``used_s``
-    are the node-seconds that earlier work takes; ``needed`` nodes would do. Of those that come, ``filled`` will be
-    full of segments of earlier work that wait.
-    """
+    """The nodes of a group while capacity is planned."""
 
     group: Group
-    there: int
-    coming: int
+    there: int  # take work now
+    coming: int  # take work from ``coming_at_s`` on
     coming_at_s: float
     new_at_s: float
-    room: int
-    is_closed: bool = False
-    new: int = 0
-    used_s: float = 0.0
-    needed: int = 0
-    filled: float = 0.0
+    room: int  # how many more may be asked for
+    is_closed: bool = False  # none may, because those that were asked for did not come
+    new: int = 0  # asked for by this plan, take work from ``new_at_s`` on
+    used_s: float = 0.0  # node-seconds that earlier work takes
+    needed: int = 0  # nodes that would do for it
+    filled: float = 0.0  # of those that come, how many will be full of earlier work's waiting segments
 
     def spare_s(self, now_s: float, due_s: float) -> float:
         """Return the node-seconds that earlier work leaves until then."""
@@ -55,19 +50,18 @@ class NodePool:
 class Share:
     """What one job takes of a group: frames, and the new nodes that they need."""
 
-    group: str
     frames: float = 0.0
     new: int = 0
 
 
 @dataclass(slots=True)
 class Served:
-    """What one job gets. ``left_frames`` find no capacity until ``until_s``, later than it is due where it is late."""
+    """What one job gets."""
 
     work: JobWork
-    until_s: float
-    left_frames: float = 0.0
-    shares: dict[str, Share] = field(default_factory=dict)
+    until_s: float  # later than it is due where it is late
+    left_frames: float = 0.0  # find no capacity until then
+    shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:
@@ -81,17 +75,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """Capacity for some of a job's frames. ``new`` is the number of nodes that would have to come for it."""
+    """Capacity for some of a job's frames."""
 
     pool: NodePool
     frames: float
     cost: float
-    new: int = 0
-
-    @property
-    def frame_cost(self) -> float:
-        """What a frame costs there."""
-        return self.cost / self.frames
+    new: int = 0  # nodes that would have to come for it
 
 
 @dataclass(slots=True)
@@ -117,7 +106,7 @@ def plan_capacity(
 ) -> list[Served]:
     """Return what each job gets, in the order in which they are served; ``pools`` and ``purse`` then hold the sums."""
     planner = _Planner(config, pools, purse, now_s)
-    order = sorted(work, key=lambda each: (each.is_behind, each.due_s, each.job))
+    order = sorted(work, key=lambda each: (each.is_later, each.due_s, each.job))
     return [planner.serve(each) for each in order if each.frames > 0]
 
 
@@ -130,7 +119,7 @@ class _Planner:
     dear: frozenset[str] = frozenset()
     """Groups that get no new nodes for the job that is served."""
     unplaced: float = 0.0
-    """Its waiting segments that no node was asked for yet, in this plan or before; what waits behind brings no more."""
+    """Its waiting segments that no node was asked for yet, in this plan or before; later work asks for no more."""
 
     def serve(self, work: JobWork) -> Served:
         """Give a job what it needs to be done in time; where that cannot be had, what it needs soon after."""
@@ -141,17 +130,18 @@ class _Planner:
         self.unplaced = self._unplaced(work, pools)
         late_s = self._late_s(work, pools)
         served = Served(work, work.due_s, float(work.frames))
-        for until_s in (work.due_s, late_s) if self._frames_in_time(work, pools) >= work.frames else (late_s,):
+        frames_in_time = sum(self._most_s(work, pool) * work.fps[pool.group.name] for pool in pools)
+        for until_s in (work.due_s, late_s) if frames_in_time >= work.frames else (late_s,):
             served.until_s = until_s
             while served.left_frames > LEAST_FRAMES and (offers := self._offers(served, pools)):
-                self._take(served, min(offers, key=lambda offer: offer.frame_cost))
+                self._take(served, min(offers, key=lambda offer: offer.cost / offer.frames))
             if served.left_frames <= LEAST_FRAMES:
                 break
         return served
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Have nodes that come filled with a job's waiting segments; return how many are left."""
+        """Fill nodes that come with a job's waiting segments; return how many are left."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]
@@ -175,11 +165,8 @@ class _Planner:
         nodes = ceil(work_s / (AIM * self.config.finish_within_s))
         return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
 
-    def _frames_in_time(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return how many of a job's frames could be done by the time it is due; never too few."""
-        return sum(self._most_s(work, pool) * work.fps[pool.group.name] for pool in pools)
-
     def _most_s(self, work: JobWork, pool: NodePool) -> float:
+        """Return for how long a group's nodes could work for a job until it is due, at most."""
         window_s = max(0.0, work.due_s - self.now_s)
         if work.waiting and window_s < work.longest_s(pool.group.name):
             return 0.0
@@ -189,17 +176,14 @@ class _Planner:
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the part of a time that whole segments fill on nodes that are there: they run something now.
-
-        On average a session is free again after half a segment.
-        """
+        """Return the part of a time that whole segments fill on nodes that run something: half a segment is lost."""
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0
         return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
 
     def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return for how long a new node can work for a job until then: for as many whole segments as it has time."""
+        """Return the time of the whole segments of a job that a new node can do until then."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
         longest_s = work.longest_s(pool.group.name)
         return max(0.0, aim_s // longest_s * longest_s) if longest_s > 0 else max(0.0, aim_s)
@@ -214,29 +198,25 @@ class _Planner:
         return 0 if pool.group.name in self.dear else min(pool.room, self.purse.most(pool.group))
 
     def _offers(self, served: Served, pools: Sequence[NodePool]) -> list[_Offer]:
+        """Return what each group's nodes can do of a job, and new ones, which cost their start and idle time too."""
         offers = [each for pool in pools for each in (self._there(served, pool), self._fresh(served, pool))]
         return [offer for offer in offers if offer is not None and offer.frames > LEAST_FRAMES]
 
     def _there(self, served: Served, pool: NodePool) -> _Offer | None:
-        """Return what nodes of a group that are there, or were asked for, can still do of a job."""
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         window_s = served.until_s - self.now_s
         if served.work.waiting and window_s < served.work.longest_s(name):
             return None
-        taken_s = served.shares[name].frames / fps if name in served.shares else 0.0
         usable = self._usable(served.work, name, window_s)
         spare_s = usable * min(pool.spare_s(self.now_s, served.until_s), served.work.nodes_most(name) * window_s)
-        spare_s -= taken_s
-        frames = min(served.left_frames, spare_s * fps)
+        frames = min(served.left_frames, (spare_s - served.shares[name].frames / fps) * fps)
         return _Offer(pool, frames, pool.group.price_per_s * frames / fps)
 
     def _fresh(self, served: Served, pool: NodePool) -> _Offer | None:
-        """Return what new nodes of a group can do of a job, and what they cost with their start and their idle time."""
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         aim_s = self._fresh_s(served.work, pool, served.until_s)
-        asked = served.shares[name].new if name in served.shares else 0
-        most = min(self._room(pool), served.work.new_most(name) - asked)
-        if served.work.is_behind:
+        most = min(self._room(pool), served.work.new_most(name) - served.shares[name].new)
+        if served.work.is_later:
             most = min(most, ceil(self.unplaced / served.work.sessions[name] - LEAST_FRAMES))
         if most <= 0 or aim_s <= 0:
             return None
@@ -247,9 +227,8 @@ class _Planner:
 
     def _take(self, served: Served, offer: _Offer) -> None:
         pool, name = offer.pool, offer.pool.group.name
-        share = served.shares.setdefault(name, Share(name))
-        share.frames += offer.frames
-        share.new += offer.new
+        served.shares[name].frames += offer.frames
+        served.shares[name].new += offer.new
         served.left_frames -= offer.frames
         served.cost += offer.cost
         pool.new += offer.new
@@ -258,8 +237,5 @@ class _Planner:
         self.purse.spend(pool.group, offer.new)
         pool.used_s += offer.frames / served.work.fps[name]
         window_s = served.until_s - self.now_s
-        pool.needed = max(pool.needed, min(_all(pool), ceil(pool.used_s / window_s - LEAST_FRAMES)), 1)
-
-
-def _all(pool: NodePool) -> int:
-    return pool.there + pool.coming + pool.new
+        nodes = pool.there + pool.coming + pool.new
+        pool.needed = max(pool.needed, min(nodes, ceil(pool.used_s / window_s - LEAST_FRAMES)), 1)

@@ -16,10 +16,10 @@ from ..placement.build import inventory_of_fleet
 from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, RESERVED, labels_of, parse_labels
 from ..placement.model.inventory import Node
 from ..probes.gpus.hardware import Hardware, load_hardware
-from ..probes.report.device_report import DeviceKind
 from ..simulated.devices import SimulatedFleet, SimulatedNode
 from ..simulated.fleet_file import MachineEntry, resolved_machine
 from ..toml_file import load_model
+from ..worker_names import NodeId
 
 _KIND: Final = "autoscaling file"
 _HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
@@ -58,21 +58,17 @@ class _Document(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Nodes that are alike. ``node`` is what one has, ``labels`` select them, ``resources`` are what one offers to Ray.
-
-    ``price_per_hour`` is exact; ``start_s`` is how long it takes from asking for a node until it takes work.
-    """
+    """Nodes that are alike."""
 
     name: str
-    labels: Mapping[str, str]
-    resources: Mapping[str, float]
-    node: Node
+    labels: Mapping[str, str]  # select them
+    resources: Mapping[str, float]  # what one offers to Ray
+    node: Node  # what one has
     nodes_max: int
     price_per_hour: Decimal
     nodes_min: int = 0
-    start_s: float = 120.0
-    limit: str = ""
-    """Why ``nodes_max`` is less than its owner says, "" where it is not."""
+    start_s: float = 120.0  # from asking for a node until it takes work
+    limit: str = ""  # why ``nodes_max`` is less than its owner says, "" where it is not
 
     @property
     def price_per_s(self) -> float:
@@ -82,19 +78,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleConfig:
-    """Groups and limits.
-
-    A job that states no time is to be done within ``finish_within_s``. A node that was idle for ``idle_s`` may end; a
-    group grows and shrinks in turn no faster than every ``turn_s``. ``nodes_max`` and ``price_per_hour_max`` hold for
-    all groups together; None sets none.
-    """
+    """Groups, and limits for all of them together."""
 
     groups: tuple[Group, ...]
-    finish_within_s: float = 1800.0
-    idle_s: float = 300.0
-    turn_s: float = 300.0
+    finish_within_s: float = 1800.0  # for a job that states no time
+    idle_s: float = 300.0  # a node that was idle for so long may end
+    turn_s: float = 300.0  # the least time between growing and shrinking a group
     nodes_max: int = 1000
-    price_per_hour_max: Decimal | None = None
+    price_per_hour_max: Decimal | None = None  # None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
         """Return the group of a node with these labels, None for a node of none."""
@@ -103,14 +94,12 @@ class AutoscaleConfig:
 
 def nodes_of(group: Group, count: int) -> tuple[Node, ...]:
     """Return ``count`` nodes of a group, each with devices of its own."""
-    return tuple(_numbered(group.node, f"{group.name}-{number}") for number in range(1, count + 1))
+    return tuple(_numbered(group.node, NodeId(f"{group.name}-{number}")) for number in range(1, count + 1))
 
 
-def _numbered(node: Node, name: str) -> Node:
+def _numbered(node: Node, name: NodeId) -> Node:
     devices = (replace(each, device=each.device.replace(node.node, name, 1), node=name) for each in node.devices)
-    apart = tuple(
-        each if each.kind is DeviceKind.CPU else replace(each, device=f"{name}/{each.device}") for each in devices
-    )
+    apart = tuple(each if each.kind.is_processor else replace(each, device=f"{name}/{each.device}") for each in devices)
     return replace(node, node=name, name=name, devices=apart)
 
 
@@ -126,14 +115,7 @@ def load_autoscale(path: str | Path) -> AutoscaleConfig:
     groups = tuple(_group(entry, f"the {_KIND} {path}: group {entry.name}", tables) for entry in file.groups)
     _check_apart(groups, path)
     _check_limits(groups, file, path)
-    return AutoscaleConfig(
-        groups=groups,
-        finish_within_s=file.finish_within_s,
-        idle_s=file.idle_s,
-        turn_s=file.turn_s,
-        nodes_max=file.nodes_max,
-        price_per_hour_max=file.price_per_hour_max,
-    )
+    return AutoscaleConfig(groups=groups, **file.model_dump(exclude={"groups"}))
 
 
 def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
@@ -162,20 +144,20 @@ def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
 def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
     """Yield what a machine offers to Ray: its cores, and a GPU for each GPU, slice or vGPU."""
     yield "CPU", float(machine.cores)
-    gpus = [device for device in machine.devices if device.kind is not DeviceKind.CPU]
+    gpus = [device for device in machine.devices if not device.kind.is_processor]
     count = sum(len(device.slices) if device.mig_enabled else 1 for device in gpus)
     if count:
         yield "GPU", float(count)
 
 
 def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
-    """Refuse labels that Ray would not take, and ours where a node of the group would have others."""
-    ours = dict(labels_of(node, {device.device for device in node.devices}))
+    """Refuse labels that Ray would not take, and those of codecfleet that a node of the group would not have."""
+    own = dict(labels_of(node, {device.device for device in node.devices}))
     for key, value in labels.items():
         if not key.startswith(RESERVED):
             parse_labels([f"{key}={value}"])
-        if ours.get(key, "" if key.startswith(_FOUND) else value) != value:
-            has = f"has {ours[key]}" if key in ours else "has none"
+        if own.get(key, "" if key.startswith(_FOUND) else value) != value:
+            has = f"has {own[key]}" if key in own else "has none"
             raise UsageError(f"{where}: its label {key} is {value}, and such a machine {has}", _HELP)
 
 

@@ -5,15 +5,24 @@ the other way about; nodes end only after they were idle for a while; a node tha
 docs/autoscaling.md has the rules.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
+from typing import Final
 
-from .capacity import LEAST_FRAMES, NodePool, plan_capacity
+from ..grouping import counted
+from ..placement.model.inventory import plain_type
+from ..probes.report.device_report import DeviceKind
+from .capacity import LEAST_FRAMES, NodePool, Purse, plan_capacity
 from .config import AutoscaleConfig, Group
-from .reasons import duration, forecast_of, why_closed, why_idle, why_more, why_same, why_surplus
-from .seeing import SeenGroup, passed, pools_of, see_group
+from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
+
+NO_SHOW: Final = 3.0
+"""A group whose nodes take this many times their start, and a minute, to come is closed for ``CLOSED_S``."""
+NO_SHOW_S: Final = 60.0
+CLOSED_S: Final = 600.0
 
 
 def decide(
@@ -30,14 +39,18 @@ def decide(
     """
     before = last or Decision()
     resting = frozenset(order.node for order in before.rest)
-    seen = [see_group(config, group, nodes, before.size(group.name), now_s) for group in config.groups]
-    pools, purse = pools_of(config, seen, now_s)
-    served = plan_capacity(config, work, pools, purse, now_s)
-    turns = [
-        _Turn(config, each, pool, _useful(pool.group, work), resting, now_s)
-        for each, pool in zip(seen, pools, strict=True)
+    groups = [
+        _GroupNow.of(config, group, nodes, before.size(group.name), resting, now_s=now_s) for group in config.groups
     ]
-    decided = [turn.decided(why_more(config, turn.pool, served, now_s)) for turn in turns]
+    price = sum(each.held * float(each.group.price_per_hour) for each in groups)
+    most = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
+    purse = Purse(max(0, config.nodes_max - sum(each.held for each in groups)), most - price)
+    pools = [each.pool(purse) for each in groups]
+    served = plan_capacity(config, work, pools, purse, now_s)
+    decided = [
+        each.decided(pool, _useful(each.group, work), why_more(config, pool, served, now_s))
+        for each, pool in zip(groups, pools, strict=True)
+    ]
     return Decision(
         sizes=tuple(size for size, _, _ in decided),
         rest=tuple(order for _, rest, _ in decided for order in rest),
@@ -52,73 +65,164 @@ def _useful(group: Group, work: Sequence[JobWork]) -> int:
     return ceil(sum(each.at_once / each.sessions[group.name] for each in able) - LEAST_FRAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One group, with what work needs of it: ``useful`` nodes could be filled; ``resting`` ones get no new work."""
+def _passed(at_s: float | None, wait_s: float) -> float:
+    """Return when ``wait_s`` have passed since a moment; long ago where there was none."""
+    return -inf if at_s is None else at_s + wait_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupNow:
+    """A group as it is."""
 
     config: AutoscaleConfig
-    seen: SeenGroup
-    pool: NodePool
-    useful: int
-    resting: frozenset[str]
+    group: Group
+    here: tuple[NodeSeen, ...]  # its nodes that take work
+    leaving: int
+    coming: int  # were asked for and are not up
+    before: GroupSize  # what was last decided, with what has been seen since
+    resting: frozenset[str]  # nodes that get no new work
     now_s: float
 
-    @property
-    def _keep(self) -> int:
-        """How many nodes have to stay for work, or in any case."""
-        return max(self.pool.needed, self.seen.group.nodes_min)
+    @classmethod
+    def of(
+        cls,
+        config: AutoscaleConfig,
+        group: Group,
+        nodes: Sequence[NodeSeen],
+        before: GroupSize,
+        resting: frozenset[str],
+        *,
+        now_s: float,
+    ) -> "_GroupNow":
+        """Return a group as it is; one whose nodes do not come is closed for a while, so that others may do."""
+        own = [node for node in nodes if node.group == group.name]
+        here = tuple(node for node in own if not node.is_leaving)
+        before = replace(before, wanted=max(before.wanted, len(here)))  # others may have started some
+        coming = before.wanted - len(here)
+        is_fewer = coming < before.missing_least or before.missing_s is None
+        missing_s = None if not coming else now_s if is_fewer else before.missing_s
+        before = replace(before, there=len(here), missing_s=missing_s, missing_least=coming)
+        limit_s = NO_SHOW * group.start_s + NO_SHOW_S
+        if missing_s is not None and now_s - missing_s > limit_s and now_s >= _passed(before.raised_s, config.turn_s):
+            closed = replace(before, wanted=len(here), missing_s=None, missing_least=0)
+            before, coming = replace(closed, closed_until_s=now_s + CLOSED_S, lowered_s=now_s), 0
+        return cls(
+            config=config,
+            group=group,
+            here=here,
+            leaving=len(own) - len(here),
+            coming=coming,
+            before=before,
+            resting=resting,
+            now_s=now_s,
+        )
 
-    def decided(self, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
-        """Return how many are wanted, which get no new work, and which end; ``more`` says what new ones are for."""
-        size = self._sized(more)
-        drain = [] if self.pool.new else list(self._ended(size))
+    @property
+    def held(self) -> int:
+        """How many of its nodes there are, or were asked for, in whatever state."""
+        return len(self.here) + self.leaving + self.coming
+
+    @property
+    def _is_closed(self) -> bool:
+        return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
+
+    def pool(self, purse: Purse) -> NodePool:
+        """Return it as capacity, its least number of nodes included, which ``purse`` pays for."""
+        group, before, now_s = self.group, self.before, self.now_s
+        room = max(0, group.nodes_max - self.held)
+        least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, purse.most(group))
+        purse.spend(group, least)
+        return NodePool(
+            group=group,
+            there=len(self.here),
+            coming=self.coming + least,
+            coming_at_s=max(now_s, (now_s if before.raised_s is None else before.raised_s) + group.start_s),
+            new_at_s=max(now_s, _passed(before.lowered_s, self.config.turn_s)) + group.start_s,
+            room=0 if self._is_closed else room - least,
+            is_closed=self._is_closed,
+        )
+
+    def decided(self, pool: NodePool, useful: int, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
+        """Return how many are wanted, which get no new work, and which end.
+
+        Work needs what ``pool`` says, and could fill ``useful`` nodes; ``more`` says what new ones are for.
+        """
+        keep = max(pool.needed, self.group.nodes_min)
+        size = self._sized(pool, more)
+        drain = [] if pool.new else list(self._ended(size, keep))
         if drain:
             size = replace(size, wanted=size.wanted - len(drain), lowered_s=self.now_s, reason=drain[0].reason)
         gone = {order.node for order in drain}
-        here = [node for node in self.seen.here if node.node not in gone]
-        surplus = max(0, len(here) - max(self._keep, self.useful))
+        here = [node for node in self.here if node.node not in gone]
+        surplus = max(0, len(here) - max(keep, useful))
         since_s = None if not surplus else self.now_s if size.surplus_since_s is None else size.surplus_since_s
-        rest = [] if since_s is None or self.now_s - since_s < self.config.idle_s else self._rested(here, surplus)
+        rest: list[NodeOrder] = []
+        if since_s is not None and self.now_s - since_s >= self.config.idle_s:
+            # So that few segments do not keep many nodes up.
+            here.sort(key=lambda each: (each.node not in self.resting, each.leases, each.node))
+            reason = f"what is left fills {counted(useful, 'node')}"
+            rest = [NodeOrder(node.node, reason) for node in here[:surplus]]
         return replace(size, surplus_since_s=since_s), rest, drain
 
-    def _sized(self, more: str) -> GroupSize:
+    def _sized(self, pool: NodePool, more: str) -> GroupSize:
         """Return how many nodes are wanted, before any of them ends."""
-        before, pool, turn_s = self.seen.before, self.pool, self.config.turn_s
-        wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.seen.here, self.now_s)
-        wait_s = passed(before.lowered_s, turn_s) - self.now_s
+        before, turn_s, now_s = self.before, self.config.turn_s, self.now_s
+        wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
+        wait_s = _passed(before.lowered_s, turn_s) - now_s
         if pool.new and wait_s > 0:
             reason = f"{more}; not before {duration(wait_s)} from now, because it shrank lately"
         elif pool.new:
             wanted, reason = wanted + pool.new, more
-        elif self.seen.coming and pool.needed <= pool.there and self.now_s >= passed(before.raised_s, turn_s):
-            wanted, reason = max(pool.there, self.seen.group.nodes_min), "what was to come is not needed any more"
-        if before.closed_until_s is not None and self.now_s < before.closed_until_s:
-            reason = why_closed(before.closed_until_s - self.now_s)
-        if self.seen.group.limit and not pool.room and not pool.new:
-            reason = f"{reason}; {self.seen.group.limit}"
-        wanted = min(wanted, max(0, self.seen.group.nodes_max - self.seen.leaving))
+        elif self.coming and pool.needed <= pool.there and now_s >= _passed(before.raised_s, turn_s):
+            wanted, reason = max(pool.there, self.group.nodes_min), "what was to come is not needed any more"
+        if before.closed_until_s is not None and self._is_closed:
+            left = duration(before.closed_until_s - now_s)
+            reason = f"nodes that were asked for did not come; no more are asked for within {left}"
+        if self.group.limit and not pool.room and not pool.new:
+            reason = f"{reason}; {self.group.limit}"
+        wanted = min(wanted, max(0, self.group.nodes_max - self.leaving))
         return replace(
             before,
             wanted=wanted,
             reason=reason,
-            raised_s=self.now_s if wanted > before.wanted else before.raised_s,
-            lowered_s=self.now_s if wanted < before.wanted else before.lowered_s,
+            raised_s=now_s if wanted > before.wanted else before.raised_s,
+            lowered_s=now_s if wanted < before.wanted else before.lowered_s,
         )
 
-    def _ended(self, size: GroupSize) -> Iterator[NodeOrder]:
+    def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
         """Yield the nodes that end: idle for long enough, and not needed."""
-        if self.now_s < passed(size.raised_s, self.config.turn_s):
+        if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [
             (since_s, node.node)
-            for node in self.seen.here
+            for node in self.here
             if not node.leases and (since_s := node.idle_since_s) is not None
             if node.node in self.resting or self.now_s - since_s >= self.config.idle_s
         ]
-        for since_s, node in sorted(idle)[: max(0, len(self.seen.here) - self._keep)]:
-            yield NodeOrder(node, why_idle(self.now_s - since_s))
+        for since_s, node in sorted(idle)[: max(0, len(self.here) - keep)]:
+            yield NodeOrder(node, f"it had nothing to do for {duration(self.now_s - since_s)}")
 
-    def _rested(self, here: Sequence[NodeSeen], count: int) -> list[NodeOrder]:
-        """Return the nodes that get no new work, so that few segments do not keep many nodes up."""
-        order = sorted(here, key=lambda each: (each.node not in self.resting, each.leases, each.node))
-        return [NodeOrder(node.node, why_surplus(self.useful)) for node in order[:count]]
+
+def with_vgpu_rooms(
+    config: AutoscaleConfig, nodes: Sequence[NodeSeen], last: Decision, rooms: Mapping[str, int] | None
+) -> AutoscaleConfig:
+    """Return a configuration whose groups of machines with vGPUs have no more nodes than hosts have room for.
+
+    ``rooms`` is how many vGPUs of each type the cluster's own hosts can make now (vGPU Management SDK guide, 2.2), None
+    where none is known. What was asked for already stays: a machine may have its vGPU and not yet be a node.
+    """
+    if rooms is None:
+        return config
+    return replace(config, groups=tuple(_limited(group, nodes, last, rooms) for group in config.groups))
+
+
+def _limited(group: Group, nodes: Sequence[NodeSeen], last: Decision, rooms: Mapping[str, int]) -> Group:
+    needs = Counter(plain_type(each.name) for each in group.node.devices if each.kind is DeviceKind.VGPU)
+    if not needs:
+        return group
+    name, room = min(((name, rooms.get(name, 0) // count) for name, count in needs.items()), key=lambda each: each[1])
+    here = sum(node.group == group.name for node in nodes)
+    most = max(last.size(group.name).wanted, here + room)
+    if most >= group.nodes_max:
+        return group
+    return replace(group, nodes_max=max(most, group.nodes_min), limit=f"no host can make another {name} now")

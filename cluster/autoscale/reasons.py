@@ -8,7 +8,7 @@ from .capacity import NodePool, Served
 from .config import AutoscaleConfig
 from .values import Forecast, JobWork, NodeSeen
 
-MILLION = 1_000_000
+MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
 """Work that takes a smaller part of a node's start than this is explained by the start: it costs far more."""
@@ -16,15 +16,15 @@ LITTLE = 0.25
 
 def duration(seconds: float) -> str:
     """Return a time for people: ``40 s``, ``25 min``, ``3.5 h``."""
-    if seconds < 120:  # noqa: PLR2004 - two minutes read better in seconds
+    if seconds < 2 * MINUTE_S:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"  # noqa: PLR2004 - as above
+    return f"{seconds / MINUTE_S:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Say for what a group is to get new nodes, and why it and not another group; "" where it is to get none."""
+    """Say what new nodes of a group are for, and why not another group's; "" where it gets none."""
     name = pool.group.name
-    takers = [each for each in served if name in each.shares and each.shares[name].new]
+    takers = [each for each in served if each.shares[name].new]
     if not takers:
         return ""
     largest = max(takers, key=lambda each: each.shares[name].frames)
@@ -75,21 +75,6 @@ def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], 
         return f"{len(idle)} idle, {counted(pool.needed, 'node')} needed"
     left_s = max(0.0, min(idle) + config.idle_s - now_s)
     return f"{len(idle)} idle, the first may end in {duration(left_s)}"
-
-
-def why_idle(idle_s: float) -> str:
-    """Say why a node ends."""
-    return f"it had nothing to do for {duration(idle_s)}"
-
-
-def why_surplus(useful: int) -> str:
-    """Say why a node gets no new work."""
-    return f"what is left fills {counted(useful, 'node')}"
-
-
-def why_closed(left_s: float) -> str:
-    """Say why a group gets no more nodes."""
-    return f"nodes that were asked for did not come; no more are asked for within {duration(left_s)}"
 
 
 def forecast_of(served: Served, now_s: float) -> Forecast:

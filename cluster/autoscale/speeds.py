@@ -1,9 +1,9 @@
-"""What one node of each group does for a job: a placement on that node alone, so that its GPU counts as what it can do.
+"""What one node of each group does for a job, by a placement on that node alone; and which encoder a job should have.
 
 A GPU without NVENC is as fast as the cores beside it encode; one that can neither decode nor encode does not help.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
@@ -12,26 +12,25 @@ from typing import Final
 from ..placement.assign.recipes import nvenc_kind
 from ..placement.model.demand import Demand, EncoderChoice, EncoderKind
 from ..placement.model.inventory import Inventory, Node
-from ..placement.model.placement import Placement
-from ..probes.report.device_report import DeviceKind
+from ..placement.model.preview import Place
 from ..probes.report.engines import Engine
 from .config import AutoscaleConfig
-from .values import JobWork
+from .deciding import decide
+from .values import Decision, Forecast, JobWork, NodeSeen
 
 FILLING: Final = 1024
 """More segments than any one machine has sessions for."""
 FRESH_S: Final = 60.0
 """How long a speed is used before it is asked for again: workers measure all the time."""
-Place = Callable[[Sequence[Demand], Inventory], Placement]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpeed:
-    """Source frames a second, and sessions, of one node that does nothing else; or why it can do nothing."""
+    """What one node does that does nothing else."""
 
-    fps: float = 0.0
+    fps: float = 0.0  # source frames a second
     sessions: int = 0
-    refusal: str = ""
+    refusal: str = ""  # why it can do nothing
 
 
 class Speeds:
@@ -45,17 +44,14 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Take a node that was probed for what every node of its group is, from the first one on.
-
-        Its GPUs may have another driver than the file says, and their NVENCs then are of another kind.
-        """
+        """Use a probed node for its whole group: its driver, and so its kind of NVENC, may not be the file's."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
             self._known = {}
 
     def of(self, demand: Demand, now_s: float) -> dict[str, NodeSpeed]:
-        """Return what one node of each group does for a demand whose encoder is settled."""
+        """Return what one node of each group does for a demand whose encoder is chosen."""
         key = _filling(demand)
         known = self._known.get(key)
         if known is None or now_s - known[0] >= FRESH_S:
@@ -64,7 +60,7 @@ class Speeds:
             known = self._known[key] = now_s, speeds
         return known[1]
 
-    def settled(self, demand: Demand, now_s: float) -> Demand:
+    def with_encoder(self, demand: Demand, now_s: float) -> Demand:
         """Return a demand with the encoder that costs least, where one is to be chosen."""
         return min(self.variants(demand), key=lambda each: self._frame_cost(each, now_s))
 
@@ -88,10 +84,7 @@ class Speeds:
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
     def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
-        """Return what a job has left to do; its encoder is settled, and it was first seen at ``since_s``.
-
-        ``running`` of its segments run.
-        """
+        """Return what a job first seen at ``since_s`` has left to do; ``running`` of its segments run."""
         speeds = self.of(demand, now_s)
         promised_s = demand.finish_within_s
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
@@ -110,15 +103,15 @@ class Speeds:
             refusals={name: speed.refusal for name, speed in speeds.items() if speed.fps <= 0},
         )
 
-    def work_behind(self, demand: Demand, now_s: float) -> JobWork:
-        """Return what waits behind a client's jobs, as ``ClientReport.behind`` tells of it.
+    def later_work(self, demand: Demand, now_s: float) -> JobWork:
+        """Return what a batch will ask for after its running jobs, as clients report it.
 
         It is to end in the time that a job has, from now on: as it gets less, it asks for no more nodes than before.
         """
-        like = self.settled(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
+        like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
-        return replace(found, frames=demand.frames_total, at_once=at_once, waiting=at_once, is_behind=True)
+        return replace(found, frames=demand.frames_total, at_once=at_once, waiting=at_once, is_later=True)
 
 
 def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
@@ -127,7 +120,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     fps, sessions = sum(lane.fps for lane in placement.lanes), sum(lane.sessions for lane in placement.lanes)
     if fps > 0:
         return NodeSpeed(fps, sessions)
-    gpus = {device.device for device in node.devices if device.kind is not DeviceKind.CPU}
+    gpus = {device.device for device in node.devices if not device.kind.is_processor}
     # Of a GPU, where there is one; the first sums up.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
     return NodeSpeed(refusal=named[0].reason if named else "it has nothing for it")
@@ -150,3 +143,38 @@ def _filling(demand: Demand) -> Demand:
         workers_max=None,
         finish_within_s=None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A demand whose encoder is chosen, when it would be done, and the decision that it leads to."""
+
+    demand: Demand
+    forecast: Forecast
+    decision: Decision
+
+    def growth(self, last: Decision) -> str:
+        """Say which nodes would be asked for beside those of the last decision, why, and what the job then costs."""
+        sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
+        more = [f"{size.group}: {size.reason}" for size in sizes]
+        cost = f"about {self.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
+        return "; ".join([*more, *([cost] if more else []), *filter(None, [self.forecast.reason])])
+
+
+def choose(
+    config: AutoscaleConfig,
+    speeds: Speeds,
+    demand: Demand,
+    others: Sequence[JobWork],
+    *,
+    nodes: Sequence[NodeSeen],
+    last: Decision | None,
+    now_s: float,
+) -> Choice:
+    """Return the encoder that does a job in time at the least cost, or with the least delay; software among equals."""
+    choices = []
+    for variant in speeds.variants(demand):
+        decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)
+        forecast = next(each for each in decision.forecasts if each.job == demand.job)
+        choices.append(Choice(variant, forecast, decision))
+    return min(choices, key=lambda choice: (choice.forecast.late_s, choice.forecast.cost))

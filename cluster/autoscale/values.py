@@ -1,32 +1,27 @@
-"""What the autoscaler is told, and what it answers: frozen values. All times are seconds on the supervisor's clock."""
+"""What the autoscaler is given, and what it answers: frozen values. All times are seconds on the supervisor's clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
+from ..worker_names import NodeId
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
-    """What one job has left to do: ``frames`` in segments, of which ``at_once`` may run at a time.
-
-    ``waiting`` of these run nowhere yet: only for them more nodes may be of use. A segment that runs is half done.
-    ``fps`` are source frames a second that one node of each group gives it when the node has nothing else to do; a
-    group that cannot do it is not among them, and ``refusals`` say why. ``sessions`` are the segments that such a node
-    runs at a time. ``due_s`` is when it should be done; ``is_promised`` says that its user asked for that, not the
-    configuration. ``is_behind``: it is not asked for yet, but waits behind what is.
-    """
+    """What one job has left to do. Groups that cannot do it are not in ``fps`` and ``sessions``."""
 
     job: str
-    frames: int
-    at_once: int
-    waiting: int
-    longest_frames: int
+    frames: int  # a segment that runs is half done
+    at_once: int  # segments that may run at a time
+    waiting: int  # of these run nowhere yet: only for them more nodes may be of use
+    longest_frames: int  # of a segment
     due_s: float
-    fps: Mapping[str, float]
-    sessions: Mapping[str, int]
-    is_promised: bool = False
-    is_behind: bool = False
-    refusals: Mapping[str, str] = field(default_factory=dict)
+    fps: Mapping[str, float]  # source frames a second that an otherwise idle node of each group gives it
+    sessions: Mapping[str, int]  # segments that such a node runs at a time
+    is_promised: bool = False  # its user asked for ``due_s``, not the configuration
+    is_later: bool = False  # it is not asked for yet: a batch will ask when some of its jobs are done
+    refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot do it
 
     def nodes_most(self, group: str) -> int:
         """Return how many nodes of a group its segments can fill at a time."""
@@ -43,75 +38,56 @@ class JobWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
-    """A node of a group that is up.
+    """A node of a group that is up."""
 
-    ``leases`` are the segments that run or may run on it. ``idle_since_s`` is since when it has had none, None where it
-    has. ``is_leaving``: it takes no more work, because it ends.
-    """
-
-    node: str
+    node: NodeId
     group: str
-    leases: int = 0
-    idle_since_s: float | None = None
-    is_leaving: bool = False
+    leases: int = 0  # segments that run or may run on it
+    idle_since_s: float | None = None  # None where it has leases
+    is_leaving: bool = False  # it takes no more work, because it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSize:
-    """How many nodes of a group there should be, and why.
-
-    ``there`` are up and stay, ``wanted`` includes those that are still to come. ``raised_s`` and ``lowered_s`` are when
-    more and fewer were last wanted. ``missing_s`` is since when no node has come of those that are wanted;
-    ``missing_least`` how many were missing at the fewest since then. ``closed_until_s``: nodes that were wanted did not
-    come, so no more than there are count until then. ``surplus_since_s`` is since when it has had more than work could
-    use.
-    """
+    """How many nodes of a group there should be, and why."""
 
     group: str
-    wanted: int = 0
-    there: int = 0
+    wanted: int = 0  # includes those that are still to come
+    there: int = 0  # up, and stay
     reason: str = ""
-    raised_s: float | None = None
-    lowered_s: float | None = None
-    missing_s: float | None = None
-    missing_least: int = 0
-    closed_until_s: float | None = None
-    surplus_since_s: float | None = None
+    raised_s: float | None = None  # when more were last wanted
+    lowered_s: float | None = None  # when fewer were last wanted
+    missing_s: float | None = None  # since when no node has come of those that are wanted
+    missing_least: int = 0  # how many were missing at the fewest since then
+    closed_until_s: float | None = None  # no more are asked for until then: those that were wanted did not come
+    surplus_since_s: float | None = None  # since when it has had more than work could use
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
     """A node that is to have no new work, or is to end, and why."""
 
-    node: str
+    node: NodeId
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Whether a job should be done in time with the nodes that are wanted; ``late_s`` is by how much it is too late.
-
-    ``late_s`` is infinite, and ``reason`` says why, where no group can do it. ``cost`` is that of its part of the
-    nodes, with the start of new ones and the time for which they are idle at their end.
-    """
+    """Whether a job should be done in time with the nodes that are wanted."""
 
     job: str
-    late_s: float
-    reason: str
-    cost: float
+    late_s: float  # infinite where no group can do it
+    reason: str  # why it is late
+    cost: float  # of its part of the nodes, with the start of new ones and their idle time at the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """How many nodes of each group should be there, in the configuration's order.
+    """How many nodes of each group should be there."""
 
-    ``rest`` are nodes that get no new work, because there are too many; what runs there may finish. ``drain`` are
-    nodes that have nothing to do, and are to end.
-    """
-
-    sizes: tuple[GroupSize, ...] = ()
-    rest: tuple[NodeOrder, ...] = ()
-    drain: tuple[NodeOrder, ...] = ()
+    sizes: tuple[GroupSize, ...] = ()  # in the configuration's order
+    rest: tuple[NodeOrder, ...] = ()  # too many: they get no new work, what runs there may finish
+    drain: tuple[NodeOrder, ...] = ()  # idle, and to end
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
@@ -121,12 +97,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class WantedNodes:
-    """How many nodes of a group Ray's autoscaler should keep.
-
-    ``labels`` select them, ``resources`` are all that one offers to Ray: a bundle of them fills a node.
-    """
+    """How many nodes of a group Ray's autoscaler should keep."""
 
     group: str
-    labels: Mapping[str, str]
-    resources: Mapping[str, float]
+    labels: Mapping[str, str]  # select them
+    resources: Mapping[str, float]  # all that one offers to Ray: a bundle of them fills a node
     count: int

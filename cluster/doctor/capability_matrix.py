@@ -1,9 +1,9 @@
-"""What a machine can do with each codec, from its trials: hardware, software, or not at all."""
+"""What a machine can do with each codec, from its trials: as values, and as the table that people read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..probes.node.report import NodeReport
 from ..probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
@@ -16,7 +16,7 @@ class CodecSupport(Enum):
     HARDWARE = "hardware"  #: an engine of a device; where the processor can do it too, that is not said
     SOFTWARE = "software"  #: the processor alone
     NONE = "no"  #: no engine here
-    UNTRIED = "not tried"  #: not asked of any engine
+    UNTRIED = "not tried"  #: no engine was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,19 @@ class Cell:
     way: CodecSupport
     how: How | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """One codec with one chroma and bit depth, both ways."""
-
-    codec: MediaCodec
-    chroma: str
-    bit_depth: int
-    decode: Cell
-    encode: Cell
+    @property
+    def is_promised(self) -> bool:
+        """Whether only a driver, a document or a fleet says that it works."""
+        return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 
 _SURENESS: Final = {how: rank for rank, how in enumerate(How)}
 _CHROMAS: Final = ("4:2:0", "4:2:2", "4:4:4", "4:0:0")
+_CELL_WIDTH: Final = 10
+_DEPTHS: Final = (8, 10, 12)
+
+Format: TypeAlias = tuple[MediaCodec, str, int]
+"""A codec, its chroma and bit depth."""
 
 
 def all_trials(report: NodeReport) -> tuple[Trial, ...]:
@@ -48,7 +47,7 @@ def all_trials(report: NodeReport) -> tuple[Trial, ...]:
 
 
 def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
-    """Return who does each case that anybody was asked for."""
+    """Return who does each case that any engine was asked for."""
     cells: dict[CodecCase, Cell] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])):
         if trial.case not in cells:
@@ -57,27 +56,46 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
     return cells
 
 
-def capability_matrix(trials: Iterable[Trial]) -> tuple[MatrixRow, ...]:
-    """Return a row for each codec, chroma and bit depth that is or was asked for, in a fixed order."""
+def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]]:
+    """Return who decodes and who encodes each format that exists or was asked for, in a fixed order."""
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
-    rows = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
+    formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
     untried = Cell(CodecSupport.UNTRIED)
     # What no engine offers to encode was never tried, and cannot be done.
     absent = Cell(CodecSupport.NONE)
-    return tuple(
-        MatrixRow(
-            codec,
-            chroma,
-            bit_depth,
+    return {
+        (codec, chroma, bit_depth): (
             cells.get(CodecCase(codec, Direction.DECODE, chroma, bit_depth), untried),
             cells.get(CodecCase(codec, Direction.ENCODE, chroma, bit_depth), absent),
         )
-        for codec, chroma, bit_depth in rows
-    )
+        for codec, chroma, bit_depth in formats
+    }
 
 
-def _order(row: tuple[MediaCodec, str, int]) -> tuple[int, int, int]:
+def _order(row: Format) -> tuple[int, int, int]:
     codec, chroma, bit_depth = row
     known = _CHROMAS.index(chroma) if chroma in _CHROMAS else len(_CHROMAS)
     return (list(MediaCodec).index(codec), known, bit_depth)
+
+
+def matrix_lines(matrix: Mapping[Format, tuple[Cell, Cell]]) -> Iterator[str]:
+    """Yield the matrix: a row per codec and chroma, a column per direction and bit depth."""
+    head = "".join(f"{f'{depth} bit':{_CELL_WIDTH}}" for depth in _DEPTHS)
+    yield f"{'codecs':16}{'decode':{len(head)}}  encode"
+    yield f"{'':16}{head}  {head}".rstrip()
+    for codec, chroma in dict.fromkeys((codec, chroma) for codec, chroma, _ in matrix):
+        cells = [matrix.get((codec, chroma, depth), (None, None)) for depth in _DEPTHS]
+        decode, encode = ("".join(f"{_text(cell):{_CELL_WIDTH}}" for cell in way) for way in zip(*cells, strict=True))
+        yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
+    yield "  hardware: an engine of a device; software: the processor"
+    yield "  ?: not tried; -: no such format"
+    if any(cell.is_promised for pair in matrix.values() for cell in pair):
+        yield "  *: not tried; the driver, a document or a simulated fleet says so"
+
+
+def _text(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    word = "?" if cell.way is CodecSupport.UNTRIED else cell.way.value
+    return f"{word}{'*' if cell.is_promised else ''}"

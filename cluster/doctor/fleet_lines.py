@@ -10,15 +10,13 @@ from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import known
 from ..probes.report.verdict import why_no_cuda
 from ..text_lines import gigabytes, wrapped
-from .capability_matrix import all_trials, capability_matrix
+from .capability_matrix import all_trials, capability_matrix, matrix_lines
 from .findings import Weight
 from .inventory_lines import device_units, hosts_vgpus
-from .report_lines import machine_page, marks, matrix_lines, silent_lines
+from .report_lines import Reports, machine_page, marks, present, silent_lines
 from .shared_findings import finding_lines, findings_of, shared_findings
 
 _COLUMNS: Final = (24, 6, 10, 12)
-
-Reports = Sequence[NodeReport | SilentNode]
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
@@ -30,41 +28,27 @@ def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
 
 def _pages(reports: Reports) -> Iterator[str]:
     for number, report in enumerate(reports):
-        if number:
-            yield ""
-        if isinstance(report, SilentNode):
-            yield from silent_lines([report])
-        else:
-            yield from machine_page(report)
+        page = silent_lines([report]) if isinstance(report, SilentNode) else machine_page(report)
+        yield from ("", *page) if number else page
 
 
 def _summary(reports: Reports) -> Iterator[str]:
     yield from marks(reports)
     shared = shared_findings((_name(report), finding) for report in reports for finding in findings_of(report))
-    yield "findings" if shared else "findings: none"
     yield from finding_lines(shared, names_nodes=True)
-    yield ""
-    yield from _table(reports, every=False)
-    yield ""
-    yield "all machines together"
-    trials = (trial for report in _present(reports) for trial in all_trials(report))
-    yield from matrix_lines(capability_matrix(trials))
-    yield ""
-    yield "each machine by itself: codecfleet doctor --all"
+    yield from ("", *_table(reports, every=False))
+    trials = (trial for report in present(reports) for trial in all_trials(report))
+    yield from ("", "all machines together", *matrix_lines(capability_matrix(trials)))
+    yield from ("", "each machine by itself: codecfleet doctor --all")
 
 
 def _verdict(reports: Reports) -> str:
-    """Return the last line: how much there is to fix, and on how many machines."""
     broken = [[f for f in findings_of(report) if f.weight is Weight.BROKEN] for report in reports]
     things, nodes = sum(map(len, broken)), sum(map(bool, broken))
     if not things:
         return "healthy: nothing to fix"
     where = f" on {nodes} of {len(reports)} nodes" if len(reports) > 1 else ""
     return f"{counted(things, 'thing')} to fix{where}"
-
-
-def _present(reports: Reports) -> list[NodeReport]:
-    return [report for report in reports if isinstance(report, NodeReport)]
 
 
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
@@ -74,10 +58,11 @@ def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bo
     """
     yield from marks(reports)
     yield from _table(reports, every=every)
-    chosen = [(report.host.name, words) for report in _present(reports) if (words := report.driver_choice.words)]
-    for chosen_alike in equal_groups(chosen, lambda pair: pair[1]):
-        yield from wrapped(f"{named_nodes([name for name, _ in chosen_alike])}: {chosen_alike[0][1]}", "", indent=2)
-    for report in _present(reports):
+    choosing = [report for report in present(reports) if report.driver_choice.words]
+    for alike in equal_groups(choosing, lambda report: report.driver_choice.words):
+        names = named_nodes([report.host.name for report in alike])
+        yield from wrapped(f"{names}: {alike[0].driver_choice.words}", "", indent=2)
+    for report in present(reports):
         yield from _closed(report)
     if listed:
         yield ""
@@ -87,7 +72,6 @@ def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bo
 
 
 def _closed(report: NodeReport) -> Iterator[str]:
-    """Yield a machine's devices on which CUDA does not start, those with the same reason together."""
     judged = verdicts(report)
     closed = [(gpu.label, reason) for gpu in report.gpus if (reason := why_no_cuda(judged, known(gpu.uuid, "")))]
     for alike in equal_groups(closed, lambda pair: pair[1]):
@@ -101,16 +85,16 @@ def _name(report: NodeReport | SilentNode) -> str:
 
 def _table(reports: Reports, *, every: bool) -> Iterator[str]:
     yield from _row(("node" if every else "nodes", "cores", "memory", "driver"), ["devices"])
-    present = _present(reports)
-    for group in [(report,) for report in present] if every else equal_groups(present, _node_cells):
+    shown = present(reports)
+    for group in [(report,) for report in shown] if every else equal_groups(shown, _node_cells):
         names = short_names(report.host.name for report in group)
         cells, kinds = _node_cells(group[0])
         count = f" ({len(group)})" if len(group) > 1 else ""
         yield from _row((f"{names}{count}", *cells), list(kinds))
     yield from silent_lines(reports)
-    cores = sum(report.host.cores for report in present)
-    devices = sum(len(device_units(report)) for report in present)
-    yield ", ".join(counted(*pair) for pair in ((len(present), "node"), (cores, "core"), (devices, "device")))
+    cores = sum(report.host.cores for report in shown)
+    devices = sum(len(device_units(report)) for report in shown)
+    yield ", ".join(counted(*pair) for pair in ((len(shown), "node"), (cores, "core"), (devices, "device")))
 
 
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:

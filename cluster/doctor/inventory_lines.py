@@ -1,25 +1,24 @@
-"""Nodes and devices as people and programs read them: what there is, without judging it."""
+"""Nodes and devices as people and programs read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from ..device_values import device_condition
-from ..grouping import counted, equal_groups
+from ..grouping import counted, tallied
 from ..node.listed import ListedNode
 from ..probes.node.report import DeviceTrials, NodeReport, SilentNode, to_json
 from ..probes.node.verdicts import verdicts
 from ..probes.report.absence import Maybe, Unavailable, known
-from ..probes.report.device_report import DeviceReport, MigProfile, MigReport
+from ..probes.report.device_report import DeviceReport, MigReport
 from ..probes.report.engines import Engine
 from ..text_lines import gigabytes, wrapped
 from .capability_matrix import all_trials, capability_matrix
 from .findings import findings, needs_repair
-from .report_lines import device_head, engine_counts, engine_text, paged, sharing, slice_head
+from .report_lines import Reports, device_head, engine_counts, engine_text, paged, sharing, slice_head
 
-DOCUMENT_SCHEMA: Final = 1
-
-Reports = Sequence[NodeReport | SilentNode]
+_SCHEMA: Final = 1
 
 
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
@@ -29,11 +28,9 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
     for gpu in report.gpus:
-        if hosts_vgpus(gpu):
-            continue
-        if gpu.is_cut:
+        if gpu.is_cut and not hosts_vgpus(gpu):
             units += [(part.uuid, f"{gpu.name} MIG {part.profile}", gpu) for part in gpu.slices]
-        else:
+        elif not hosts_vgpus(gpu):
             units.append((gpu.key, gpu.name, gpu))
     return units or [(device.device, device.kind, None) for device in report.devices if not report.gpus]
 
@@ -53,27 +50,34 @@ def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
 def _each_device(report: NodeReport) -> Iterator[str]:
     trials = report.trials_by_device
     for gpu in report.gpus:
-        yield from _device(gpu, trials)
+        yield from device_head(gpu)
+        if not gpu.is_cut:
+            yield from wrapped(f"engines: {engine_text(gpu.engines, trials.get(gpu.key))}", "    ")
+        for part in gpu.slices if gpu.is_cut else ():
+            yield from wrapped(f"{slice_head(gpu, part)}, {engine_text(part.engines, trials.get(part.uuid))}", "    ")
+        if use := _use(gpu):
+            yield from wrapped(f"in use: {use}", "    ")
+        if gpu.health.lost:
+            yield from wrapped(f"LOST: {gpu.health.lost}", "    ")
     if not report.gpus:
         yield from (f"  device {device.device}: {device.kind}" for device in report.devices)
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
 
 
 def _equal_devices(report: NodeReport) -> Iterator[str]:
-    """Yield the devices of a machine without what distinguishes equal ones."""
     trials = report.trials_by_device
     texts = [text for gpu in report.gpus for text in _kinds(gpu, trials)]
     texts += [device.kind for device in report.devices if not report.gpus]
-    for group in equal_groups(texts, lambda text: text):
-        yield from wrapped(f"{len(group)} x {group[0]}", "  ")
+    for text in tallied(texts):
+        yield from wrapped(text, "  ")
     yield f"  CPU: {counted(report.host.cores, 'software engine')}"
 
 
 def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
-    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled and gpu.mig.slices:
-        for part in gpu.mig.slices:
+    if gpu.is_cut and gpu.slices:
+        for part in gpu.slices:
             engines = engine_text(part.engines, trials.get(part.uuid))
-            yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu.mig, part)}"
+            yield f"{gpu.name} MIG {part.profile}: {engines}{sharing(gpu, part)}"
         return
     engines = engine_text(gpu.engines, trials.get(gpu.key))
     mode = known(gpu.virtualization, "none")
@@ -81,28 +85,17 @@ def _kinds(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     yield f"{gpu.name}{'' if mode == 'none' else f', {mode}'}: {engines}{lost}"
 
 
-def _device(gpu: DeviceReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
-    yield from wrapped(device_head(gpu), "  ")
-    yield f"    {gpu.key} at {known(gpu.pci_bus_id, 'an unknown bus id')}"
-    if not isinstance(gpu.mig, Unavailable) and gpu.mig.enabled:
-        for part in gpu.mig.slices:
-            counts = engine_text(part.engines, trials.get(part.uuid))
-            yield from wrapped(f"{slice_head(gpu.mig, part)}, {counts}", "    ")
-    else:
-        yield from wrapped(f"engines: {engine_text(gpu.engines, trials.get(gpu.key))}", "    ")
-    if use := _use(gpu):
-        yield from wrapped(f"in use: {use}", "    ")
-    if gpu.health.lost:
-        yield from wrapped(f"LOST: {gpu.health.lost}", "    ")
-
-
 def _use(gpu: DeviceReport) -> str:
     use = gpu.use
     parts = percents({"decoder": use.decoder_percent, "encoder": use.encoder_percent, "memory bus": use.memory_percent})
-    if not isinstance(gpu.use.processes, Unavailable):
-        count = len(gpu.use.processes)
-        parts.append(f"{count} process{'' if count == 1 else 'es'}")
+    if not isinstance(use.processes, Unavailable):
+        parts.append(processes(len(use.processes)))
     return ", ".join(parts)
+
+
+def processes(count: int) -> str:
+    """Return ``1 process`` or ``2 processes``."""
+    return f"{count} process{'' if count == 1 else 'es'}"
 
 
 def percents(rates: dict[str, Maybe[int]]) -> list[str]:
@@ -118,46 +111,50 @@ def mig_lines(reports: Reports) -> Iterator[str]:
 def _mig_of(report: NodeReport) -> Iterator[str]:
     if not report.gpus:
         yield "  no NVIDIA devices"
-    trials = report.trials_by_device
     for gpu in report.gpus:
         yield f"  GPU {gpu.index}: {gpu.name}"
         if isinstance(gpu.mig, Unavailable):
             yield from wrapped(f"no MIG: {gpu.mig.reason}", "    ")
         else:
-            yield from _mig(gpu.mig, trials)
+            yield from _mig(gpu, gpu.mig, report.trials_by_device)
 
 
-def _mig(mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
+def _mig(gpu: DeviceReport, mig: MigReport, trials: dict[str, DeviceTrials]) -> Iterator[str]:
     after = "" if mig.enabled == mig.pending else f", {'on' if mig.pending else 'off'} after a reset"
     room = f"; at most {mig.slices_max} instances" if mig.enabled else ""
     yield f"    MIG is {'on' if mig.enabled else 'off'}{after}{room}"
     for part in mig.slices:
-        yield from wrapped(slice_head(mig, part), "    ")
+        yield from wrapped(slice_head(gpu, part), "    ")
         yield f"      engines: {engine_text(part.engines, trials.get(part.uuid))}"
     for profile in mig.profiles:
-        yield from wrapped(f"profile {_profile(profile)}", "    ")
+        free, most = profile.instances_free, profile.instances_max
+        left = f"at most {most}" if isinstance(free, Unavailable) else f"{free} of {most} free"
+        engines = engine_text(profile.engines, None)
+        yield from wrapped(f"profile {profile.name}: {gigabytes(profile.memory_bytes)}, {engines}, {left}", "    ")
 
 
-def _profile(profile: MigProfile) -> str:
-    free, most = profile.instances_free, profile.instances_max
-    room = f"at most {most}" if isinstance(free, Unavailable) else f"{free} of {most} free"
-    return f"{profile.name}: {gigabytes(profile.memory_bytes)}, {engine_text(profile.engines, None)}, {room}"
+def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if_silent: object) -> dict[str, Any]:
+    """Return a JSON document of machines; ``if_silent`` is also said of those that gave no report."""
+    nodes = [
+        {"node": report.name, **if_silent, "error": report.reason}
+        if isinstance(report, SilentNode)
+        else {"node": report.host.name, **of(report)}
+        for report in reports
+    ]
+    return {"schema": _SCHEMA, "nodes": nodes}
 
 
 def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[str, Any]:
     """Return the inventory of machines as a JSON document; a cluster's are ``listed``, too."""
-    nodes = [_node(report) for report in reports]
-    for node, in_ray in zip(nodes, listed, strict=False):
+    document = _document(reports, _node)
+    for node, in_ray in zip(document["nodes"], listed, strict=False):
         node["ray"] = in_ray.to_json()
-    return {"schema": DOCUMENT_SCHEMA, "nodes": nodes}
+    return document
 
 
-def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
-    if isinstance(report, SilentNode):
-        return {"node": report.name, "error": report.reason}
+def _node(report: NodeReport) -> dict[str, Any]:
     judged = verdicts(report)
     return {
-        "node": report.host.name,
         "simulated": report.simulated,
         "cores": report.host.cores,
         "memory_bytes": report.host.memory_bytes,
@@ -172,38 +169,35 @@ def _node(report: NodeReport | SilentNode) -> dict[str, Any]:
 
 def devices_document(reports: Reports, part: str) -> dict[str, Any]:
     """Return devices as a JSON document; ``part`` is "all", "mig" or "vgpu"."""
-    return {"schema": DOCUMENT_SCHEMA, "nodes": [_devices_of(report, part) for report in reports]}
+    return _document(reports, partial(_devices_of, part))
 
 
-def _devices_of(report: NodeReport | SilentNode, part: str) -> dict[str, Any]:
-    if isinstance(report, SilentNode):
-        return {"node": report.name, "error": report.reason}
+def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
     whole = to_json(report)
-    found: dict[str, Any] = {"node": report.host.name, "simulated": report.simulated}
     gpus = whole["nvml"]["devices"] if report.gpus else []
-    if part == "mig":
-        return found | {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
     if part == "vgpu":
-        return found | {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
-    counts = {
-        device.device: {engine.value: count for engine, (count, _) in engine_counts((), device).items()}
-        for device in report.devices
-    }
-    return found | {"devices": gpus, "engines_tried": counts, "cpu": {Engine.CPU.value: report.host.cores}}
+        found = {"hosts": whole["vgpu_hosts"], "guests": whole["vgpu_guests"]}
+    elif part == "mig":
+        found = {"devices": [{key: gpu[key] for key in ("index", "uuid", "name", "mig")} for gpu in gpus]}
+    else:
+        counts = {
+            device.device: {engine.value: count for engine, count in engine_counts((), device).items()}
+            for device in report.devices
+        }
+        found = {"devices": gpus, "engines_tried": counts, "cpu": {Engine.CPU.value: report.host.cores}}
+    return {"simulated": report.simulated, **found}
 
 
 def doctor_document(reports: Reports) -> dict[str, Any]:
-    """Return what doctor says as a JSON document: per machine its whole report, and what is made of it."""
-    nodes = [_diagnosis(report) for report in reports]
-    return {"schema": DOCUMENT_SCHEMA, "healthy": all(node["healthy"] for node in nodes), "nodes": nodes}
+    """Return what doctor says as a JSON document: per machine its whole report, and the conclusions from it."""
+    document = _document(reports, _diagnosis, healthy=False)
+    healthy = all(node["healthy"] for node in document["nodes"])
+    return {"schema": _SCHEMA, "healthy": healthy, "nodes": document["nodes"]}
 
 
-def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
-    if isinstance(report, SilentNode):
-        return {"node": report.name, "healthy": False, "error": report.reason}
+def _diagnosis(report: NodeReport) -> dict[str, Any]:
     found = findings(report)
     return {
-        "node": report.host.name,
         "healthy": not needs_repair(found),
         "findings": [asdict(finding) | {"weight": finding.weight.value} for finding in found],
         "verdicts": [
@@ -212,15 +206,15 @@ def _diagnosis(report: NodeReport | SilentNode) -> dict[str, Any]:
         ],
         "matrix": [
             {
-                "codec": row.codec.value,
-                "chroma": row.chroma,
-                "bit_depth": row.bit_depth,
-                "decode": row.decode.way.value,
-                "decode_known": row.decode.how and row.decode.how.value,
-                "encode": row.encode.way.value,
-                "encode_known": row.encode.how and row.encode.how.value,
+                "codec": codec.value,
+                "chroma": chroma,
+                "bit_depth": bit_depth,
+                "decode": decode.way.value,
+                "decode_known": decode.how and decode.how.value,
+                "encode": encode.way.value,
+                "encode_known": encode.how and encode.how.value,
             }
-            for row in capability_matrix(all_trials(report))
+            for (codec, chroma, bit_depth), (decode, encode) in capability_matrix(all_trials(report)).items()
         ],
         "report": to_json(report),
     }

@@ -16,16 +16,16 @@ _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status says whethe
 
 @dataclass(frozen=True, slots=True)
 class SharedFinding:
-    """One finding and all that have it: the nodes, and what of them it is about, each once."""
+    """One finding and all that have it."""
 
     finding: Finding
     nodes: tuple[str, ...]
-    abouts: tuple[str, ...]
-    has_own_fixes: bool
+    abouts: tuple[str, ...]  #: what of the nodes it is about
+    has_own_fixes: bool  #: each has its own fix
 
     @property
     def devices(self) -> str:
-        """Return what it is about: ``GPU 0-7 (NVIDIA H200)``; "" where that is the machine itself."""
+        """What it is about: ``GPU 0-7 (NVIDIA H200)``; "" where that is the machine itself."""
         numbers: dict[str, list[int]] = {}
         others: list[str] = []
         for about in self.abouts:
@@ -61,7 +61,9 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
 
 
 def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
-    """Yield findings with their numbers; ``names_nodes``: they are of more than one machine."""
+    """Yield findings with a heading and their numbers; ``names_nodes``: they are of more than one machine."""
+    shared = list(shared)
+    yield "findings" if shared else "findings: none"
     for number, each in enumerate(shared, start=1):
         finding, devices = each.finding, each.devices
         first = f"  {number}. {finding.weight.value}: "

@@ -5,22 +5,21 @@ from datetime import datetime
 from functools import partial
 
 from ..grouping import counted, equal_groups
-from ..probes.node.report import NodeReport, SilentNode
+from ..probes.node.report import NodeReport
 from ..probes.report.absence import Maybe, Unavailable, known
 from ..probes.vgpu.guest import VgpuGuestReport
 from ..probes.vgpu.host import VgpuHostReport
 from ..probes.vgpu.hosted import VgpuHost, hosted_vgpu, scheduler_words
 from ..probes.vgpu.licence import licence_of
-from ..probes.vgpu.values import VgpuCompatibility, VmId
+from ..probes.vgpu.values import VgpuCompatibility, VgpuInstance, VmId
 from ..text_lines import gigabytes, wrapped
-from .inventory_lines import percents
-from .report_lines import paged
+from .inventory_lines import percents, processes
+from .report_lines import Reports, paged, present
 
 
-def vgpu_lines(reports: Sequence[NodeReport | SilentNode]) -> Iterator[str]:
+def vgpu_lines(reports: Reports) -> Iterator[str]:
     """Yield vGPUs as host and guest see them."""
-    present = [report for report in reports if isinstance(report, NodeReport)]
-    hosts = [host.seen_from(report.host.name) for report in present for host in report.vgpu_hosts.values()]
+    hosts = [host.seen_from(each.host.name) for each in present(reports) for host in each.vgpu_hosts.values()]
     yield from paged(reports, partial(_vgpus_of, hosts))
 
 
@@ -30,13 +29,14 @@ def _vgpus_of(hosts: Sequence[VgpuHost], report: NodeReport) -> Iterator[str]:
     for gpu in report.gpus:
         yield f"  GPU {gpu.index}: {gpu.name}, virtualization {known(gpu.virtualization, 'unknown')}"
         uuid = known(gpu.uuid, "")
-        if uuid in report.vgpu_hosts:
-            yield from _vgpu_host(report.vgpu_hosts[uuid], {each.key: each.label for each in report.gpus})
-        if uuid in report.vgpu_guests:
-            yield from _vgpu_guest(report.vgpu_guests[uuid], report.taken_utc)
+        host, guest = report.vgpu_hosts.get(uuid), report.vgpu_guests.get(uuid)
+        if host is not None:
+            yield from _vgpu_host(host, {each.key: each.label for each in report.gpus})
+        if guest is not None:
+            yield from _vgpu_guest(guest, report.taken_utc)
             if hosted := hosted_vgpu(uuid, report.host.machine_uuid, hosts):
                 yield from wrapped(hosted.sentence, "    ")
-        if uuid not in {*report.vgpu_hosts, *report.vgpu_guests}:
+        if host is None and guest is None:
             yield "    hosts no vGPUs, and is not one"
 
 
@@ -51,19 +51,22 @@ def _vgpu_host(host: VgpuHostReport, labels: Mapping[str, str]) -> Iterator[str]
     active = known(host.active, ())
     yield f"    {len(active)} running"
     for vgpu in active:
-        parts = [f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {known(vgpu.vm_id, VmId('unknown', '')).value}"]
-        parts += [names.get(known(vgpu.type_id, -1), "")]
-        if not isinstance(vgpu.framebuffer_used_bytes, Unavailable):
-            parts.append(f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used")
-        if not isinstance(vgpu.licensed, Unavailable):
-            parts.append("licensed" if vgpu.licensed else "without a licence")
-        if not isinstance(vgpu.accounting, Unavailable):
-            most = vgpu.accounting.processes_max
-            limit = "" if isinstance(most, Unavailable) else f" of at most {most}"
-            parts.append(f"accounting remembers {_processes(len(vgpu.accounting.pids))}{limit}")
-        yield from wrapped(", ".join(filter(None, parts)), "    ")
+        yield from wrapped(", ".join(filter(None, _instance(vgpu, names.get(known(vgpu.type_id, -1), "")))), "    ")
         for uuid, found in host.migrations.get(str(vgpu.instance), {}).items():
             yield from wrapped(f"{_migration(found)} {labels.get(uuid, uuid)}", "      ")
+
+
+def _instance(vgpu: VgpuInstance, type_name: str) -> Iterator[str]:
+    yield f"vGPU {known(vgpu.uuid, 'without UUID')} of VM {known(vgpu.vm_id, VmId('unknown', '')).value}"
+    yield type_name
+    if not isinstance(vgpu.framebuffer_used_bytes, Unavailable):
+        yield f"{gigabytes(vgpu.framebuffer_used_bytes)} of its frame buffer used"
+    if not isinstance(vgpu.licensed, Unavailable):
+        yield "licensed" if vgpu.licensed else "without a licence"
+    if not isinstance(vgpu.accounting, Unavailable):
+        most = vgpu.accounting.processes_max
+        limit = "" if isinstance(most, Unavailable) else f" of at most {most}"
+        yield f"accounting remembers {processes(len(vgpu.accounting.pids))}{limit}"
 
 
 def _migration(found: Maybe[VgpuCompatibility]) -> str:
@@ -77,7 +80,6 @@ def _migration(found: Maybe[VgpuCompatibility]) -> str:
 
 
 def _creation(host: VgpuHostReport, type_id: int) -> str:
-    """Return whether a vGPU of a type can be made, and why."""
     state = "can be made" if type_id in known(host.creatable, ()) else "cannot be made now"
     why = host.why_creatable.get(str(type_id))
     return f"{state} ({why.reason})" if why and why.reason else state
@@ -85,7 +87,7 @@ def _creation(host: VgpuHostReport, type_id: int) -> str:
 
 def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
     stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-    seen = f"seen as a guest sees it: {guest.view.value} at {known(guest.pci_bus_id, 'an unknown bus id')}"
+    seen = f"seen as a guest sees it: {guest.view} at {known(guest.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
     licence = licence_of(guest.licences, taken_utc)
     yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
@@ -97,7 +99,3 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[
     }
     if used := percents(rates):
         yield from wrapped(f"in use, as the guest reads it: {', '.join(used)}", "    ")
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"

@@ -1,28 +1,25 @@
-"""The pool of a fleet that was given none."""
+"""The pool of a fleet that was given none, and the machine it is on."""
 
 import os
 import sys
 from dataclasses import astuple
 from functools import partial
-from typing import Final
 
+from ...actors.process.process import StartedProcess, start_program
+from .. import machine
 from ..fleet_variables import may_use_warm_fleet
-from ..process.process import StartedProcess, start_program
+from ..placement.model.inventory import Inventory, processor_of
+from ..probes.nvml import can_load_nvml
+from ..ray.object_store import store_bytes
 from ..ray.ray_environment import named_cluster
-from .client_name import ClientName
-from .pool import Pool
+from ..worker_names import NodeId
+from .pool import ClientName, Pool
 from .remote_pool import RemotePool
-from .warm import warm_or_own
-
-HOST: Final = "codecfleet.cluster.fleet.host.program"
+from .warm import HOST, warm_or_own
 
 
 def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
-    """Start a host for one fleet; the arguments are ``connecting_pool``'s.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start a host for one fleet; the arguments are ``connecting_pool``'s; ``OSError`` if it cannot be started."""
     return start_program(HOST, address, slots, dlas, astuple(name), None)
 
 
@@ -48,3 +45,11 @@ def holds_ray() -> bool:
     """Return whether this process is a Ray driver, task, actor or job, whose connection is to be used."""
     is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
     return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def sole_processor() -> Inventory | None:
+    """Return this machine as a private Ray will count it: less its object store; None where it may have GPUs."""
+    if can_load_nvml():
+        return None
+    left_bytes = machine.memory_bytes() - store_bytes()
+    return Inventory((processor_of(NodeId("this machine"), "this machine", machine.cores(), left_bytes),))

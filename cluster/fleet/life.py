@@ -1,14 +1,13 @@
 """The life of a fleet's host: a pure state machine.
 
-                            HostStarted
-    ABSENT ───▶ STARTING ────────────────▶ READY
-                 ▲    │                      │
-                 │    │ HostEnded, Refused   │ HostEnded
-                 │    ▼                      ▼
-                 └── RESTING ◀───────────────┘      FAILED instead of RESTING once that happened too often
+            Wanted             HostStarted
+    ABSENT ───────▶ STARTING ──────────────▶ READY
+                     │   ▲ ▲                   │
+    HostEnded,       └───┘ └───────────────────┘        FAILED instead of STARTING once that happened too often
+    Refused: again                HostEnded
 
-The first start is tried once: what refuses it is the caller's to fix. After a loss, a host that is refused tries again
-until a deadline: a cluster may be restarting.
+The first start is tried once: the caller has to fix what refuses it. After a loss, refused starts are repeated until a
+deadline: a cluster may be restarting.
 """
 
 from dataclasses import dataclass, replace
@@ -24,17 +23,16 @@ STEADY_S: Final = 600.0
 """A host that was ready for this long begins a new count."""
 REACH_S: Final = 120.0
 """How long after a loss Ray is tried again: a cluster's control service takes a minute to be restarted."""
-_RESTS: Final = Backoff(first_s=0.5, most_s=8.0)
+_WAITS: Final = Backoff(first_s=0.5, most_s=8.0)
 _HELP: Final = "Run codecfleet doctor; look for a lack of memory (dmesg) and at `ray status` for a cluster; try again."
 
 
 class HostPhase(Enum):
-    """Where it stands."""
+    """What a fleet's host does."""
 
     ABSENT = "absent"
     STARTING = "starting"
     READY = "ready"
-    RESTING = "resting"
     FAILED = "failed"
     CLOSED = "closed"
 
@@ -42,12 +40,10 @@ class HostPhase(Enum):
 EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
     # Somebody wants workers; or the fleet is closed before.
     HostPhase.ABSENT: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
-    # Its pool has started; it ended, or could not start, after an earlier one was lost; it could not start at all.
-    HostPhase.STARTING: frozenset({HostPhase.READY, HostPhase.RESTING, HostPhase.FAILED, HostPhase.CLOSED}),
+    # Its pool has started; after an earlier loss it ended, or could not start; it could not start at all.
+    HostPhase.STARTING: frozenset({HostPhase.READY, HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
     # It ended: once more, or once too often.
-    HostPhase.READY: frozenset({HostPhase.RESTING, HostPhase.FAILED, HostPhase.CLOSED}),
-    # The rest is over; the pool itself failed.
-    HostPhase.RESTING: frozenset({HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
+    HostPhase.READY: frozenset({HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
     # A later job tries again.
     HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
     HostPhase.CLOSED: frozenset(),
@@ -56,19 +52,15 @@ EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A host's phase, and since when.
-
-    ``losses`` counts hosts that ended, ``tries`` starts since the last one that succeeded; after a loss these go on
-    until ``deadline_s``. ``lost`` says why the last one ended, ``error`` why there is none.
-    """
+    """A host's phase, and how it came to it; times are in monotonic seconds."""
 
     phase: HostPhase = HostPhase.ABSENT
-    since_s: float = 0.0
-    losses: int = 0
-    tries: int = 0
-    deadline_s: float | None = None
-    lost: str = ""
-    error: CodecfleetError | None = None
+    since_s: float = 0.0  # when the phase began
+    losses: int = 0  # hosts that ended
+    tries: int = 0  # starts since the last one that succeeded
+    deadline_s: float | None = None  # until when starts are tried after a loss
+    lost: str = ""  # why the last host ended
+    error: CodecfleetError | None = None  # why there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,49 +95,38 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Rested:
-    """The rest is over."""
-
-
-@dataclass(frozen=True, slots=True)
 class Closed:
     """The fleet is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start a host."""
+    """Start a host, after a wait; None where there is none."""
+
+    wait_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Wait before the next start."""
-
-    seconds: float
+Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Broken | Closed
+Decision: TypeAlias = tuple[Life, Spawn | None]
 
 
-Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Broken | Rested | Closed
-Effect: TypeAlias = Spawn | Rest
-
-
-def decide(life: Life, event: Event, now_s: float) -> tuple[Life, tuple[Effect, ...]]:
+def decide(life: Life, event: Event, now_s: float) -> Decision:
     """Return the life after an event, and what to do; an event that no longer matters changes nothing."""
-    effects: tuple[Effect, ...] = ()
+    decision: Decision = life, None
     match life.phase, event:
-        case (HostPhase.ABSENT | HostPhase.FAILED, Wanted()) | (HostPhase.RESTING, Rested()):
-            begun = life if life.phase is HostPhase.RESTING else Life(life.phase)
-            life, effects = _to(begun, HostPhase.STARTING, now_s), (Spawn(),)
+        case HostPhase.ABSENT | HostPhase.FAILED, Wanted():
+            decision = _to(Life(life.phase), HostPhase.STARTING, now_s), Spawn()
         case HostPhase.STARTING, HostStarted():
-            life = replace(_to(life, HostPhase.READY, now_s), tries=0, deadline_s=None)
+            decision = replace(_to(life, HostPhase.READY, now_s), tries=0, deadline_s=None), None
         case HostPhase.STARTING, Refused(error):
-            life, effects = _refused(life, error, now_s)
+            decision = _refused(life, error, now_s)
         case ((HostPhase.STARTING | HostPhase.READY), HostEnded(reason)):
-            life, effects = _ended(life, reason, now_s)
-        case ((HostPhase.STARTING | HostPhase.READY | HostPhase.RESTING), Broken(error)):
-            life = replace(_to(life, HostPhase.FAILED, now_s), error=error)
+            decision = _ended(life, reason, now_s)
+        case ((HostPhase.STARTING | HostPhase.READY), Broken(error)):
+            decision = replace(_to(life, HostPhase.FAILED, now_s), error=error), None
         case _, Closed() if life.phase is not HostPhase.CLOSED:
-            life = _to(life, HostPhase.CLOSED, now_s)
-    return life, effects
+            decision = _to(life, HostPhase.CLOSED, now_s), None
+    return decision
 
 
 def _to(life: Life, phase: HostPhase, now_s: float) -> Life:
@@ -154,23 +135,23 @@ def _to(life: Life, phase: HostPhase, now_s: float) -> Life:
     return replace(life, phase=phase, since_s=now_s)
 
 
-def _refused(life: Life, error: CodecfleetError, now_s: float) -> tuple[Life, tuple[Effect, ...]]:
+def _refused(life: Life, error: CodecfleetError, now_s: float) -> Decision:
     if life.deadline_s is None or now_s >= life.deadline_s or not isinstance(error, FleetUnavailable):
-        return replace(_to(life, HostPhase.FAILED, now_s), error=error), ()
-    return _rest(life, now_s)
+        return replace(_to(life, HostPhase.FAILED, now_s), error=error), None
+    return _again(life, now_s)
 
 
-def _ended(life: Life, reason: str, now_s: float) -> tuple[Life, tuple[Effect, ...]]:
+def _ended(life: Life, reason: str, now_s: float) -> Decision:
     was_steady = life.phase is HostPhase.READY and now_s - life.since_s >= STEADY_S
     losses = 1 if was_steady else life.losses + 1
     deadline_s = now_s + REACH_S if life.deadline_s is None else life.deadline_s
     life = replace(life, losses=losses, lost=reason, deadline_s=deadline_s)
     if losses <= LOSSES_MAX:
-        return _rest(life, now_s)
+        return _again(life, now_s)
     message = f"the process that holds Ray ended {losses} times in a row, last: {reason}"
-    return replace(_to(life, HostPhase.FAILED, now_s), error=FleetUnavailable(message, _HELP)), ()
+    return replace(_to(life, HostPhase.FAILED, now_s), error=FleetUnavailable(message, _HELP)), None
 
 
-def _rest(life: Life, now_s: float) -> tuple[Life, tuple[Effect, ...]]:
-    """Rest before the next try: not at all before the first, then ever longer."""
-    return replace(_to(life, HostPhase.RESTING, now_s), tries=life.tries + 1), (Rest(_RESTS.wait_s(life.tries)),)
+def _again(life: Life, now_s: float) -> Decision:
+    """Try again: at once at first, then after ever longer waits."""
+    return replace(_to(life, HostPhase.STARTING, now_s), tries=life.tries + 1), Spawn(_WAITS.wait_s(life.tries))

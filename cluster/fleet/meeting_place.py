@@ -1,7 +1,7 @@
-"""Where a user's programs and a warm fleet meet: a directory of the user's alone, with one socket for each code.
+"""Where a user's programs and warm fleets meet: a directory with one socket for each version of the code.
 
-Any program that connects may have work of any kind run under the user's name. So the directory is the user's and closed
-to all others, and both sides ask the kernel who the other is.
+A program that connects may run any work under the user's name. So the directory is closed to other users, and both
+sides ask the kernel who the other is.
 """
 
 import fcntl
@@ -22,7 +22,6 @@ from ...errors import FleetUnavailable
 _SUFFIX: Final = ".sock"
 _PEER: Final = struct.Struct("3i")
 """struct ucred of unix(7): process, user, group."""
-_LENGTH: Final = struct.Struct(">I")
 _GREETING_MAX_BYTES: Final = 4096
 _PACKAGE: Final = Path(__file__).absolute().parents[2]
 
@@ -32,44 +31,33 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float
-    """It ends itself after this long without a program."""
+    idle_s: float  # it ends itself after this long without a program
 
     def packed(self) -> bytes:
-        """Return it as it is sent: its length in 4 bytes, and JSON."""
-        content = json.dumps(self._asdict()).encode()
-        return _LENGTH.pack(len(content)) + content
+        """Return it as it is sent: a line of JSON."""
+        return json.dumps(self._asdict()).encode() + b"\n"
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read it from a connection.
+        """Read it from a connection, and no more.
 
         Raises:
             OSError: nothing came, in time or at all.
-            ValueError: what came is none.
+            ValueError, TypeError: what came is none.
         """
         end.settimeout(timeout_s)
-        (size,) = _LENGTH.unpack(_exactly(end, _LENGTH.size))
-        if size > _GREETING_MAX_BYTES:
-            raise ValueError(f"a greeting of {size} bytes")
-        return cls(**json.loads(_exactly(end, size)))
-
-
-def _exactly(end: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        if not (received := end.recv(size - len(content))):
-            raise ConnectionResetError("the other side has gone")
-        content += received
-    return content
+        with end.makefile("rb", buffering=0) as unbuffered:
+            line = unbuffered.readline(_GREETING_MAX_BYTES)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the other side sent no greeting")
+        return cls(**json.loads(line))
 
 
 def code_name() -> str:
-    """Return a name for this very code: its place, its files, and the Python that runs it.
+    """Return a name for this code: its place, its files, and the Python that runs it, by whatever link that is called.
 
-    Work crosses as pickled values, so both sides must have the same classes: a version number alone does not say so
-    for a checkout, nor for two environments with other dependencies. An environment is where its packages are, by
-    whatever name its Python is called: ``bin/python3`` in the first line of ``codecfleet``, ``bin/python`` by many.
+    Work crosses as pickled values, so both sides must have the same classes: a version number does not say so for a
+    checkout, nor for two environments with other dependencies.
     """
     package = _PACKAGE.resolve()
     runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
@@ -129,9 +117,9 @@ class MeetingPlace:
             if make:
                 path.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise
             message = f"{path}, where warm fleets are found, cannot be used: {error.strerror}"
             raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory of yours.") from None
         place = cls(path, descriptor)
@@ -143,7 +131,7 @@ class MeetingPlace:
         return place
 
     def close(self) -> None:
-        """Close it, and give up its lock."""
+        """Close it, and release its lock."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -173,11 +161,7 @@ class MeetingPlace:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to a code's warm fleet.
-
-        Raises:
-            OSError: none answers, or it is not this user's.
-        """
+        """Connect to a code's warm fleet; ``OSError`` if none answers, or it is not this user's."""
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -218,11 +202,7 @@ class MeetingPlace:
 
 @contextmanager
 def locked_place() -> Iterator[MeetingPlace]:
-    """Make and lock the directory.
-
-    Raises:
-        FleetUnavailable: it cannot be made, or others could enter it.
-    """
+    """Make and lock the directory; ``FleetUnavailable`` if it cannot be made, or others could enter it."""
     while True:
         with MeetingPlace.open(make=True) as place:
             place.lock()

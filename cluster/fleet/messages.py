@@ -1,14 +1,21 @@
-"""What a fleet and the host of its workers say to each other."""
+"""What a fleet and the host of its workers say to each other; and what anyone asks of a supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ...actors.device.work import Blob
+from ...actors.process.messages import Buffer, Request
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
-from ..process.messages import Buffer, Request
+from ..worker_names import StationId, WorkerId
 from .pool import Asked, PoolState
 from .run import Doubt, RunProgress
+
+if TYPE_CHECKING:
+    from ..supervisor.status.history import History
+    from ..supervisor.status.status import Status
+    from .serving import HostSession
 
 BEAT_S: Final = 0.25
 """How often a host says how it is, which also shows that it is alive."""
@@ -17,77 +24,34 @@ CLOSING_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class WorkDone:
-    """A result, and where it was made."""
+class StartPool(Request["HostSession", None]):
+    """Start the pool; ``FleetUnavailable`` if there is nothing to run on."""
 
-    result: Any
-    worker: str
-    file: str
-
-
-class HostSide(Protocol):
-    """What a host does for one fleet."""
-
-    async def start(self) -> None:
-        """Start the pool."""
-
-    async def keep(self, content: Buffer) -> None:
-        """Keep bytes that many pieces of work need: the next of ``HostedWork.blobs``."""
-
-    async def run(self, work: "HostedWork") -> WorkDone:
-        """Run work."""
-
-    async def give_up(self, run: int, why: str) -> None:
-        """Give a run up, if it still runs."""
-
-    async def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set what a job wants."""
-
-    async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job would be placed."""
-
-    async def files_address(self) -> str:
-        """Return where workers on other machines read files of this one."""
-
-    async def doubt(self, doubt: Doubt) -> None:
-        """Take a complaint about a device."""
-
-    async def close(self) -> None:
-        """End what the fleet has here, and hang up."""
-
-
-class FleetSide(Protocol):
-    """What a fleet hears from its host."""
-
-    async def heard(self, beat: "Beat") -> None:
-        """Take the host's state."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartPool(Request[HostSide, None]):
-    """Start the pool.
-
-    Raises:
-        FleetUnavailable: there is nothing to run on.
-    """
-
-    async def serve(self, server: HostSide) -> None:
-        """See ``HostSide``; so in all that follows."""
+    async def serve(self, server: "HostSession") -> None:
         await server.start()
 
 
 @dataclass(frozen=True, slots=True)
-class KeepBlob(Request[HostSide, None]):
-    """Keep bytes that many pieces of work need."""
+class KeepBlob(Request["HostSession", None]):
+    """Keep bytes that much work needs: the next of ``HostedWork.blobs``."""
 
     content: Buffer
 
-    async def serve(self, server: HostSide) -> None:
-        await server.keep(self.content)
+    async def serve(self, server: "HostSession") -> None:
+        server.blobs.append(Blob.of(bytes(memoryview(self.content))))
 
 
 @dataclass(frozen=True, slots=True)
-class HostedWork(Request[HostSide, WorkDone]):
+class WorkDone:
+    """A result, and where it was made."""
+
+    result: Any
+    worker: WorkerId
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostedWork(Request["HostSession", WorkDone]):
     """Run work; cancelled there if it is cancelled here."""
 
     run: int  # its number, by which it is named afterwards
@@ -95,66 +59,66 @@ class HostedWork(Request[HostSide, WorkDone]):
     packed: Buffer  # the work, pickled
     blobs: tuple[int, ...]  # the places of what it was pickled without
 
-    async def serve(self, server: HostSide) -> WorkDone:
+    async def serve(self, server: "HostSession") -> WorkDone:
         return await server.run(self)
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp(Request[HostSide, None]):
-    """Give a run up."""
+class GiveUp(Request["HostSession", None]):
+    """Give a run up, if it still runs."""
 
     run: int
     why: str
 
-    async def serve(self, server: HostSide) -> None:
-        await server.give_up(self.run, self.why)
+    async def serve(self, server: "HostSession") -> None:
+        if self.run in server.runs:
+            server.runs[self.run].give_up(self.why)
 
 
 @dataclass(frozen=True, slots=True)
-class SetDemand(Request[HostSide, None]):
+class SetDemand(Request["HostSession", None]):
     """Set what a job wants."""
 
     job: str
     demand: Asked | None
 
-    async def serve(self, server: HostSide) -> None:
-        await server.set_demand(self.job, self.demand)
+    async def serve(self, server: "HostSession") -> None:
+        server.set_demand(self.job, self.demand)
 
 
 @dataclass(frozen=True, slots=True)
-class AskPreview(Request[HostSide, PlacementPreview]):
+class AskPreview(Request["HostSession", PlacementPreview]):
     """Return where a job would be placed."""
 
     demand: Demand
 
-    async def serve(self, server: HostSide) -> PlacementPreview:
-        return await server.preview(self.demand)
+    async def serve(self, server: "HostSession") -> PlacementPreview:
+        return await server.pool.preview(self.demand)
 
 
 @dataclass(frozen=True, slots=True)
-class FilesAddress(Request[HostSide, str]):
-    """Return where workers on other machines read files of this one."""
-
-    async def serve(self, server: HostSide) -> str:
-        return await server.files_address()
-
-
-@dataclass(frozen=True, slots=True)
-class TellDoubt(Request[HostSide, None]):
+class TellDoubt(Request["HostSession", None]):
     """Report a complaint about a device."""
 
     doubt: Doubt
 
-    async def serve(self, server: HostSide) -> None:
-        await server.doubt(self.doubt)
+    async def serve(self, server: "HostSession") -> None:
+        server.take_doubt(self.doubt)
 
 
 @dataclass(frozen=True, slots=True)
-class Close(Request[HostSide, None]):
-    """End what the fleet has at the host."""
+class Close(Request["HostSession", None]):
+    """End what the fleet has at the host, and hang up."""
 
-    async def serve(self, server: HostSide) -> None:
-        await server.close()
+    async def serve(self, server: "HostSession") -> None:
+        server.close()
+
+
+class FleetSide(Protocol):
+    """What hears of a host's state."""
+
+    async def heard(self, beat: "Beat") -> None:
+        """Take the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +130,31 @@ class Beat(Request[FleetSide, None]):
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)
+
+
+class SupervisorSide(Protocol):
+    """What knows a supervisor: a warm fleet's host, or a process that asks a cluster's."""
+
+    async def status(self) -> "Status | None":
+        """Return its status; None where there is none."""
+
+    async def history(self, stations: tuple[StationId, ...]) -> "History":
+        """Return what stations did."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStatus(Request[SupervisorSide, "Status | None"]):
+    """Return the status of the supervisor; None where there is none."""
+
+    async def serve(self, server: SupervisorSide) -> "Status | None":
+        return await server.status()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory(Request[SupervisorSide, "History"]):
+    """Return what stations did."""
+
+    stations: tuple[StationId, ...]
+
+    async def serve(self, server: SupervisorSide) -> "History":
+        return await server.history(self.stations)

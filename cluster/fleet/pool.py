@@ -1,19 +1,20 @@
 """Where work runs: the only seam between jobs and machines.
 
-Jobs know only ``Pool``. ``leases/leased_pool.py`` is the real one, ``remote_pool.py`` one in another process;
-``codecfleet.testing.LocalPool`` runs work in threads of this process and passes the same contract tests.
+``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` one in another process; ``codecfleet.testing.LocalPool``
+runs work in threads of this process. All pass the same contract tests.
 """
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
 from ...actors.device.work import Work
 from ...errors import CodecfleetError
-from ..autoscale.behind import LaterDemand
+from ..autoscale.later import LaterDemand
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
 from .run import WorkRun
@@ -26,7 +27,7 @@ Asked: TypeAlias = Demand | LaterDemand
 class JobState:
     """What a job may use now."""
 
-    slots: int = 0  # pieces of work that may run at a time
+    slots: int = 0  # how much of its work may run at a time
     cores: int = 0  # cores that its work may keep busy; a slot has one at least
     waits_for: str = ""  # why it has no slots; "" where it has some, or the reason is unknown
     never: CodecfleetError | None = None  # why it will never have slots; None while it may
@@ -39,18 +40,22 @@ NO_JOB = JobState()
 class PoolState:
     """A pool at one moment."""
 
-    slots: int = 0  # pieces of work of one job that could run at a time; 0 before the pool has started
+    slots: int = 0  # the most that one job could have; 0 before the pool has started
     notes: tuple[str, ...] = ()  # for the user, one per line of the report
     jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs with a demand or with work
     others: JobState = NO_JOB  # any other job
     is_here: bool = False  # all workers run on this machine alone; known before the start
     warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None with workers of its own
+    # Where workers on other machines read files of this one for work that ``ships``; "" where there are no such
+    # workers, None while it is not known.
+    files_address: str | None = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
     """Set once this state is out of date."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Leave out the event, which belongs to this process."""
-        return PoolState, (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet)
+        values = (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet, self.files_address)
+        return PoolState, values
 
     def of(self, job: str) -> JobState:
         """Return what ``job`` may use."""
@@ -77,11 +82,12 @@ class Pool(ABC):
 
     @abstractmethod
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Have ``work`` run on a worker. The result may be an error instead.
+        """Run ``work`` on a worker. The result may be an error instead.
 
         WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
-        DeadlineMissed: the run was given up.
+        DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
+        FleetUnavailable: no work runs here any more, or nothing reads the files of work that ``ships``.
         CodecfleetError: raised by the work itself.
 
         Raises:
@@ -99,16 +105,6 @@ class Pool(ABC):
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a job with this demand would be placed, as far as known. Cancelling it changes nothing."""
-
-    async def files_address(self) -> str:
-        """Return where workers on other machines read files of this one; "" where all workers are on this machine.
-
-        Ask again with each piece of work: the address may be another by then.
-
-        Raises:
-            FleetUnavailable: the reader of files cannot be started.
-        """
-        return ""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -128,7 +124,7 @@ class Pool(ABC):
 
 
 async def more_slots(pool: Pool, job: str, beyond: int) -> None:
-    """Wait until more than ``beyond`` pieces of work of ``job`` may run; without end where that never changes.
+    """Wait until ``job`` has more than ``beyond`` slots; without end where that never changes.
 
     Raises:
         CodecfleetError: the job has no slots, and never will.
@@ -137,3 +133,24 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
         if found.never is not None:
             raise found.never
         await state.changed.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientName:
+    """What a fleet's connection is called at its supervisor: a fleet whose host dies gets the next number."""
+
+    fleet: str = field(default_factory=lambda: secrets.token_hex(8))
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.fleet}.{self.number}"
+
+    @property
+    def next(self) -> Self:
+        """The name of the fleet's next connection."""
+        return replace(self, number=self.number + 1)
+
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """The names of the fleet's connections before, none of which is left."""
+        return tuple(str(replace(self, number=number)) for number in range(self.number))

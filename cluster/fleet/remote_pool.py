@@ -1,6 +1,6 @@
 """The pool in another process: a host holds Ray, not the user's process.
 
-The process that holds Ray's driver dies with its Ray node or control service. So it is one of our own, and when it is
+The process that holds Ray's driver dies with its Ray node or control service. So it is a child process, and when it is
 gone a new one is started: work that ran is lost as with its worker, and the jobs go on.
 """
 
@@ -9,51 +9,97 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...actors.background import Background, SharedCall
 from ...actors.device.work import Work
+from ...actors.process.child import Child, ChildDied
+from ...actors.process.messages import Request, beside
+from ...actors.process.process import StartedProcess
+from ...actors.worker.packed_work import BlobCache, base_fields
 from ...errors import Cancelled, CodecfleetError, FleetUnavailable, UsageError, WorkerLost
-from ..background import Background, SharedCall
 from ..placement.model.demand import Demand
 from ..placement.model.preview import PlacementPreview
-from ..process.child import ChildDied
-from ..process.messages import Request
-from ..process.process import StartedProcess
-from .client_name import ClientName
-from .life import (
-    Broken,
-    Closed,
-    Event,
-    HostEnded,
-    HostPhase,
-    HostStarted,
-    Life,
-    Refused,
-    Rest,
-    Rested,
-    Spawn,
-    Wanted,
-    decide,
+from .life import Broken, Closed, Event, HostEnded, HostPhase, HostStarted, Life, Refused, Wanted, decide
+from .messages import (
+    BEAT_S,
+    CLOSING_S,
+    AskPreview,
+    Beat,
+    Close,
+    GiveUp,
+    HostedWork,
+    KeepBlob,
+    SetDemand,
+    StartPool,
+    TellDoubt,
 )
-from .link import HostLink
-from .messages import AskPreview, Beat, FilesAddress, GiveUp, HostSide, SetDemand, StartPool, TellDoubt
-from .pool import Asked, JobState, Pool, PoolState
+from .pool import Asked, ClientName, JobState, Pool, PoolState
 from .run import Doubt, ResultOrigin, WorkRun
 
-ResultT = TypeVar("ResultT")
-ReplyT = TypeVar("ReplyT")
+if TYPE_CHECKING:
+    from .serving import HostSession
 
-_AGAIN = "A new one is started; the same work may be submitted again."
-_DEFECT = "Please report it, with the input and the options."
+ResultT = TypeVar("ResultT")
+
+SILENT_BEATS: Final = round(30 / BEAT_S)
+"""After how many beats without a word a host is killed: importing Ray alone takes seconds on a busy machine. They are
+counted, not timed: a program that was stopped, or slept with its machine, has heard nothing meanwhile."""
+_AGAIN: Final = "A new one is started; the same work may be submitted again."
+_DEFECT: Final = "Please report it, with the input and the options."
+
+
+class _Host:
+    """One host, over its whole life; ``hear`` is called with its beats."""
+
+    def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
+        self.child: Child[HostSession] = Child(process, self)
+        self.blobs = BlobCache(self._send_blob)
+        self.over = asyncio.Event()
+        """Set by the pool once it knows of the host's end."""
+        self._hear = hear
+        self._blob_numbers = itertools.count()
+        self._silent_beats = 0
+
+    async def heard(self, beat: Beat) -> None:
+        """Take the host's state."""
+        self._silent_beats = 0
+        self._hear(beat)
+
+    async def death(self) -> str:
+        """Wait for the host's end, and kill it if it says nothing for too long; return how it ended."""
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    return await self.child.death()
+            except TimeoutError:
+                self._silent_beats += 1
+            if self._silent_beats == SILENT_BEATS:
+                self.child.kill(f"it said nothing for {SILENT_BEATS * BEAT_S:g} s")
+
+    async def close(self, *, at_once: bool) -> None:
+        """End the host: in good order, which takes half a second, or ``at_once``. What it was asked is lost."""
+        if not at_once:
+            self.child.tell(Close())
+            try:
+                async with asyncio.timeout(CLOSING_S):
+                    await self.child.death()
+            except TimeoutError:
+                pass  # a cluster may be out of reach
+        await self.child.end()
+
+    def _send_blob(self, content: bytes) -> int:
+        self.child.tell(KeepBlob(beside(content)))
+        return next(self._blob_numbers)
 
 
 class RemotePool(Pool):
-    """Has a host process that connects to Ray, and starts another when that ends.
+    """Starts a host process that connects to Ray, and another when that ends.
 
     Args:
         spawn: starts a host's process, whose connection has that name; called in the event loop's thread, with which
             the process ends.
-        slots: pieces of work at a time, where the host may have more; None means as many as it has.
+        slots: at a time, where the host may have more; None means as many as it has.
         rest: waits that many seconds.
         is_here: all its workers run on this machine.
     """
@@ -71,7 +117,7 @@ class RemotePool(Pool):
         self._rest = rest
         self._name = ClientName()
         self._life = Life()
-        self._link: HostLink | None = None
+        self._host: _Host | None = None
         self._said = PoolState()
         self._notes: tuple[str, ...] = ()
         self._state = PoolState(is_here=is_here)
@@ -86,23 +132,18 @@ class RemotePool(Pool):
         return self._state
 
     async def start(self) -> None:
-        """Wait until a host is connected and its workers are ready.
-
-        Raises:
-            FleetUnavailable: there is nothing to run on.
-            UsageError: the address makes no sense, or the pool is closed.
-        """
+        """Wait until a host is connected and its workers are ready; UsageError for an address that makes no sense."""
         self._refuse_if_closed()
         self._happen(Wanted())
         await self._ready()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Have ``work`` run on a worker of the host's; large NumPy arrays in the result are read-only."""
+        """Run ``work`` on a worker of the host's; large NumPy arrays in the result are read-only."""
         self._refuse_if_closed()
         number = next(self._numbers)
         run: WorkRun[ResultT] = WorkRun(lambda why: self._tell(GiveUp(number, why)))
         self._runs[number] = run
-        carrying = self._tasks.begin(self._carry(number, run, work), f"the run of {work.label}")
+        carrying = self._tasks.spawn(f"the run of {work.label}", self._carry(number, run, work))
         run.result.add_done_callback(lambda _: carrying.cancel())
         run.result.add_done_callback(lambda _: self._runs.pop(number))
         return run
@@ -119,10 +160,12 @@ class RemotePool(Pool):
         self._tell(SetDemand(job, demand))
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        return await self._ask(AskPreview(demand))
-
-    async def files_address(self) -> str:
-        return await self._ask(FilesAddress())
+        while True:
+            host = await self._ready()
+            try:
+                return await host.child.call(AskPreview(demand))
+            except ChildDied:  # the next host is asked again
+                await host.over.wait()
 
     async def aclose(self) -> None:
         """End the host with everything that it started; one that is still starting is killed. Idempotent."""
@@ -134,18 +177,18 @@ class RemotePool(Pool):
         was_ready = self._life.phase is HostPhase.READY
         self._happen(Closed())
         self._fail_all(Cancelled("the pool was closed"))
-        if self._link is not None:
-            await self._link.close(at_once=not was_ready)
+        if self._host is not None:
+            await self._host.close(at_once=not was_ready)
         await self._tasks.end()
 
     async def _carry(self, number: int, run: WorkRun[ResultT], work: Work[ResultT]) -> None:
-        """Have the host run work, and give its run the end."""
         try:
-            link = await self._ready()
+            host = await self._ready()
+            packed, blobs = host.blobs.pack(work)
             try:
-                made = await link.run(number, work)
+                made = await host.child.call(HostedWork(number, base_fields(work), packed, blobs))
             except ChildDied as died:
-                await link.over.wait()
+                await host.over.wait()
                 lost = WorkerLost(f"the host of {work.label}'s worker is gone: {died}", _AGAIN)
                 raise self._life.error or lost from None
         except CodecfleetError as error:
@@ -157,20 +200,17 @@ class RemotePool(Pool):
         self._tell(TellDoubt(doubt))
 
     def _happen(self, event: Event) -> None:
-        self._life, effects = decide(self._life, event, time.monotonic())
+        self._life, effect = decide(self._life, event, time.monotonic())
         self._publish()
-        for effect in effects:
-            if isinstance(effect, Spawn):
-                self._tasks.begin(self._begin(), "the start of a host")
-            else:
-                self._tasks.begin(self._pause(effect), "the rest before a host")
+        if effect is not None:
+            self._tasks.spawn("the start of a host", self._begin(self._life, effect.wait_s))
 
-    async def _pause(self, rest: Rest) -> None:
-        await self._rest(rest.seconds)
-        self._happen(Rested())
-
-    async def _begin(self) -> None:
+    async def _begin(self, life: Life, wait_s: float | None) -> None:
         """Start a host, and its pool."""
+        if wait_s is not None:
+            await self._rest(wait_s)
+        if self._life is not life:
+            return  # the pool was closed, or failed, meanwhile
         name, self._name = self._name, self._name.next
         try:
             process = self._spawn(name)
@@ -180,37 +220,37 @@ class RemotePool(Pool):
             return
         self._notes += (process.note,) if process.note and process.note not in self._notes else ()
         self._said = replace(self._said, warm_fleet=process.warm_fleet)
-        link = self._link = HostLink(process, self._heard)
-        self._tasks.begin(self._watch(link), "the host")
+        host = self._host = _Host(process, self._heard)
+        self._tasks.spawn("the host", self._watch(host))
         try:
-            await link.call(StartPool())
+            await host.child.call(StartPool())
         except ChildDied:
             return  # ``_watch`` takes it from there
         except CodecfleetError as error:
-            self._link = None
-            await link.close(at_once=False)
+            self._host = None
+            await host.close(at_once=False)
             self._happen(Refused(error))
             return
         for job, demand in self._demands.items():
-            link.tell(SetDemand(job, demand))
+            host.child.tell(SetDemand(job, demand))
         self._happen(HostStarted())
 
-    async def _watch(self, link: HostLink) -> None:
+    async def _watch(self, host: _Host) -> None:
         """Wait for the end of a host; another one follows, unless the pool refused this one."""
-        reason = await link.death()
-        if link is self._link:
+        reason = await host.death()
+        if host is self._host:
             if self._life.phase is HostPhase.READY:
                 self._notes += (f"the process that holds Ray was replaced during the run: {reason}",)
-            self._link = None
+            self._host = None
             self._happen(HostEnded(reason))
-        link.over.set()
+        host.over.set()
 
     def _break(self, task: str, error: BaseException) -> None:
-        """End with the task that failed: nothing runs any more, and everybody hears why."""
+        """End with the task that failed: nothing runs any more, and every caller gets the reason."""
         broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
-        if self._link is not None:
-            self._link.kill()
-        self._link = None
+        if self._host is not None:
+            self._host.child.kill()
+        self._host = None
         self._happen(Broken(broken))
         self._fail_all(broken)
 
@@ -228,19 +268,20 @@ class RemotePool(Pool):
 
     def _publish(self) -> None:
         """Replace the state: what the host says; until another is ready, mostly what the last one said."""
-        life, said, before = self._life, self._said, self._state
-        jobs, others = said.jobs, said.others
+        life, before = self._life, self._state
+        state = replace(self._said, slots=self._limited(self._said.slots), notes=self._said.notes + self._notes)
         if life.phase is not HostPhase.READY:
             waits_for = f"Ray is started again: {life.lost}" if life.lost else ""
-            jobs, others = {}, JobState(waits_for=waits_for, never=life.error)
-        self._state = PoolState(
-            self._limited(said.slots), said.notes + self._notes, jobs, others, before.is_here, said.warm_fleet
-        )
+            address = None if life.phase is HostPhase.STARTING else ""
+            state = replace(
+                state, jobs={}, others=JobState(waits_for=waits_for, never=life.error), files_address=address
+            )
+        self._state = replace(state, is_here=before.is_here, changed=asyncio.Event())
         before.changed.set()
 
-    async def _ready(self) -> HostLink:
+    async def _ready(self) -> _Host:
         """Return the host once it is ready, which it may be already."""
-        while self._life.phase is not HostPhase.READY or self._link is None:
+        while self._life.phase is not HostPhase.READY or self._host is None:
             if self._life.phase is HostPhase.CLOSED:
                 raise Cancelled("the pool was closed")
             if self._life.phase is HostPhase.FAILED and self._life.error is not None:
@@ -248,20 +289,11 @@ class RemotePool(Pool):
             if self._life.phase is HostPhase.ABSENT:
                 raise FleetUnavailable("the pool is not started", "Start it first.")
             await self._state.changed.wait()
-        return self._link
+        return self._host
 
-    async def _ask(self, request: Request[HostSide, ReplyT]) -> ReplyT:
-        """Ask the host; a new one is asked again."""
-        while True:
-            link = await self._ready()
-            try:
-                return await link.call(request)
-            except ChildDied:
-                await link.over.wait()
-
-    def _tell(self, request: Request[HostSide, None]) -> None:
-        if self._life.phase is HostPhase.READY and self._link is not None:
-            self._link.tell(request)
+    def _tell(self, request: "Request[HostSession, None]") -> None:
+        if self._life.phase is HostPhase.READY and self._host is not None:
+            self._host.child.tell(request)
 
     def _limited(self, slots: int) -> int:
         return slots if self._slots_max is None else min(slots, self._slots_max)

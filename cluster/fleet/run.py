@@ -1,4 +1,4 @@
-"""One submitted piece of work, as its submitter holds it."""
+"""Submitted work, as its submitter holds it."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...errors import CodecfleetError
+from ..worker_names import NO_WORKER, WorkerId
 
 ResultT = TypeVar("ResultT")
 
@@ -14,7 +15,7 @@ ResultT = TypeVar("ResultT")
 class RunProgress:
     """Where a run was at its pool's last look."""
 
-    worker: str = ""  # the worker that runs it; "" while it waits for one
+    worker: WorkerId = NO_WORKER  # the worker that runs it; "" while it waits for one
     frames: int = 0  # frames done there
 
 
@@ -22,7 +23,7 @@ class RunProgress:
 class Doubt:
     """A job's complaint about the device that gave a result."""
 
-    worker: str
+    worker: WorkerId
     file: str  # what the work was about, so that one bad file does not condemn several devices
     reason: str
     is_wrong: bool  # the result failed a check; otherwise it only puts the device in doubt
@@ -37,7 +38,7 @@ def ignore_doubt(doubt: Doubt) -> None:
 class ResultOrigin:
     """Where a result was made. It outlives its run, and does not keep the result."""
 
-    worker: str
+    worker: WorkerId
     file: str
     tell: Callable[[Doubt], None] = ignore_doubt
 
@@ -54,19 +55,18 @@ class WorkRun(Generic[ResultT]):
     """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
 
     Cancelling what awaits it cancels the work, queued or running; its slot is free once its worker has stopped.
+    ``tell``, ``end`` and ``fail`` are for its pool.
 
     Args:
         give_up: replaces the worker, if the work runs; the result is then ``DeadlineMissed`` with this reason.
-        look: looks where the work is; None where the pool ``tell``s it.
     """
 
-    def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress] | None = None) -> None:
+    def __init__(self, give_up: Callable[[str], None]) -> None:
         self.result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        """What ``Pool.submit`` promises; set by the pool."""
+        """What ``Pool.submit`` promises."""
         self.origin: ResultOrigin | None = None
         """Where the result was made, once it is there."""
         self._progress = RunProgress()
-        self._look = look
         self._give_up: Callable[[str], None] | None = give_up
         self.result.add_done_callback(self._ended)
 
@@ -76,21 +76,22 @@ class WorkRun(Generic[ResultT]):
     @property
     def progress(self) -> RunProgress:
         """Where it is, as far as its pool knows."""
-        return self._progress if self._look is None else self._look()
+        return self._progress
 
     def tell(self, progress: RunProgress) -> None:
-        """Replace its progress; for its pool."""
+        """Replace its progress."""
         self._progress = progress
 
     def end(self, result: ResultT, origin: ResultOrigin) -> None:
-        """Give it its result, unless it has ended; for its pool."""
+        """Give it its result, unless it has ended."""
         if not self.result.done():
             self.origin = origin
             self.result.set_result(result)
 
-    def fail(self, error: CodecfleetError) -> None:
-        """Give it an error for its result, unless it has ended; for its pool."""
+    def fail(self, error: CodecfleetError, origin: ResultOrigin | None = None) -> None:
+        """Give it an error for its result, unless it has ended."""
         if not self.result.done():
+            self.origin = origin
             self.result.set_exception(error)
 
     def cancel(self) -> None:
@@ -108,6 +109,6 @@ class WorkRun(Generic[ResultT]):
 
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
         # What the pool gave refers to this run: such a circle would keep the result until the garbage collector came.
-        self._look = self._give_up = None
+        self._give_up = None
         if not result.cancelled():
             result.exception()  # seen: a run need not be awaited

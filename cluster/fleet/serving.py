@@ -3,64 +3,48 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from ...actors.device.work import Blob
+from ...actors.process.channel import Channel
+from ...actors.task_owner import TaskOwner
+from ...actors.worker.packed_work import packed_work
 from ...errors import Cancelled, CodecfleetError
-from ..background import Background
-from ..placement.model.demand import Demand
-from ..placement.model.preview import PlacementPreview
-from ..process.channel import Channel
-from ..process.messages import Buffer
 from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
-from ..worker.packed_work import packed_work
-from .messages import BEAT_S, Beat, FleetSide, HostedWork, HostSide, WorkDone
+from ..worker_names import StationId
+from .messages import BEAT_S, Beat, FleetSide, HostedWork, SupervisorSide, WorkDone
 from .pool import Asked, Pool, PoolState
 from .run import Doubt, WorkRun, ignore_doubt
-from .status_messages import SupervisorSide
+
+if TYPE_CHECKING:
+    from ...actors.device.work import Blob
+    from ..supervisor.runner.client import SupervisorClient
 
 NEWS_S: Final = 0.01
 """Changes within this time are sent together."""
 
 
-class KnownStatus(Protocol):
-    """What knows the status of a supervisor in this process."""
+@dataclass(frozen=True, slots=True)
+class ServedPool:
+    """A pool that shares its slots among the jobs of all fleets that it is served to."""
 
-    def status(self) -> Status | None:
-        """Return it."""
-        ...
-
-    def history(self, stations: tuple[str, ...]) -> History:
-        """Return what stations did."""
-        ...
+    pool: Pool
+    lost: Callable[[], str] = str  # why its Ray is gone, "" while it is there
+    spent: Callable[[], str] = str  # why it will never run anything again, "" while it may
+    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # the one in this process
 
 
-class HostSession(HostSide, SupervisorSide):
-    """One fleet's part of ``pool``, which shares its slots among all jobs.
+class HostSession(SupervisorSide):
+    """One fleet's part of a pool, which the fleet starts and which outlives it; ``channel`` leads to the fleet."""
 
-    Args:
-        pool: outlives it; started by the fleet.
-        channel: leads to the fleet.
-        lost: says why the pool's Ray is gone, "" while it is there: then errors are not answered, as the process ends.
-        supervisor: the supervisor in this process, if there is one.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        channel: Channel[FleetSide],
-        lost: Callable[[], str] = str,
-        *,
-        supervisor: Callable[[], KnownStatus | None] = lambda: None,
-    ) -> None:
-        self._pool = pool
+    def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
+        self.pool = served.pool
+        self.blobs: list[Blob] = []
+        self.runs: dict[int, WorkRun[Any]] = {}
+        self.take_doubt: Callable[[Doubt], None] = ignore_doubt
+        self._served = served
         self._channel = channel
-        self._lost = lost
-        self._supervisor = supervisor
-        self._blobs: list[Blob] = []
-        self._runs: dict[int, WorkRun[Any]] = {}
-        self._take_doubt: Callable[[Doubt], None] = ignore_doubt
         self._said = PoolState()
         self._jobs: set[str] = set()
         self._is_started = False
@@ -73,90 +57,65 @@ class HostSession(HostSide, SupervisorSide):
         Raises:
             Exception: a defect, at either end.
         """
-        failed: list[BaseException] = []
-
-        def fail(_task: str, error: BaseException) -> None:
-            failed.append(error)
-            self._channel.hang_up()
-
-        beside = Background(fail)
-        beside.begin(self._beat(), "the host's state")
-        try:
-            trouble = await self._channel.run()
-        finally:
-            self._end()
-            await beside.end()
-        if failed:
-            raise failed[0]
+        async with TaskOwner() as owner:
+            owner.start(self._beat(), "the host's state")
+            try:
+                trouble = await self._channel.run()
+            finally:
+                self._end()
         if trouble:
             raise ConnectionError(trouble)
 
     async def start(self) -> None:
-        await self._pool.start()
+        await self.pool.start()
         self._is_started = True
         self._say()
-
-    async def keep(self, content: Buffer) -> None:
-        self._blobs.append(Blob.of(bytes(memoryview(content))))
 
     async def run(self, work: HostedWork) -> WorkDone:
         if self._is_closed:
             raise Cancelled("the pool was closed")
-        blobs = [self._blobs[number] for number in work.blobs]
+        blobs = [self.blobs[number] for number in work.blobs]
         packed = packed_work(work.base, bytes(memoryview(work.packed)), blobs)
-        run = self._runs[work.run] = self._pool.submit(packed)
+        run = self.runs[work.run] = self.pool.submit(packed)
         try:
             result = await run
         except CodecfleetError:
-            if self._lost():
-                # However Ray's end looked to this work: the fleet sees this process end.
+            if self._served.lost():
+                # Whatever error the end of Ray caused: the fleet sees this process end.
                 await asyncio.Event().wait()
             raise
         finally:
-            del self._runs[work.run]
+            del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self._take_doubt = run.origin.tell  # every result of a pool has the same
+        self.take_doubt = run.origin.tell  # every result of a pool has the same
         return WorkDone(result, run.origin.worker, run.origin.file)
 
-    async def give_up(self, run: int, why: str) -> None:
-        if run in self._runs:
-            self._runs[run].give_up(why)
-
-    async def set_demand(self, job: str, demand: Asked | None) -> None:
-        if self._is_closed:
-            return
-        (self._jobs.discard if demand is None else self._jobs.add)(job)
-        self._pool.set_demand(job, demand)
-
-    async def preview(self, demand: Demand) -> PlacementPreview:
-        return await self._pool.preview(demand)
-
-    async def doubt(self, doubt: Doubt) -> None:
-        self._take_doubt(doubt)
-
-    async def files_address(self) -> str:
-        return await self._pool.files_address()
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        if not self._is_closed:
+            (self._jobs.discard if demand is None else self._jobs.add)(job)
+            self.pool.set_demand(job, demand)
 
     async def status(self) -> Status | None:
-        supervisor = self._supervisor()
+        supervisor = self._served.supervisor()
         return None if supervisor is None else supervisor.status()
 
-    async def history(self, stations: tuple[str, ...]) -> History:
-        supervisor = self._supervisor()
+    async def history(self, stations: tuple[StationId, ...]) -> History:
+        supervisor = self._served.supervisor()
         return History() if supervisor is None else supervisor.history(stations)
 
-    async def close(self) -> None:
+    def close(self) -> None:
+        """End what the fleet has here, and hang up."""
         self._end()
         self._channel.hang_up()
 
     def _end(self) -> None:
         """Cancel what came from this fleet, and clear its demands."""
         self._is_closed = True
-        for run in list(self._runs.values()):
+        for run in list(self.runs.values()):
             run.cancel()
         for job in self._jobs:
-            self._pool.set_demand(job, None)
+            self.pool.set_demand(job, None)
         self._jobs.clear()
 
     async def _beat(self) -> None:
@@ -170,6 +129,8 @@ class HostSession(HostSide, SupervisorSide):
                     await self._said.changed.wait()
 
     def _say(self) -> None:
-        said, self._said = self._said, self._pool.state if self._is_started else self._said
-        running = {number: run.progress for number, run in self._runs.items() if run.progress.worker}
+        said = self._said
+        if self._is_started and not self._served.lost():  # else this process ends, and the next host has slots again
+            self._said = self.pool.state
+        running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}
         self._channel.tell(Beat(None if self._said == said else self._said, running))

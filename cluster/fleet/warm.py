@@ -1,21 +1,31 @@
-"""A warm fleet, as the programs find it that may use it: docs/warm-fleet.md."""
+"""A user's warm fleet: found, started and ended by the programs that may use it (docs/warm-fleet.md)."""
 
+import json
+import os
+import select
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import astuple
 from typing import Final, NamedTuple
 
+from ...actors.process.process import StartedProcess, start_program
 from ...errors import FleetUnavailable
-from ..process.process import StartedProcess
-from .client_name import ClientName
-from .meeting_place import Greeting, MeetingPlace, code_name, peer_of
+from .meeting_place import Greeting, MeetingPlace, code_name, locked_place, peer_of
+from .pool import ClientName
 
+HOST: Final = "codecfleet.cluster.fleet.host.program"
+"""The program of a host: see its ``main`` for the settings."""
 GREETING_S: Final = 1.0
 """How long a warm fleet may take to answer: one that hangs must not keep a job from starting."""
+END_S: Final = 5.0
+"""How long a fleet may take to end in good order, before it is killed."""
+_HELP: Final = "`codecfleet doctor` tells what is wrong with this machine."
 
 
 class FoundFleet(NamedTuple):
-    """A warm fleet of this code: the connection to it, its process, and what it says of itself."""
+    """A warm fleet, and the connection to it."""
 
     end: socket.socket
     process: int
@@ -26,23 +36,18 @@ def find_warm() -> tuple[FoundFleet | None, str]:
     """Connect to the user's warm fleet; else return why one that is there is left alone, "" where there is none."""
     try:
         with MeetingPlace.open(make=False) as place:
-            ours, names = code_name(), place.names()
-            if ours in names and (found := greeted(place, ours)) is not None:
+            own, names = code_name(), place.names()
+            if own in names and (found := greeted(place, own)) is not None:
                 return found, ""
-            others = [each for name in names if name != ours and (each := greeted(place, name)) is not None]
+            other = next((each for name in names if name != own and (each := greeted(place, name))), None)
     except FileNotFoundError:
         return None, ""
     except FleetUnavailable as error:
         return None, error.message
-    for other in others:
-        other.end.close()
-    if not others:
+    if other is None:
         return None, ""
-    other = others[0]
-    return None, (
-        f"the warm fleet (process {other.process}) was left alone: it runs other code, of codecfleet "
-        f"{other.greeting.version}"
-    )
+    other.end.close()
+    return None, _left_alone(other, f"it runs other code, of codecfleet {other.greeting.version}")
 
 
 def is_any_warm() -> bool:
@@ -79,9 +84,12 @@ def warm_or_own(
         return start_own(name)._replace(note=note)
     if slots is not None and slots > found.greeting.slots:
         found.end.close()
-        has = f"it has {found.greeting.slots} slots, not {slots}"
-        return start_own(name)._replace(note=f"the warm fleet (process {found.process}) was left alone: {has}")
+        return start_own(name)._replace(note=_left_alone(found, f"it has {found.greeting.slots} slots, not {slots}"))
     return connection_to(found)
+
+
+def _left_alone(found: FoundFleet, why: str) -> str:
+    return f"the warm fleet (process {found.process}) was left alone: {why}"
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
@@ -93,3 +101,67 @@ def connection_to(found: FoundFleet) -> StartedProcess:
             end.shutdown(socket.SHUT_RDWR)
 
     return StartedProcess(end, let_go, lambda: f"the warm fleet (process {process}) ended", warm_fleet=process)
+
+
+class WarmFleet(NamedTuple):
+    """A warm fleet that is up."""
+
+    process: int
+    is_new: bool  # False where it was up before, as it is
+    greeting: Greeting
+
+
+def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProcess] = start_program) -> WarmFleet:
+    """Start the user's warm fleet, or find it; it goes on after this process.
+
+    It has a slot per core where ``slots`` is None, and ends itself after ``idle_s`` without a program.
+
+    Raises:
+        FleetUnavailable: it does not start.
+    """
+    with locked_place():
+        pass  # this process reports best what is wrong with the place
+    try:
+        # Whatever cluster the environment names: a warm fleet is this machine's.
+        process = start(HOST, "local", slots, 0, astuple(ClientName()), idle_s, outlives=True)
+    except OSError as error:
+        raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
+    if not (said := process.first_word()):
+        raise FleetUnavailable(f"the warm fleet did not start: {process.ended()}", _HELP)
+    found = json.loads(said)
+    return WarmFleet(found["process"], found["is_new"], Greeting(*found["greeting"]))
+
+
+def take_down() -> list[int]:
+    """End all warm fleets of the user, those of other versions too, with all that is theirs; return their processes.
+
+    Jobs that run on them go on by themselves.
+
+    Raises:
+        FleetUnavailable: others could enter the place where they are.
+    """
+    try:
+        with MeetingPlace.open(make=False) as place:
+            place.lock()  # one that is starting is up then
+            ended = [process for name in place.names() if (process := _end(place, name))]
+            place.remove_if_empty()
+    except FileNotFoundError:
+        return []
+    return ended
+
+
+def _end(place: MeetingPlace, name: str) -> int:
+    """End the process that listens there, if one does, and remove its socket; return the process, or 0."""
+    process = 0
+    with suppress(OSError), place.connect(name) as end:
+        process = peer_of(end)[0]
+        handle = os.pidfd_open(process)
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                signal.pidfd_send_signal(handle, number)
+                if select.select([handle], [], [], END_S)[0]:
+                    break
+        finally:
+            os.close(handle)
+    place.remove(name)
+    return process

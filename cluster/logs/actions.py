@@ -1,111 +1,80 @@
 """The actions of log entries: a fixed vocabulary by which entries are found. docs/logs.md has the table."""
 
-import logging
-from dataclasses import dataclass
 from enum import Enum
+from logging import ERROR, INFO, WARNING
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True)
-class ActionKind:
-    """An action's word, its level as ``logging`` has it, and what it says."""
-
-    word: str
-    level: int
-    says: str
-
-
-def _usual(word: str, says: str) -> ActionKind:
-    return ActionKind(word, logging.INFO, says)
-
-
-def _warns(word: str, says: str) -> ActionKind:
-    return ActionKind(word, logging.WARNING, says)
-
-
-def _fails(word: str, says: str) -> ActionKind:
-    return ActionKind(word, logging.ERROR, says)
-
-
 class LogAction(Enum):
-    """What happened. Each has one level."""
+    """What happened: the action's word in entries, its level as ``logging`` has it, and what it says."""
+
+    def __init__(self, word: str, level: int, says: str) -> None:
+        self.word, self.level, self.says = word, level, says
 
     # A cluster's supervisor.
-    SUPERVISOR_UP = _usual("supervisor.up", "a supervisor begins, and takes over what an earlier one left")
-    SUPERVISOR_REPLACED = _warns("supervisor.replaced", "another supervisor took over, or this one is cut off: it ends")
-    SUPERVISOR_ENDED = _usual("supervisor.ended", "a supervisor ends everything that it runs on")
-    NODE_JOINED = _usual("node.joined", "a node came to the cluster")
-    NODE_PROBED = _usual("node.probed", "what a node's probes found")
-    NODE_UNPROBED = _warns("node.unprobed", "a node's probes failed, or its GPUs could not be polled")
-    NODE_ORDERED = _usual("node.ordered", "a user has cordoned, drained or uncordoned a node")
-    NODE_LEAVING = _warns("node.leaving", "Ray was told when a node ends")
-    NODES_WANTED = _usual("nodes.wanted", "another number of nodes of a group is wanted")
-    NODES_REFUSED = _warns("nodes.refused", "Ray takes no orders for nodes")
-    NODE_GIVEN_UP = _usual("node.given-up", "a node has nothing to do, and is to end")
-    NODE_GONE = _warns("node.gone", "a node is not in the cluster any more")
-    CLIENT_CAME = _usual("client.came", "a driver uses the cluster")
-    CLIENT_LEFT = _usual("client.left", "a driver is done")
-    CLIENT_LOST = _warns("client.lost", "a driver fell silent: its slots are released")
-    LEASE_GRANTED = _usual("lease.granted", "a job that had no slot got its first")
-    LEASE_ENDED = _usual("lease.ended", "a job that had slots has none any more")
-    WORKER_UP = _usual("worker.up", "a worker process is ready, or holds a GPU that must not be used")
-    WORKER_ADOPTED = _usual("worker.adopted", "a supervisor took over an earlier one's worker")
-    WORKER_LOST = _warns("worker.lost", "a worker process died, hung or did not start; another replaces it")
-    WORKER_UNRESERVED = _warns("worker.unreserved", "Ray reserved nothing for a worker")
-    WORKER_DUE = _usual("worker.due", "a worker process is replaced once it is idle")
-    WORKER_ENDED = _usual("worker.ended", "a worker was given back, or ended with its node")
-    WORKER_QUARANTINED = _fails("worker.quarantined", "a place of workers rests, since its processes keep dying")
-    WORKER_TRUSTED = _usual("worker.trusted", "a place of workers is used again")
-    DEVICE_FAULTED = _warns("device.faulted", "a GPU's driver reported an error (Xid)")
-    DEVICE_TRIED = _usual("device.tried", "a device in doubt is put to a trial")
-    DEVICE_QUARANTINED = _fails("device.quarantined", "a device gets no work")
-    DEVICE_LIMITED = _usual("device.limited", "how many encoder sessions a device, or its node, takes")
-    DEVICE_TRUSTED = _usual("device.trusted", "a device passed its trial and gets work again")
+    SUPERVISOR_UP = "supervisor.up", INFO, "a supervisor starts, and adopts what an earlier one left"
+    SUPERVISOR_REPLACED = (
+        "supervisor.replaced",
+        WARNING,
+        "another supervisor took over, or this one is cut off: it ends",
+    )
+    SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
+    NODE_JOINED = "node.joined", INFO, "a node came to the cluster"
+    NODE_PROBED = "node.probed", INFO, "what a node's probes found"
+    NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
+    NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
+    NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
+    NODES_WANTED = "nodes.wanted", INFO, "the number of nodes that a group should have has changed"
+    NODES_REFUSED = "nodes.refused", WARNING, "Ray does not accept requests for nodes"
+    NODE_GIVEN_UP = "node.given-up", INFO, "a node with nothing to do is being ended"
+    NODE_GONE = "node.gone", WARNING, "a node has left the cluster"
+    CLIENT_CAME = "client.came", INFO, "a driver uses the cluster"
+    CLIENT_LEFT = "client.left", INFO, "a driver is done"
+    CLIENT_LOST = "client.lost", WARNING, "a driver no longer answers: its slots are released"
+    LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first"
+    LEASE_ENDED = "lease.ended", INFO, "a job lost its last slot"
+    WORKER_UP = "worker.up", INFO, "a worker process is ready, or holds a GPU that must not be used"
+    WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier one's worker"
+    WORKER_LOST = "worker.lost", WARNING, "a worker process died, hung or did not start; another replaces it"
+    WORKER_UNRESERVED = "worker.unreserved", WARNING, "Ray reserved nothing for a worker"
+    WORKER_DUE = "worker.due", INFO, "a worker process will be replaced once it is idle"
+    WORKER_ENDED = "worker.ended", INFO, "a worker was released, or ended with its node"
+    WORKER_QUARANTINED = "worker.quarantined", ERROR, "a station is in quarantine, since its processes keep dying"
+    WORKER_TRUSTED = "worker.trusted", INFO, "a station is used again"
+    DEVICE_FAULTED = "device.faulted", WARNING, "a GPU's driver reported an error (Xid)"
+    DEVICE_TRIED = "device.tried", INFO, "a suspected device is tried"
+    DEVICE_QUARANTINED = "device.quarantined", ERROR, "a device gets no work"
+    DEVICE_LIMITED = "device.limited", INFO, "how many encoder sessions a device, or its node, accepts"
+    DEVICE_TRUSTED = "device.trusted", INFO, "a device passed its trial and gets work again"
     # A worker process.
-    WORKER_STARTED = _usual("worker.started", "this process is a worker")
-    WORKER_FENCED = _fails("worker.fenced", "no supervisor has renewed this worker: it ends itself")
-    WORKER_BROKEN = _fails("worker.broken", "what broke in this process stays broken: it ends")
-    WORK_FAILED = _warns("work.failed", "a piece of work ended with an error")
+    WORKER_STARTED = "worker.started", INFO, "this process is a worker"
+    WORKER_FENCED = "worker.fenced", ERROR, "no supervisor has renewed this worker: it ends itself"
+    WORKER_BROKEN = "worker.broken", ERROR, "this process cannot recover: it ends"
+    WORK_FAILED = "work.failed", WARNING, "a segment or sound track ended with an error"
     # A job.
-    JOB_PLANNED = _usual("job.planned", "a job's cuts and encoder are fixed")
-    JOB_RESUMED = _usual("job.resumed", "a job goes on from what an earlier run had finished")
-    JOB_WARNED = _warns("job.warned", "what the user should know: a loss, damage, a fallback, a wait")
-    JOB_DONE = _usual("job.done", "the output is proven and published")
-    JOB_FAILED = _fails("job.failed", "a job ended without an output")
-    JOB_CANCELLED = _warns("job.cancelled", "a job was cancelled")
-    SEGMENT_DONE = _usual("segment.done", "a segment is encoded and on disk")
-    SEGMENT_FAILED = _warns("segment.failed", "a try at a segment failed")
-    SEGMENT_RETRIED = _usual("segment.retried", "a segment is tried again")
-    SEGMENT_DOUBLED = _usual("segment.doubled", "a segment is late, and runs a second time elsewhere")
+    JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
+    JOB_RESUMED = "job.resumed", INFO, "a job continues with what an earlier run had finished"
+    JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
+    JOB_DONE = "job.done", INFO, "the output is proven and published"
+    JOB_FAILED = "job.failed", ERROR, "a job ended without an output"
+    JOB_CANCELLED = "job.cancelled", WARNING, "a job was cancelled"
+    SEGMENT_DONE = "segment.done", INFO, "a segment is encoded and on disk"
+    SEGMENT_FAILED = "segment.failed", WARNING, "an attempt at a segment failed"
+    SEGMENT_RETRIED = "segment.retried", INFO, "a new attempt at a segment begins"
+    SEGMENT_DOUBLED = "segment.doubled", INFO, "a late segment is started a second time elsewhere"
     # A batch.
-    FILE_DONE = _usual("file.done", "a batch's file is done")
-    FILE_FAILED = _fails("file.failed", "a batch's file failed")
-    FILE_RETRIED = _warns("file.retried", "a batch's file is tried again")
+    FILE_DONE = "file.done", INFO, "a batch's file is done"
+    FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
+    FILE_RETRIED = "file.retried", WARNING, "a batch's file is tried again"
     # A node that this process keeps.
-    NODE_STARTING = _usual("node.starting", "what a node offers, and to whom")
-    NODE_UP = _usual("node.up", "the node has joined its cluster")
-    NODE_DRAINING = _usual("node.draining", "the node was told to end, and lets its work finish")
-    NODE_DOWN = _usual("node.down", "the node has ended, as it was told to")
-    NODE_FAILED = _fails("node.failed", "the node did not start, or ended by itself")
+    NODE_STARTING = "node.starting", INFO, "what a node offers, and to whom"
+    NODE_UP = "node.up", INFO, "the node has joined its cluster"
+    NODE_DRAINING = "node.draining", INFO, "the node is ending, and lets its work finish"
+    NODE_DOWN = "node.down", INFO, "the node has ended as requested"
+    NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.
-    DEFECT = _fails("defect", "a defect of codecfleet's own: report it")
-    LOG_SUPPRESSED = _warns("log.suppressed", "entries were left out, since there were too many")
-
-    @property
-    def word(self) -> str:
-        """What entries call it."""
-        return self.value.word
-
-    @property
-    def level(self) -> int:
-        """Its level, as ``logging`` has it."""
-        return self.value.level
-
-    @property
-    def says(self) -> str:
-        """What it says."""
-        return self.value.says
+    DEFECT = "defect", ERROR, "a defect of codecfleet's own: report it"
+    LOG_SUPPRESSED = "log.suppressed", WARNING, "entries were left out, since there were too many"
 
 
-LEVELS: Final = {logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}
-"""What entries call the levels."""
+LEVELS: Final = {INFO: "info", WARNING: "warning", ERROR: "error"}

@@ -12,8 +12,7 @@ from ...errors import one_line, redacted
 from .actions import LEVELS, LogAction
 
 SCHEMA: Final = 1
-TRACE_MAX: Final = 8000
-"""Characters of a traceback, from its end."""
+TRACE_MAX: Final = 8000  #: Characters of a traceback, from its end
 
 
 class LogStyle(Enum):
@@ -25,21 +24,16 @@ class LogStyle(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIds:
-    """What an entry is about; "" and None for what it does not concern.
+    """What an entry is about; "" and None for what it does not concern."""
 
-    ``job`` is the driver's name for it, ``segment`` its number, ``attempt`` the number of a try at it. ``node`` is
-    Ray's id, ``device`` the inventory's name, ``worker`` a station and the number of its process. ``client`` is a
-    driver. ``file`` is an input of a batch.
-    """
-
-    job: str = ""
+    job: str = ""  #: the driver's name for it
     segment: int | None = None
-    attempt: int | None = None
-    node: str = ""
-    device: str = ""
-    worker: str = ""
-    client: str = ""
-    file: str = ""
+    attempt: int | None = None  #: the number of a try at the segment
+    node: str = ""  #: Ray's id
+    device: str = ""  #: the inventory's name
+    worker: str = ""  #: a station, and the number of its process
+    client: str = ""  #: a driver
+    file: str = ""  #: an input of a batch
 
     def known(self) -> dict[str, str | int]:
         """Return those that are set, with addresses redacted."""
@@ -68,11 +62,7 @@ class LogEntry:
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
         """Return it as one line of text or JSON, without the line's end; text has a defect's traceback below.
 
-        Args:
-            style: how.
-            at_s: when it happened, in seconds of UTC.
-            service: what kind of process wrote it.
-            process: the process's id.
+        ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
         """
         if style is LogStyle.TEXT:
             ids = "".join(f" {name}={json.dumps(value)}" for name, value in self.ids.items())

@@ -17,8 +17,7 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3
-"""How many files there are of one process: the one that is written, and older ones."""
+FILES_MAX: Final = 3  #: How many files there are of one process: the one that is written, and older ones
 
 
 def begin_log_in_ray(service: str) -> None:
@@ -36,11 +35,7 @@ def begin_log_in_ray(service: str) -> None:
 
 
 def file_handler(folder: Path, service: str, environment: Mapping[str, str]) -> EntryHandler:
-    """Return what writes to this process's file in a folder.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Return what writes to this process's file in a folder; raises OSError where that cannot be opened."""
     style = LogStyle.JSON if environment.get(LOG) == LogStyle.JSON.value else LogStyle.TEXT
     path = folder / f"codecfleet-{service}-{os.getpid()}.log"
     file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Writes log entries. They go through Python's ``logging``, as records of the logger ``codecfleet``.
+"""Writes log entries through Python's ``logging``, as records of the logger ``codecfleet``.
 
-So a program that uses codecfleet may take them with handlers of its own: a record's message is the line, and its
-``entry`` the whole ``LogEntry``. Without any handler nothing is written.
+A program's own handlers may take them: a record's message is the line, its ``entry`` the whole ``LogEntry``. Without
+any handler nothing is written.
 """
 
 import logging
@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, TextIO
 
 from .actions import LogAction
 from .entry import NO_IDS, LogEntry, LogIds, LogStyle
-from .quota import Quota
 
 LOGGER: Final = logging.getLogger("codecfleet")
 LOGGER.addHandler(logging.NullHandler())
@@ -26,14 +26,31 @@ def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException
         LOGGER.log(action.level, "%s", entry.line, extra={"entry": entry})
 
 
-class EntryHandler(logging.Handler):
-    """Writes entries with ``write``, at a bounded rate of each level, so that a storm of one hides no other.
+@dataclass(slots=True)
+class Quota:
+    """How many entries of one level are written; ``now_s`` is on a monotonic clock."""
 
-    Args:
-        write: takes each entry's text, with the line's end; what it raises is dropped.
-        style: how entries are written.
-        service: what kind of process this is.
-        clock: monotonic seconds.
+    at_once: int = 1000  #: a cluster of many nodes writes so many when it starts
+    per_s: int = 50
+    suppressed: int = 0  #: since the last one that was written
+    _room: float = -1.0
+    _at_s: float = 0.0
+
+    def takes(self, now_s: float) -> bool:
+        """Return whether another entry is written; one that is not is ``suppressed``."""
+        grown = float(self.at_once) if self._room < 0 else self._room + (now_s - self._at_s) * self.per_s
+        self._room, self._at_s = min(float(self.at_once), grown), now_s
+        if self._room < 1:
+            self.suppressed += 1
+            return False
+        self._room -= 1
+        return True
+
+
+class EntryHandler(logging.Handler):
+    """Writes entries with ``write``, which takes text with its line's end, and whose errors are dropped.
+
+    The rate of each level is bounded, so that a storm of one hides no other. ``service`` is the kind of process.
     """
 
     def __init__(
@@ -58,10 +75,10 @@ class EntryHandler(logging.Handler):
         quota = self._quotas.setdefault(record.levelno, Quota())
         if not quota.takes(self._clock()):
             return
-        if count := quota.told():
-            self._put(
-                LogEntry.of(LogAction.LOG_SUPPRESSED, f"{count} entries before this were left out"), record.created
-            )
+        if quota.suppressed:
+            line = f"{quota.suppressed} entries before this were left out"
+            self._put(LogEntry.of(LogAction.LOG_SUPPRESSED, line), record.created)
+            quota.suppressed = 0
         self._put(entry, record.created)
 
     def _put(self, entry: LogEntry, at_s: float) -> None:
@@ -77,7 +94,7 @@ def is_logged() -> bool:
 
 
 def begin_log(handler: EntryHandler) -> None:
-    """Have this process's entries written by ``handler`` from here on, and by none of its parents'."""
+    """Write this process's entries with ``handler`` from here on, and with none of its parents'."""
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False

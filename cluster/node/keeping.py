@@ -1,35 +1,32 @@
-"""Keeps a node: runs Ray in the foreground, has it drain when it is told to end, and leaves nothing behind."""
+"""Keeps a node: runs Ray in the foreground, drains it on a signal, and leaves nothing behind."""
 
 import os
 import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from ...actors.process.running import Prints, Running, how_it_ended, start_command
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
-from ..process.running import Prints, Running, how_it_ended, start_command
-from .leftovers import remove_dead_listeners
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
-STOP_S: Final = 15
-"""How long Ray's processes may take to end, after what they waited for."""
-_STARTED: Final = b"Ray runtime started"
-"""What ``ray start`` says once the node has joined."""
+STOP_S: Final = 15  #: How long Ray's processes may take to end, after what they waited for
+_STARTED: Final = b"Ray runtime started"  #: What ``ray start`` says once the node has joined
 _LINES_KEPT: Final = 50
-_FIRST: Final = 1
-"""The first process of a container: the kernel makes it the parent of those that lose theirs."""
+_FIRST: Final = 1  #: The first process of a container: the kernel makes it the parent of those that lose theirs
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NUMBERS_READ: Final = 64
-"""How many signals are read at a time; more wait."""
+_NUMBERS_READ: Final = 64  #: How many signals are read at a time; more wait
 
 
 @dataclass(slots=True)
@@ -38,28 +35,27 @@ class _Kept:
 
     process: Running
     notice_s: int  #: how long it drains
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: what it said last
-    is_told: bool = False  #: to end
-    until_s: float | None = None  #: by when it has to
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: its last lines
+    is_ending: bool = False  #: as a signal asked
+    until_s: float | None = None  #: when it is killed, on the monotonic clock
 
-    def tell(self) -> None:
-        """Have it drain and end within ``notice_s`` and ``STOP_S``; told again, end it at once."""
-        if self.is_told:
+    def ask_to_end(self) -> None:
+        """Drain it, and kill it after ``notice_s`` and ``STOP_S``; asked again, kill it at once."""
+        if self.is_ending:
             self.kill()
             return
-        self.is_told = True
+        self.is_ending = True
         time_left = f": what runs on it has {self.notice_s} s to finish" if self.notice_s else ""
-        log(LogAction.NODE_DRAINING, f"the node was told to end{time_left}")
+        log(LogAction.NODE_DRAINING, f"the node was asked to end{time_left}")
         self.until_s = time.monotonic() + self.notice_s + STOP_S
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and all of Ray: what watches over Ray's processes ends them with their group's leader."""
+        """Kill it and all of Ray: Ray's own watchdog ends its processes with their group's leader."""
         self.until_s = None
         self.process.kill_group()
 
     def read(self, on_start: Callable[[], object]) -> None:
-        """Read what it prints, to the end."""
         for line in self.process.end.makefile("rb"):
             if _STARTED in line:
                 on_start()
@@ -67,7 +63,7 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket) -> int:
-        """Return its exit code, and meanwhile do as the signals say whose numbers can be read from the socket."""
+        """Return its exit code, and meanwhile act on the signals whose numbers can be read from the socket."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
             ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
@@ -75,11 +71,11 @@ class _Kept:
                 self.kill()
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
                 if number in _ENDS_IT:
-                    self.tell()
+                    self.ask_to_end()
         return code
 
     def _code(self) -> int | None:
-        """Return its exit code, None while it runs; as a container's first process, see orphans off too."""
+        """Return its exit code, None while it runs; as a container's first process, reap orphans too."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -89,26 +85,13 @@ class _Kept:
 
 
 def keep(
-    arguments: Sequence[str],
-    variables: Mapping[str, str],
-    *,
-    notice_s: int,
-    on_start: Callable[[], object],
-    command: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    arguments: Sequence[str], variables: Mapping[str, str], *, notice_s: int, on_start: Callable[[], object]
 ) -> None:
-    """Run ``ray`` with these arguments until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
 
-    To be called in the main thread.
-
-    Args:
-        arguments: of ``ray``.
-        variables: what its environment has beside ours.
-        notice_s: how long it drains.
-        on_start: called once the node has joined, in another thread.
-        command: returns the command that is ``ray`` with these arguments.
-
-    Raises:
-        FleetUnavailable: Ray did not start, or ended by itself.
+    To be called in the main thread. ``variables`` are added to this process's environment; ``notice_s`` is how long it
+    drains; ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not
+    start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
@@ -117,14 +100,14 @@ def keep(
         on_start()
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    kept = _Kept(_start((command or _ray)(arguments), {**around, **variables}), notice_s)
+    kept = _Kept(_start(ray_command(arguments), {**around, **variables}), notice_s)
     reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
     with _signals() as signals:
         reader.start()
         code = kept.wait(signals)
     kept.kill()
     remove_dead_listeners(began_s)
-    if kept.is_told:
+    if kept.is_ending:
         return
     reader.join(1)
     last = kept.said[-1] if kept.said else ""
@@ -135,7 +118,8 @@ def keep(
 _HELP: Final = "Its logs are in session_latest/logs below the --temp-dir, else below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
-def _ray(arguments: Sequence[str]) -> Sequence[str]:
+def ray_command(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the command that is ``ray`` with these arguments, and ends with this process."""
     return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments]
 
 
@@ -150,21 +134,44 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals can be read, those of children that ended too.
+    """Yield a socket from which the numbers of signals can be read, SIGCHLD's too.
 
-    A handler in Python runs when the main thread gets to it: not while that waits in the kernel, where the signal was
-    another thread's, or came just before. The interpreter writes a number to the socket at once, in any thread.
+    A handler in Python runs only once the main thread returns from the kernel; the interpreter writes the number to the
+    socket at once, in any thread.
     """
-    # Where nohup has a hang-up ignored, it stays so.
-    heard = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
+    # Where nohup ignores a hang-up, it stays ignored.
+    handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.settimeout(0)
         woken = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-        former = {number: signal.signal(number, lambda *_: None) for number in (*heard, signal.SIGCHLD)}
+        former = {number: signal.signal(number, lambda *_: None) for number in (*handled, signal.SIGCHLD)}
         try:
             yield reading
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(woken)
+
+
+def remove_dead_listeners(since_s: float) -> None:
+    """Remove sockets of Python's ``multiprocessing`` that Ray's killed processes had bound, and their folders.
+
+    Only those of this user whose folder appeared after ``since_s``, in seconds since 1970.
+    """
+    with suppress(OSError):
+        listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        bound = {line.split()[-1] for line in listed.splitlines()}  # the last column is a bound socket's path
+        for folder in Path(tempfile.gettempdir()).glob("pymp-*"):
+            with suppress(OSError):
+                _remove_dead(folder, bound, since_s)
+
+
+def _remove_dead(folder: Path, bound: set[str], since_s: float) -> None:
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or found.st_mtime < since_s:
+        return
+    for listener in folder.glob("listener-*"):
+        if listener.is_socket() and str(listener) not in bound:
+            listener.unlink()
+    folder.rmdir()  # fails where something else is in it

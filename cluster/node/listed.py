@@ -4,18 +4,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..grouping import counted
 from ..placement.labels import DECODES, ENCODES, PREFIX, RESERVED
 from ..placement.model.inventory import DeviceState
 
-_HEAD: Final = "node:__internal_head__"
-"""The resource by which Ray marks the head (Ray 2.60)."""
+_HEAD: Final = "node:__internal_head__"  #: The resource by which Ray marks the head (Ray 2.60).
 _NODE_LABEL: Final = f"{RESERVED}node-id"
 _COUNTED: Final = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedNode:
-    """A node: its Ray id, its address in the cluster, and what Ray was told that it has; memory is in bytes."""
+    """A node: its Ray id, its address in the cluster, and its resources as Ray counts them; memory is in bytes."""
 
     node: str
     address: str
@@ -27,20 +27,14 @@ class ListedNode:
     @property
     def words(self) -> str:
         """All but the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
-        cpus, gpus = (counted_units(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
+        cpus, gpus = (counted(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
         where = f"{'head' if self.is_head else 'node'} at {self.address}, {self.state.value}"
         return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "id": self.node,
-            "address": self.address,
-            "is_head": self.is_head,
-            "state": self.state.value,
-            "resources": dict(self.resources),
-            "labels": dict(self.labels),
-        }
+        found = {"id": self.node, "address": self.address, "is_head": self.is_head, "state": self.state.value}
+        return {**found, "resources": dict(self.resources), "labels": dict(self.labels)}
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
@@ -58,18 +52,10 @@ def label_words(labels: Mapping[str, str]) -> list[str]:
     return [", ".join(words)] if words else []
 
 
-def counted_units(count: int, unit: str) -> str:
-    """Return ``1 GPU`` or ``2 GPUs``."""
-    return f"{count} {unit}{'' if count == 1 else 's'}"
-
-
 def listed_node(ray_node: Mapping[str, Any], draining: Collection[str], ordered: DeviceState) -> ListedNode:
-    """Return a node by Ray's table of nodes.
+    """Return a node by its entry in Ray's table.
 
-    Args:
-        ray_node: its entry.
-        draining: the ids of nodes that Ray drains.
-        ordered: what a user ordered for it.
+    ``draining`` are the ids of nodes that Ray drains, ``ordered`` the state that a user ordered for this one.
     """
     resources: Mapping[str, float] = ray_node["Resources"]
     labels: Mapping[str, str] = ray_node.get("Labels") or {}

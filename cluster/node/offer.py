@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..placement.build import node_of_report
 from ..placement.labels import labels_of
-from ..probes.report.gpu_identity import ShownGpus, on_node
+from ..probes.report.gpu_identity import on_node
 
 if TYPE_CHECKING:
     from ..probes.node.report import NodeReport
@@ -38,19 +38,18 @@ def offer_of(
 ) -> Offer:
     """Return what a probed machine offers.
 
-    Args:
-        report: of its probes.
-        cpus: how many processors to offer, by default all that the process may use.
-        labels: the owner's own; they win over ours.
-        zone: where it stands.
-        cuda_visible: CUDA_VISIBLE_DEVICES, None where it is not set.
+    ``cpus`` defaults to all that the process may use; the owner's ``labels`` win over codecfleet's.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
-    assert node.shown is not None  # noqa: S101 - every report has one
+    if node.shown is None:  # every report has one
+        raise AssertionError(node.node)
     # A hypervisor's GPU belongs to its guests.
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
-    is_counted_right = _counts_right(node.shown) and len(parts) == node.shown.count
+    shown = node.shown
+    # Whether Ray, which goes by NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has.
+    counts_right = shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
+    is_counted_right = counts_right and len(parts) == shown.count
     offered = {on_node(node.node, part.identity) for part in parts}
     return Offer(
         cpus=report.host.cores if cpus is None else cpus,
@@ -60,8 +59,3 @@ def offer_of(
         zone=zone,
         driver_choice=node.driver_choice,
     )
-
-
-def _counts_right(shown: ShownGpus) -> bool:
-    """Return whether Ray, which goes by NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has."""
-    return shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)

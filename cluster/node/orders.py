@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ...actors.process.process import start_program
 from ...errors import FleetUnavailable
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..probes.node import probe_node
-from ..process.process import start_program
 from ..ray.embedded import check_joinable
 from ..ray.token import close_to_others, make_token, token_file
 from .keeping import STOP_S, keep
@@ -22,8 +22,7 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10
-"""How much later than it said a node is killed."""
+_KILLED_AFTER_S: Final = 10  #: How much later than it said a node is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +35,13 @@ class PreparedNode:
     notes: tuple[str, ...]
 
     def run(self, on_start: Callable[[], object]) -> None:
-        """Run it in this process until a signal ends it.
-
-        Raises:
-            FleetUnavailable: Ray did not start, or ended by itself.
-        """
+        """Run it until a signal ends it; FleetUnavailable: Ray did not start, or ended by itself."""
         with registered(self.notice_s + STOP_S):
             keep(self.arguments, self.variables, notice_s=self.notice_s, on_start=on_start)
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
-    """Probe this machine, and return what it offers.
-
-    Args:
-        cpus: how many processors to offer; None means those that this process may use.
-        labels: the owner's own.
-        zone: where it stands, "" for unknown.
-    """
+    """Probe this machine, and return what it offers; the arguments are ``offer_of``'s."""
     report = probe_node(software=False)
     return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
 
@@ -60,14 +49,9 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
     """Return a node that may start: with a token, which a head without one makes, and a cluster that lets it in.
 
-    Args:
-        survey: finds out what the machine offers; called once nothing else is in the way.
-        options: how it is to start.
-
-    Raises:
-        UsageError: the options make no sense, or the cluster would be open to strangers.
-        FleetUnavailable: the token cannot be written, another program listens on the head's port, or the head does not
-            let us in.
+    ``survey`` finds out what the machine offers, which takes a while: it is called last. Raises UsageError: the options
+    make no sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another
+    program listens on the head's port, or the head does not let us in.
     """
     notes = []
     if check_options(options, os.environ):
@@ -87,11 +71,7 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
 
 def check_port(port: int) -> None:
-    """Check that a head can listen on a port: Ray itself finds out after a minute, and does not say so.
-
-    Raises:
-        FleetUnavailable: it cannot.
-    """
+    """Raise FleetUnavailable unless a head can listen on a port: Ray itself finds out after a minute, in silence."""
     with socket.socket() as tried:
         # A port whose last connections have just ended is free.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,11 +85,7 @@ def check_port(port: int) -> None:
 
 
 def bring_node_up(node: PreparedNode) -> int:
-    """Start a node in the background, wait until it has joined, and return the process that keeps it.
-
-    Raises:
-        FleetUnavailable: it does not start.
-    """
+    """Start a node in the background; return its keeper's process once it has joined, or raise FleetUnavailable."""
     try:
         process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s, outlives=True)
     except OSError as error:
@@ -122,8 +98,7 @@ def bring_node_up(node: PreparedNode) -> int:
 def take_nodes_down() -> list[int]:
     """End all nodes that this user keeps on this machine, as SIGTERM does; return the processes that kept them.
 
-    Raises:
-        FleetUnavailable: others could enter the place where they are found.
+    Raises FleetUnavailable: others could enter the place where they are found.
     """
     nodes = kept_nodes()
     handles = {}

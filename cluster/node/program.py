@@ -5,8 +5,8 @@ import os
 import sys
 from contextlib import suppress
 
+from ...actors.process.program import begin
 from ...errors import CodecfleetError
-from ..process.program import begin
 from .orders import PreparedNode
 
 

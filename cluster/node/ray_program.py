@@ -3,7 +3,7 @@
 import sys
 from importlib.metadata import entry_points
 
-from ..process.parent_death import end_with
+from ...actors.process.running import end_with
 
 
 def main() -> None:

@@ -8,43 +8,38 @@ from ipaddress import ip_address
 from typing import Final
 
 from ...errors import UsageError
+from ..grouping import counted
 from ..placement.labels import ARCHITECTURE, DECODES, DLAS, ENCODES, KIND
 from ..probes.gpus.visible_device import CUDA_VARIABLE
 from ..ray.private.nodes import LABELS, RESOURCES, START_HOOK
-from ..ray.token import MODE, TOKEN, TOKEN_PATH, asks_for_token, has_token
-from .listed import counted_units, label_words
+from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
+from .listed import label_words
 from .offer import Offer
 
-DRAIN_S: Final = 60
-"""How long a node that is told to end waits for what runs on it."""
+DRAIN_S: Final = 60  #: How long a node that is to end waits for the work on it
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
-_OURS: Final = (
+_SET_HERE: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
     *("--dashboard-host", "--dashboard-port", "--temp-dir", "--ray-client-server-port"),
 )
 """Options of ``ray start`` that are set here."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
-_ZONE: Final = "RAY_NODE_ZONE"
-"""Ray makes its label ray.io/availability-zone of it."""
+_ZONE: Final = "RAY_NODE_ZONE"  #: Ray makes its label ray.io/availability-zone of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """How a node is to start; ``address`` is the head's, "" for a head.
+    """How a node is to start."""
 
-    ``ip`` is the address by which other nodes reach it, "" for Ray's choice. ``dashboard_host`` is what the head's
-    dashboard listens on. ``is_open``: without a token. ``rest`` goes to ``ray start`` as it is.
-    """
-
-    address: str = ""
-    ip: str = ""
+    address: str = ""  #: the head's; "" for a head
+    ip: str = ""  #: by which other nodes reach it; "" for Ray's choice
     port: int = PORT
-    dashboard_host: str = DASHBOARD_HOST
+    dashboard_host: str = DASHBOARD_HOST  #: the address on which the head's dashboard listens
     dashboard_port: int = DASHBOARD_PORT
     temp_dir: str = ""
     drain_s: int = DRAIN_S
-    is_open: bool = False
-    rest: tuple[str, ...] = ()
+    is_open: bool = False  #: without a token
+    rest: tuple[str, ...] = ()  #: passed to ``ray start`` unchanged
 
     @property
     def is_head(self) -> bool:
@@ -53,19 +48,15 @@ class NodeOptions:
 
     @property
     def notice_s(self) -> int:
-        """How long it may work on once it is told to end; a head's end is the cluster's, so it does not wait."""
+        """How long it may go on working once it is to end; a head does not wait, since the cluster ends with it."""
         return 0 if self.is_head else self.drain_s
 
 
 def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
-    """Check that options make sense and that it takes a token to get in; return whether a token is to be made.
-
-    Raises:
-        UsageError: they do not, or the cluster would be open to everybody who can reach it.
-    """
-    ours = [each for each in options.rest if each.partition("=")[0] in _OURS]
-    if ours:
-        raise UsageError(f"{ours[0]} is set by codecfleet", "See codecfleet node --help for what sets it.")
+    """Return whether to make a token; UsageError: the options make no sense, or would let strangers in."""
+    refused = [each for each in options.rest if each.partition("=")[0] in _SET_HERE]
+    if refused:
+        raise UsageError(f"{refused[0]} is set by codecfleet", "See codecfleet node --help for what sets it.")
     if _is_loopback(options.ip):
         message = f"--ip {options.ip}: no other node reaches a loopback address"
         raise UsageError(message, "Give an address of a network. For this machine alone there is `codecfleet up`.")
@@ -75,7 +66,7 @@ def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
     if mode.lower() != "token":
         message = f"{MODE}={mode} would let in everybody who can reach this node"
         raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can.")
-    if has_token(around):
+    if read_token(around):
         return False
     if not options.is_head:
         message = "this node has no token for the cluster"
@@ -105,7 +96,7 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
     """Return what is set in the environment of the ``ray`` command. The token itself is not among it."""
     return {
-        **asks_for_token(is_open=options.is_open),
+        MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),
         **START_HOOK,
@@ -114,12 +105,10 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that give a ``ray start`` which others run the same values: they win over its options.
+    """Return the variables that give the same values to a ``ray start`` run by others: they win over its options.
 
-    Labels that ``environment`` states stay, such as those of a cluster launcher's, but for those that probes decide on.
-
-    Raises:
-        UsageError: they cannot be read.
+    Labels that ``environment`` states stay, such as a cluster launcher's, except for those that probes decide. Raises
+    UsageError: they cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {
@@ -159,6 +148,6 @@ def _is_loopback(address: str) -> bool:
 
 def offer_words(offer: Offer) -> str:
     """Return an offer in one line: ``16 CPUs and 2 GPUs; kind=nvenc, architecture=ada``."""
-    count = f"{counted_units(offer.cpus, 'CPU')} and {counted_units(offer.gpus, 'GPU')}"
+    count = f"{counted(offer.cpus, 'CPU')} and {counted(offer.gpus, 'GPU')}"
     zone = {"zone": offer.zone} if offer.zone else {}
     return "; ".join([count, *label_words({**offer.labels, **zone})])

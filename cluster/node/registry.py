@@ -29,7 +29,7 @@ class KeptNode(NamedTuple):
 
 @contextmanager
 def registered(ends_within_s: int) -> Iterator[None]:
-    """Be found by ``kept_nodes`` meanwhile; where there is no place for that, the node does without."""
+    """Let ``kept_nodes`` find this process meanwhile; without a place for that, the node goes without."""
     file = None
     with suppress(FleetUnavailable, OSError):
         file = _write(ends_within_s)
@@ -58,11 +58,7 @@ def _remove(file: Path) -> None:
 
 
 def kept_nodes() -> list[KeptNode]:
-    """Return the nodes that run, and remove what killed ones have left.
-
-    Raises:
-        FleetUnavailable: others could enter the place where they are found.
-    """
+    """Return the running nodes, and remove the files of killed ones. Raises FleetUnavailable as ``locked_place``."""
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()

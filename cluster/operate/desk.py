@@ -1,72 +1,67 @@
 """Questions to a cluster, asked from a process of their own: one that holds Ray's driver dies with its node.
 
-As a program it serves them, over one connection.
+As a program it answers them, over one connection.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from typing import Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from ...errors import FleetUnavailable, UsageError
+from ...actors.process.child import Child, ChildDied
+from ...actors.process.messages import Request
+from ...actors.process.process import start_program
+from ...actors.process.program import begin, run_to_the_end, serve_parent
+from ...errors import CodecfleetError, FleetUnavailable, UsageError
 from ..fleet.default import holds_ray
-from ..fleet.status_messages import SupervisorSide
+from ..fleet.messages import ReadStatus, SupervisorSide
 from ..fleet.warm import connection_to, find_warm
-from ..node.listed import ListedNode
-from ..placement.model.demand import Demand
-from ..placement.model.inventory import Inventory
-from ..probes.node import NodeReport, SilentNode
-from ..process.child import Child, ChildDied
-from ..process.messages import Request
-from ..process.process import start_program
-from ..process.program import begin, run_to_the_end, serve_parent
+from ..logs.actions import LogAction
+from ..logs.writing import log
 from ..ray.embedded import Connection, connect
 from ..ray.ray_environment import named_cluster
-from ..supervisor.state.events import Order
+from ..ray.ray_words import first_line
 from ..supervisor.status.history import History
 from ..supervisor.status.status import Status
-from .probe import list_cluster, probe_cluster, survey_cluster
-from .supervisor import order_node, read_events, read_growth, read_history, read_status
+from ..worker_names import StationId
+from .supervisor import read_history, read_status
 
 ServerT_co = TypeVar("ServerT_co", covariant=True)
 ServerT = TypeVar("ServerT")
 ReplyT = TypeVar("ReplyT")
+Arguments = ParamSpec("Arguments")
 
 PROGRAM: Final = __name__
 _LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray; then try again."
 
 
 class AskDesk(Protocol[ServerT_co]):
-    """Has a question answered."""
+    """Returns the answer to a question; raises the question's own CodecfleetError."""
 
-    async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT:
-        """Return the answer.
-
-        Raises:
-            CodecfleetError: the question's own.
-        """
+    async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT: ...
 
 
 class Desk(SupervisorSide):
     """Answers questions about the cluster at ``address``."""
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self._address = address
         self._held: Connection | None = None
 
     async def reach(self) -> None:
         """Connect; the connection stays open until ``aclose``."""
         if self._held is None:
-            self._held = await connect(self.address)
+            self._held = await connect(self._address)
 
     async def status(self) -> Status | None:
         await self.reach()
-        return await read_status(self.address)
+        return await read_status()
 
-    async def history(self, stations: tuple[str, ...]) -> History:
+    async def history(self, stations: tuple[StationId, ...]) -> History:
         await self.reach()
-        return await read_history(self.address, stations) or History()
+        return await read_history(stations) or History()
 
     async def aclose(self) -> None:
         """Release the connection. Idempotent."""
@@ -80,69 +75,18 @@ class Reach(Request[Desk, None]):
     """Find out whether the cluster lets us in."""
 
     async def serve(self, server: Desk) -> None:
-        """Connect; so do all that follow, first."""
         await server.reach()
 
 
 @dataclass(frozen=True, slots=True)
-class OrderNode(Request[Desk, None]):
-    """Have the supervisor cordon, drain or uncordon a node."""
+class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
+    """Call a function that needs the connection: one of a module, with its arguments, so that it can be pickled."""
 
-    order: Order
-    node: str
+    question: Callable[[], Awaitable[ReplyT]]
 
-    async def serve(self, server: Desk) -> None:
+    async def serve(self, server: Desk) -> ReplyT:
         await server.reach()
-        await order_node(server.address, self.order, self.node)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeNodes(Request[Desk, Sequence[NodeReport | SilentNode]]):
-    """Probe every node; ``fresh``: do not use what an earlier probe has found."""
-
-    fresh: bool
-
-    async def serve(self, server: Desk) -> Sequence[NodeReport | SilentNode]:
-        await server.reach()
-        return await probe_cluster(server.address, self.fresh)
-
-
-@dataclass(frozen=True, slots=True)
-class ListNodes(Request[Desk, Sequence[tuple[NodeReport | SilentNode, ListedNode]]]):
-    """Return the nodes, as probed and as Ray knows them."""
-
-    async def serve(self, server: Desk) -> Sequence[tuple[NodeReport | SilentNode, ListedNode]]:
-        await server.reach()
-        return await list_cluster(server.address)
-
-
-@dataclass(frozen=True, slots=True)
-class Survey(Request[Desk, Inventory]):
-    """Return what placement knows of the nodes."""
-
-    async def serve(self, server: Desk) -> Inventory:
-        await server.reach()
-        return await survey_cluster(server.address)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGrowth(Request[Desk, str]):
-    """Return which nodes would be asked for, and why; "" for none."""
-
-    demand: Demand
-
-    async def serve(self, server: Desk) -> str:
-        await server.reach()
-        return await read_growth(server.address, self.demand)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEvents(Request[Desk, bytes]):
-    """Return what the supervisor decided lately; b"" where it keeps no events, or there is none."""
-
-    async def serve(self, server: Desk) -> bytes:
-        await server.reach()
-        return await read_events(server.address)
+        return await self.question()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +99,9 @@ class Leave(Request[Desk, None]):
 
 @asynccontextmanager
 async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
-    """Have questions to a cluster answered; in a Ray driver or job by this process itself.
+    """Yield what answers questions to a cluster; in a Ray driver or job that is this process itself.
 
-    Raises:
-        FleetUnavailable: the process that holds Ray's driver ended, since its node or control service is gone.
+    Raises FleetUnavailable: the process that holds Ray's driver ended, since its node or control service is gone.
     """
     if holds_ray():
         desk = Desk(address)
@@ -186,11 +129,10 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
 
 @asynccontextmanager
 async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
-    """Have questions about a fleet answered: the named cluster's, else the warm fleet's.
+    """Yield what answers questions about a fleet: the named cluster's, else the warm fleet's.
 
-    Raises:
-        UsageError: no cluster is named, and no warm fleet of this code is up.
-        FleetUnavailable: as for ``desk_of``; or the warm fleet ended.
+    Raises UsageError: no cluster is named, and no warm fleet of this code is up; FleetUnavailable: it cannot be
+    reached.
     """
     if named := named_cluster(address):
         async with desk_of(named) as ask:
@@ -217,21 +159,61 @@ async def _ending(child: Child[ServerT]) -> AsyncIterator[Child[ServerT]]:
 
 
 class _NewsIgnored:
-    """Does not care how a fleet's pool is."""
-
     async def heard(self, beat: object) -> None:
-        """Do nothing."""
+        """Ignore the state of a fleet's pool."""
 
 
-async def ask_cluster(address: str, question: Request[Desk, ReplyT]) -> ReplyT:
-    """Return the answer to one question.
+Seen: TypeAlias = Status | FleetUnavailable | None
+"""A fleet's status; why there is none now; or None where there is no supervisor."""
 
-    Raises:
-        FleetUnavailable: the cluster cannot be reached, or was lost meanwhile.
-        CodecfleetError: the question's own.
+
+async def fleet_status(address: str | None) -> Status | None:
+    """Return a fleet's status; None without a supervisor, because no job used it lately. Raises as ``fleet_desk``."""
+    async with fleet_desk(address) as ask:
+        return await ask(ReadStatus())
+
+
+async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
+    """Show a fleet's status repeatedly over one connection, until cancelled; a look that fails is shown too.
+
+    Raises as ``fleet_desk``: at first, or once the fleet is lost.
     """
+    async with fleet_desk(address) as ask:
+        while True:
+            show(await look(ask))
+            await asyncio.sleep(every_s)
+
+
+async def look(ask: AskDesk[SupervisorSide]) -> Seen:
+    """Return a fleet's status, or why it does not answer. Raises ChildDied: nothing more can be asked there."""
+    try:
+        return await ask(ReadStatus())
+    except ChildDied:
+        raise
+    except Exception as error:  # noqa: BLE001 - it costs this look alone
+        return as_unavailable(error)
+
+
+def as_unavailable(error: Exception) -> FleetUnavailable:
+    """Return the error of a look as a FleetUnavailable; one that is no CodecfleetError is a defect, and logged."""
+    if isinstance(error, FleetUnavailable):
+        return error
+    if isinstance(error, CodecfleetError):
+        return FleetUnavailable(error.message, error.next_step)
+    message = f"this look at the fleet failed: {first_line(error)}"
+    log(LogAction.DEFECT, message, error=error)
+    return FleetUnavailable(message, "This is a defect in codecfleet; the next look may succeed.")
+
+
+async def ask_cluster(
+    address: str,
+    question: Callable[Arguments, Awaitable[ReplyT]],
+    *arguments: Arguments.args,
+    **named: Arguments.kwargs,
+) -> ReplyT:
+    """Return the answer to one question, a function as in ``DeskCall``. Raises as ``desk_of``, and what it raises."""
     async with desk_of(address) as ask:
-        return await ask(question)
+        return await ask(DeskCall(partial(question, *arguments, **named)))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..probes.cuda.tables import is_geforce
 from ..probes.gpus.hardware import Hardware, load_hardware
-from ..probes.report.absence import Maybe, Unavailable, known
+from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice, why_unplaceable
 from ..probes.report.engines import Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
@@ -14,12 +14,12 @@ from ..probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
+from ..worker_names import NodeId
 from .model.inventory import Device, DeviceState, Inventory, Node, dlas_of, plain_type, processor
 
 if TYPE_CHECKING:
     from ..probes.gpus.devices import NvmlReport
     from ..probes.node.report import NodeReport
-    from ..probes.tegra.module import TegraReport
 
 
 HOST_OF_VGPUS = 3
@@ -28,28 +28,20 @@ _SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is cou
 _PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
 
-def node_of_report(report: "NodeReport", *, node: str = "", cuda_visible: str | None = None) -> Node:
-    """Return one probed machine; a simulated machine's report gives what a real one's would.
+def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_visible: str | None = None) -> Node:
+    """Return one probed machine, real or simulated.
 
     ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is CUDA_VISIBLE_DEVICES as Ray was
     started with it there, None where it was not set.
     """
     from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - who has a report has loaded this; others need not
 
-    tables, name = load_hardware(), node or report.host.name
+    tables, name = load_hardware(), node or NodeId(report.host.name)
     driver = report.driver.partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
-    limits, untried, judged = _licence_limits(report, name), _why_untried(report), verdicts(report)
+    judged = verdicts(report)
     found = [
-        _judged(
-            replace(
-                _with_shared_memory(made, report.tegra),
-                fps_max=limits.get(made.device),
-                untried="" if made.trials else untried,
-            ),
-            judged,
-            made.device if made.kind is DeviceKind.MIG else known(each.uuid, ""),
-        )
+        _as_probed(made, each, report, judged)
         for each in report.gpus
         for made in _devices_of(each, name, driver, trials, tables)
     ]
@@ -71,38 +63,32 @@ def node_of_report(report: "NodeReport", *, node: str = "", cuda_visible: str | 
 
 
 def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus:
-    """Return a probed machine's GPUs by name, with what its container was given; for ``cuda_visible`` see above."""
+    """Return a probed machine's GPUs by name, with what its container and Ray (``cuda_visible``) were given."""
     container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
     return ShownGpus(tuple(map(named, report.gpus)), cuda_visible, container)
 
 
-def _with_shared_memory(device: Device, tegra: "Maybe[TegraReport]") -> Device:
-    """Return a Tegra's GPU with what it could allocate of the memory that it shares (CUDA for Tegra 2.2)."""
-    if device.kind is not DeviceKind.IGPU or isinstance(tegra, Unavailable):
-        return device
-    memory = tegra.allocatable
-    return device if isinstance(memory, Unavailable) else replace(device, free_memory_bytes=memory.allocatable_bytes)
+def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...]) -> Device:
+    """Return a device of a GPU with what its machine's probes say of it: memory, licence and compatibility verdicts.
 
-
-def _licence_limits(report: "NodeReport", node: str) -> dict[str, float | None]:
-    """Return what vGPUs are limited to for their licences, in frames a second, by device."""
-    return {
-        on_node(node, named(each).identity): fps_limit(each.kind, licence_of(guest.licences, report.taken_utc))
-        for each in report.gpus
-        if (guest := report.vgpu_guests.get(known(each.uuid, ""))) is not None
-    }
-
-
-def _judged(device: Device, judged: tuple[Diagnosis, ...], uuid: str) -> Device:
-    """Return a device as the compatibility verdicts leave it: closed where CUDA does not start, without kernels, or so.
-
-    What closes it already stays its reason.
+    A Tegra's GPU has what it could allocate of the memory that it shares (CUDA for Tegra 2.2). A vGPU without a licence
+    is limited. A device on which CUDA does not start is closed; what closed it before stays its reason.
     """
-    judged_device = replace(device, no_kernels=why_stopped(judged, Stops.KERNELS, uuid))
-    closed = why_no_cuda(judged, uuid)
-    if not closed or device.state is not DeviceState.OPEN:
-        return judged_device
-    return replace(judged_device, state=DeviceState.QUARANTINED, state_reason=closed)
+    uuid = known(gpu.uuid, "")
+    own_uuid = device.device if device.kind is DeviceKind.MIG else uuid
+    shared = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.allocatable
+    if device.kind is DeviceKind.IGPU and not isinstance(shared, Unavailable):
+        device = replace(device, free_memory_bytes=shared.allocatable_bytes)
+    guest = None if device.parent else report.vgpu_guests.get(uuid)
+    closed = why_no_cuda(judged, own_uuid) if device.state is DeviceState.OPEN else ""
+    return replace(
+        device,
+        fps_max=None if guest is None else fps_limit(gpu.kind, licence_of(guest.licences, report.taken_utc)),
+        untried="" if device.trials else _why_untried(report),
+        no_kernels=why_stopped(judged, Stops.KERNELS, own_uuid),
+        state=DeviceState.QUARANTINED if closed else device.state,
+        state_reason=closed or device.state_reason,
+    )
 
 
 def _why_untried(report: "NodeReport") -> str:
@@ -114,7 +100,7 @@ def _why_untried(report: "NodeReport") -> str:
     return found.reason if isinstance(found, Unavailable) else ""
 
 
-def documented_devices(nvml: "NvmlReport", node: str) -> tuple[Device, ...]:
+def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with what the tables say of them, before any trial.
 
     One whose name the tables do not have can do nothing yet.
@@ -138,7 +124,7 @@ def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
 
 
 def _devices_of(
-    report: DeviceReport, node: str, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
+    report: DeviceReport, node: NodeId, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
 ) -> Iterator[Device]:
     """Return the device that a report is, or the slices that it is cut into."""
     uuid = known(report.uuid, "")
@@ -232,11 +218,12 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
     devices = [made for each in node.devices for made in _simulated_devices(each, node, hardware)]
     caps = [each.encoder_sessions_max for each in node.devices if is_geforce(each.name)]
     said = [cap for cap in caps if cap is not None]
+    name = NodeId(node.name)
     return Node(
-        node=node.name,
+        node=name,
         name=node.name,
         devices=tuple(devices),
-        dlas=dlas_of(node.name, sum(each.engines.get(Engine.DLA, 0) for each in node.devices)),
+        dlas=dlas_of(name, sum(each.engines.get(Engine.DLA, 0) for each in node.devices)),
         preemptible=node.preemptible,
         memory_bytes=node.memory_bytes,
         speed=node.speed,
@@ -247,7 +234,7 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
 
 
 def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: Hardware) -> Iterator[Device]:
-    is_processor = device.kind is DeviceKind.CPU
+    is_processor = device.kind.is_processor
     stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
     hosts = device.virtualization == HOST_OF_VGPUS
     geforce = is_geforce(device.name)
@@ -255,7 +242,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
     state = DeviceState.QUARANTINED if broken else DeviceState.CORDONED if hosts else DeviceState.OPEN
     whole = Device(
         device=stable,
-        node=node.name,
+        node=NodeId(node.name),
         kind=device.kind,
         name=device.name,
         engines={engine: count for engine, count in device.engines.items() if engine in _PLACED or is_processor},

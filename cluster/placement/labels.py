@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from ...errors import UsageError
-from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Direction, Engine
 from .model.inventory import Device, DeviceState, Node
 
@@ -13,7 +12,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _PREFIX_MAX: Final = 253
 PREFIX, RESERVED = "codecfleet/", "ray.io/"
-"""How our own labels begin, and Ray's."""
+"""How codecfleet's labels begin, and Ray's."""
 ENCODES, DECODES = f"{PREFIX}encodes-", f"{PREFIX}decodes-"
 """How a label begins for each codec that a GPU of the node encodes, or decodes."""
 KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
@@ -67,7 +66,7 @@ def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]
     A device that its probe closed does nothing.
     """
     able = (device for device in node.devices if device.state is not DeviceState.QUARANTINED)
-    gpus = [device for device in able if device.kind is not DeviceKind.CPU and device.device in offered]
+    gpus = [device for device in able if not device.kind.is_processor and device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})
     engines = {engine for _, engine in found}
     yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)

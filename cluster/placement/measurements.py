@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from ..probes.report.device_report import DeviceKind
 from ..probes.report.engines import Engine
 from .model.demand import Demand, EncoderKind
 from .model.inventory import Device
@@ -20,10 +19,7 @@ from .rates import (
 
 
 def beside(processor: str, gpu: str) -> str:
-    """Return the name under which a processor's rates are kept while a GPU of this model decodes for it.
-
-    Its cores then do nothing but filter and encode; but feeding the GPU and fetching its pictures is theirs too.
-    """
+    """Return the name under which a processor's rates are kept while its cores encode what such a GPU decodes."""
     return f"{processor} beside {gpu}"
 
 
@@ -45,20 +41,11 @@ def measurement_of(
     """Return what ``fps`` of ``sessions`` sessions that a device decoded for says; None where it says nothing.
 
     It is the rate of what is slowest by the rates known so far, with that many sessions: the device's decoder, its
-    encoder, or the cores that encode. Only a job with one rendition is measured.
-
-    Args:
-        rates: what is known.
-        demand: the job.
-        device: what decoded all of it: a GPU, a slice or a processor.
-        processor: its host's.
-        kinds: what encoded.
-        sessions: how many were at work.
-        fps: what they gave together, in source frames a second.
+    encoder, or the cores of its host's ``processor`` that encode. Only a job with one rendition is measured.
     """
     if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None
-    if device.kind is DeviceKind.CPU:
+    if device.kind.is_processor:
         return _of_software(rates, demand, device, sessions, fps)
     if len(kinds) != 1:
         return None

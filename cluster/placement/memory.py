@@ -18,12 +18,8 @@ def session_bytes(
 ) -> int:
     """Return what a session takes of its host's memory at most.
 
-    Args:
-        memory: the measured constants.
-        decoded: the pictures that a processor's stages get, by whatever decoder.
-        encodes: the stages that encode in software.
-        frames: the length of the longest segment, so that a short one is not taken for a long one.
-        filters: pictures are scaled, converted or deinterlaced on the way.
+    ``decoded`` are the pictures that a processor's stages get, ``encodes`` the stages that encode in software, and
+    ``frames`` the length of the longest segment; ``filters`` scale, convert or deinterlace on the way.
     """
     held = min(memory.decode_pictures, frames + 1) + (memory.filter_pictures if filters else 0)
     total = memory.session_mib * MIB + held * frame_bytes(decoded)

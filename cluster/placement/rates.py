@@ -6,9 +6,9 @@ one engine, scaled by clock and by pixels (NVDEC and NVENC Application Notes, Vi
 shape: a second session per engine adds a few percent, a third next to nothing.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import lru_cache
 from math import ceil
 
@@ -23,8 +23,7 @@ EIGHT_BITS = 8
 SMOOTHING = 0.3
 """The part of a new measurement in the rate that follows from it."""
 BUSY_MOST = 0.9
-"""However busy others keep an engine, so much of it at most counts as theirs: engines are shared by time, so one more
-session always gets a part."""
+"""At most so much of an engine counts as others' use: engines are shared by time, so a session always gets a part."""
 LEAST_GAIN = 0.02
 """A session that adds less than this part of the first one's speed adds nothing: the curve is flat there."""
 
@@ -34,37 +33,20 @@ Curve = tuple[tuple[int, float], ...]
 """Sessions open against pixels a second of all of them together, by sessions, from 1 up."""
 
 
-class SizeClass(Enum):
-    """Pictures of about one size, whose rate in pixels a second is about the same; the value is the most pixels."""
-
-    SD = 1024 * 576
-    HD = 1280 * 800
-    FULL_HD = 2048 * 1152
-    UHD_4K = 4096 * 2304
-    LARGER = 1 << 62
-
-    @classmethod
-    def of(cls, width: int, height: int) -> "SizeClass":
-        """Return the class of a picture size."""
-        return next(size for most, size in _SIZES if width * height <= most)
-
-
-_SIZES = tuple((size.value, size) for size in SizeClass)
+_SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
+"""The most pixels of SD, HD, Full HD and UHD: between two of them the rate in pixels a second is about the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a session: decode or encode these pictures with this implementation and preset.
-
-    ``implementation`` is "nvdec", "nvenc" or the software codec; ``preset`` is 1 (fastest) to 7 of an encoder.
-    """
+    """One stage of a session: decode or encode these pictures with this implementation and preset."""
 
     case: CodecCase
     width: int
     height: int
     engine: Engine
-    implementation: str = ""
-    preset: int = DEFAULT_PRESET
+    implementation: str = ""  # "nvdec", "nvenc" or the software codec
+    preset: int = DEFAULT_PRESET  # 1 (fastest) to 7 of an encoder
     threads: int = USUAL_THREADS
 
     @property
@@ -86,19 +68,8 @@ def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
     return Stage(rendition.case, *size, engine, kind.implementation, preset, rendition.threads)
 
 
-@dataclass(frozen=True, slots=True)
-class RateKey:
-    """What a measured curve of a model holds for."""
-
-    engines: float
-    codec: MediaCodec
-    bit_depth: int
-    chroma: str
-    size: SizeClass
-    direction: Direction
-    engine: Engine
-    implementation: str
-    preset: int
+RateKey = tuple[object, ...]
+"""What a measured curve of a model holds for: ``_key`` makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +97,9 @@ def start_rates() -> Rates:
 
 
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
-    """Return the rates with one more measurement taken in; measurements of nothing change nothing.
+    """Return the rates with one more measurement; measurements of nothing change nothing.
 
-    The first measurement of a number of sessions counts as it is, later ones by a third: a disturbed moment does not
-    move work about.
+    The first measurement of a number of sessions counts as it is, later ones by a third: one bad moment moves no work.
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates
@@ -146,8 +116,8 @@ def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     """Return frames a second of all sessions together against their number; () where the device has no such engine.
 
-    It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, by
-    ours and by what others are seen to use of them, or where its driver limits its rate.
+    It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, other
+    programs' use included, or where its driver limits its rate.
     """
     engines = device.engine_count(stage.engine)
     if engines <= 0:
@@ -212,17 +182,9 @@ def _engines(device: Device, stage: Stage) -> float:
 
 
 def _key(engines: float, stage: Stage) -> RateKey:
-    return RateKey(
-        engines=engines,
-        codec=stage.case.codec,
-        bit_depth=stage.case.bit_depth,
-        chroma=stage.case.chroma,
-        size=SizeClass.of(stage.width, stage.height),
-        direction=stage.case.direction,
-        engine=stage.engine,
-        implementation=stage.implementation,
-        preset=stage.preset if stage.case.direction is Direction.ENCODE else 0,
-    )
+    size = bisect_left(_SIZES, stage.pixels)
+    preset = stage.preset if stage.case.direction is Direction.ENCODE else 0
+    return (engines, stage.case, size, stage.engine, stage.implementation, preset)
 
 
 def _joined(measured: Curve, start: Curve) -> Curve:

@@ -1,7 +1,7 @@
 """Connects to Ray: this process's existing connection, a named cluster, or a private Ray.
 
-All connections of a process share one, since Ray allows one per process. The last to close ends it, unless it existed
-before ours.
+All connections of a process share one, since Ray allows one per process. The last to close ends it, unless the process
+was connected before.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import atexit
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -30,19 +31,17 @@ from .token import lacks_token
 
 T = TypeVar("T")
 
-REACH_S = 5.0
-"""How long a cluster's address may take to accept a connection."""
-GREET_S = 8.0
-"""How long a process may try whether the cluster lets us in; mostly it takes as long as importing Ray."""
+REACH_S = 5.0  #: How long a cluster's address may take to accept a connection
+GREET_S = 8.0  #: How long a process may try whether the cluster lets us in; mostly it takes as long as importing Ray
 EXIT_S = 5.0
 
 
 class Origin(Enum):
     """Whose Ray it is."""
 
-    FOUND = "found"  #: this process was already connected; we never start, stop or configure anything
-    CLUSTER = "cluster"  #: we connected to a cluster, and disconnect when the last of us closes
-    PRIVATE = "private"  #: we started it, and stop it when the last of us closes
+    FOUND = "found"  #: this process was already connected; never started, stopped or configured here
+    CLUSTER = "cluster"  #: a cluster; the last share that closes disconnects
+    PRIVATE = "private"  #: started here; the last share that closes stops it
 
 
 @dataclass(slots=True, eq=False)
@@ -58,35 +57,28 @@ class Connection:
         """Whether no other program can use this Ray."""
         return self.origin is Origin.PRIVATE
 
-    def is_alive(self) -> bool:
-        """Whether a private Ray's own processes still run; another Ray's health is unknown."""
-        return not self.why_ended()
-
     def why_ended(self) -> str:
         """Return why a private Ray is lost; "" while it is not, and for another Ray, whose health is unknown."""
         if not self.is_private:
             return ""
-        return "it was closed" if _shared.private is None else _shared.private.why_ended()
+        return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends what we started. Idempotent, about 0.3 s for a private Ray."""
+        """Release the share; the last one ends what was started. Idempotent, about 0.3 s for a private Ray."""
         if not self._closed:
             self._closed = True
-            await asyncio.shield(asyncio.wrap_future(_ray_thread.ask(lambda: _give_back(self.origin))))
+            await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
 
 
 async def connect(address: str | None = None) -> Connection:
     """Connect to Ray.
 
-    A Ray driver, task, actor or job uses its existing connection. Otherwise the cluster at ``address`` or RAY_ADDRESS
-    ("host:port", or "auto" for the one on this machine) is joined. Otherwise, or with "local", a private Ray is started
-    on this machine (docs/fleet.md).
-
-    Raises:
-        UsageError: the address is of another kind, or this process is already connected to another cluster.
-        FleetUnavailable: Ray cannot be reached or started.
+    A Ray driver, task, actor or job uses its existing connection. Otherwise this joins the cluster at ``address`` or
+    RAY_ADDRESS ("host:port", or "auto" for the one on this machine), or starts a private Ray (docs/fleet.md). Raises
+    UsageError: the address is of another kind, or this process is already connected to another cluster;
+    FleetUnavailable.
     """
-    asked = _ray_thread.ask(lambda: _take(address))
+    asked = _ray_thread.call(lambda: _take(address))
     try:
         return await asyncio.wrap_future(asked)
     except asyncio.CancelledError:
@@ -96,14 +88,14 @@ async def connect(address: str | None = None) -> Connection:
 
 def _return_unwanted(asked: "Future[Connection]") -> None:
     if not asked.cancelled() and asked.exception() is None:
-        _ray_thread.ask(lambda: _give_back(asked.result().origin))
+        _ray_thread.call(lambda: _give_back(asked.result().origin))
 
 
 class _RayThread:
-    """The one thread that opens and closes Ray, one request after the other.
+    """The one thread that opens and closes Ray, one request after the other, and lives as long as the process.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, so it must not belong to an executor:
-    this one lives as long as the process. It is not the main thread, so Ray leaves the signal handlers alone.
+    The kernel kills Ray's processes when the *thread* that started them ends, which an executor's may. In any but the
+    main thread Ray leaves the signal handlers alone.
     """
 
     def __init__(self) -> None:
@@ -111,11 +103,10 @@ class _RayThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def ask(self, action: Callable[[], T]) -> "Future[T]":
-        """Run ``action`` in the thread; the future gets its result or error."""
+    def call(self, action: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
 
-        def settle() -> None:
+        def run() -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(action())
@@ -126,7 +117,7 @@ class _RayThread:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="codecfleet-ray", daemon=True)
                 self._thread.start()
-        self._requests.put(settle)
+        self._requests.put(run)
         return future
 
     def _serve(self) -> None:
@@ -149,7 +140,7 @@ _shared = _Shared()
 
 
 def _take(address: str | None) -> Connection:
-    address = _settle_address(address)
+    address = _cluster_of(address)
     if _shared.shares > 0:
         return _take_another(address)
     if "ray" in sys.modules:
@@ -208,30 +199,25 @@ def _end_at_exit() -> None:
             _shared.shares = 0
             _end()
 
-    _ray_thread.ask(end).exception(EXIT_S)
+    _ray_thread.call(end).exception(EXIT_S)
 
 
-def _settle_address(address: str | None) -> str | None:
-    """Return the cluster to join, or None for a private Ray."""
-    settled = named_cluster(address)
-    if settled is not None and "://" in settled:
-        message = f"{settled} is not the address of a Ray cluster's control service"
-        raise UsageError(
-            message, "Give host:port (port 6379 unless changed), or submit the command with `ray job submit`."
-        )
-    return settled
+def _cluster_of(address: str | None) -> str | None:
+    cluster = named_cluster(address)
+    if cluster is not None and "://" in cluster:
+        message = f"{cluster} is not the address of a Ray cluster's control service"
+        step = "Give host:port (port 6379 unless changed), or submit the command with `ray job submit`."
+        raise UsageError(message, step)
+    return cluster
 
 
 def check_joinable(address: str) -> None:
-    """Check that a cluster answers and lets this machine in; nothing is joined.
+    """Check that a cluster answers and lets this machine in, without joining it.
 
-    Raises:
-        UsageError: the address is of another kind.
-        FleetUnavailable: nothing answers, or it asks for another token.
+    Raises UsageError: the address is of another kind; FleetUnavailable: nothing answers, or it asks for another token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
-        _check_token(address)
         if refusal := refusal_in(run_in_child(greet_cluster, {"address": address}, GREET_S, _HASTE), address):
             raise refusal
 
@@ -240,7 +226,6 @@ def _join(address: str) -> None:
     with environment(cluster_variables(os.environ)), plain_names(Path("/")):
         address = _found_here() if address == "auto" else address
         _check_reachable(address)
-        _check_token(address)
         with ThreadPoolExecutor(1) as beside:
             greeting = beside.submit(run_in_child, greet_cluster, {"address": address}, GREET_S, _HASTE)
             import ray
@@ -258,7 +243,7 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
-    """Return why a cluster cannot be joined, by what a process that tried it said; None if that is not clear.
+    """Return why a cluster cannot be joined, from the output of a process that tried; None if that is not clear.
 
     Ray itself would try for 20 s, or for a minute, and print each try.
     """
@@ -282,12 +267,15 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    """Check that the address accepts connections: Ray itself tries for a minute."""
-    import socket
+    if address != "auto":  # else this Ray does not say which it is
+        _check_accepts(address)
+    if lacks_token(os.environ):  # Ray's own error is a page
+        raise _not_let_in(address)
 
+
+def _check_accepts(address: str) -> None:
+    """Try to connect for ``REACH_S``: Ray itself tries for a minute."""
     host, _, port = address.rpartition(":")
-    if address == "auto":  # this Ray does not say which it is
-        return
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"
         raise UsageError(message, "Ray's port is 6379 unless it was changed.")
@@ -296,12 +284,6 @@ def _check_reachable(address: str) -> None:
     except OSError as error:
         message = f"no Ray answers at {address}: {error.strerror or error}"
         raise FleetUnavailable(message, _CHECK_ADDRESS) from error
-
-
-def _check_token(address: str) -> None:
-    """Check that there is a token, where one is to be shown: Ray's own error is a page."""
-    if lacks_token(os.environ):
-        raise _not_let_in(address)
 
 
 _CHECK_ADDRESS = "Check the address, and that the cluster is up and reachable from here."

@@ -11,7 +11,7 @@ from typing import Final
 from ..awake_clock import AwakeClock
 
 SUSPENDED_S: Final = 5.0
-"""How long a process may stand still while we run: at a Ctrl-Z all do, and go on within milliseconds."""
+"""How long a process may be suspended while this one runs: after a Ctrl-Z all continue within milliseconds."""
 WAKES_MAX: Final = 3
 _GAP_MAX_S: Final = 2.0
 _ENDED = "ZX"
@@ -19,12 +19,7 @@ _SUSPENDED = "T"
 
 
 class Liveness:
-    """Watches the processes of a Ray node that this process started, all of which it needs.
-
-    Args:
-        clock: monotonic seconds.
-        wake: continues a suspended process.
-    """
+    """Watches the processes of a Ray node that this process started, all of which the node needs."""
 
     def __init__(
         self,
@@ -39,7 +34,7 @@ class Liveness:
         self._wakes = 0
 
     def why_ended(self) -> str:
-        """Return why this Ray is lost; "" while it is not. To be asked about once a second."""
+        """Return why this Ray is lost; "" while it is not. To be called about once a second."""
         states = {process: state_of(process) for process in self._processes}
         if not all(states.values()):
             return "one of its own processes died"
@@ -55,7 +50,7 @@ class Liveness:
         return ""
 
     def wake(self, processes: Iterable[int] | None = None) -> None:
-        """Continue processes, all by default: one that stands still could not be ended in good order."""
+        """Continue processes, by default all: a suspended one cannot shut down."""
         for process in self._processes if processes is None else processes:
             with suppress(ProcessLookupError):
                 self._wake(process)

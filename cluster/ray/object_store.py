@@ -5,8 +5,7 @@ from typing import Final
 from .. import machine
 
 _STORE_MAX_BYTES: Final = 512 << 20
-_STORE_MIN_BYTES: Final = 80 << 20
-"""Ray refuses less than 75 MiB."""
+_STORE_MIN_BYTES: Final = 80 << 20  #: Ray refuses less than 75 MiB
 _SHARED_MEMORY_FLOOR_BYTES: Final = 128 << 20
 
 

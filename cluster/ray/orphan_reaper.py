@@ -1,8 +1,6 @@
-"""Ends what a killed driver leaves behind.
+"""Ends what a killed driver leaves behind: the kernel kills what the driver started, but not the children of that.
 
-The kernel kills the processes that the driver itself started, but not their children: Ray's agents would notice after a
-minute. So the driver starts this program, which needs only the standard library, and which waits on a pipe; a pipe that
-closes without a line means that the driver was killed.
+This program, of the standard library alone, waits on a pipe: if that closes without a line, the driver was killed.
 """
 
 import os
@@ -37,7 +35,7 @@ def processes_in(directory: Path) -> Iterator[int]:
 
 def open_files(process: int) -> Iterator[Path]:
     """Yield what a process has open: files, and sockets as ``socket:[INODE]`` (proc_pid_fd(5))."""
-    with suppress(OSError):  # it ended meanwhile, or it is not ours
+    with suppress(OSError):  # it ended meanwhile, or is another user's
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile
                 yield descriptor.readlink()

@@ -1,68 +1,61 @@
 """A private Ray: local, loopback only, without dashboard, ended with this process.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
-share /tmp/ray with other users, start three needless processes, and print to stdout and stderr. This module avoids that
-by public switches and by the ``lean_start`` (measured on 2 cores: 2.7 s to start and 1.1 s to stop
-became 1.4 s and 0.35 s, and 9 processes became 6). A Ray that the lean start does not know is started by public
-switches alone, and must then prove that it listens on loopback only.
+share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time (2 cores: 2.7
+s to start and 1.1 s to stop became 1.4 s and 0.35 s).
 """
 
 import logging
 import os
 import secrets
 import shutil
+import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+from ...actors.process.running import Prints, Running, start_command
 from ...errors import FleetUnavailable
 from .. import machine
 from ..probes.cuda.choosing import LIBRARY_PATH
 from ..probes.cuda.driver import workers_driver
 from ..probes.gpus.visible_device import CUDA_VARIABLE, open_nvml, shown_gpus
-from ..process.running import Prints, Running, start_command
 from . import orphan_reaper
-from .listening import listening_addresses
 from .liveness import Liveness
 from .object_store import store_bytes
-from .orphan_reaper import end_processes_in, processes_in
+from .orphan_reaper import end_processes_in, open_files, processes_in
 from .private.connection import reread_environment
-from .private.guard import tested_versions
+from .private.guard import TESTED_MINORS
 from .private.lean_start import init_lean, why_no_lean_start
 from .ray_directory import make_directory, sweep
 from .ray_environment import environment, plain_names, private_variables, unreadable_settings
 from .ray_words import first_line
 from .sigterm import sigterm_untouched
-from .start_watch import StartWatch
+from .start_watch import CHECK_SPACE, StartWatch
 
 NAMESPACE = "codecfleet"
 
 _PRESTART_CORES_MAX = 4
-_DRIVER_LIMIT_S = 20.0
-"""How long the driver may take where a compat package that fits is tried."""
+_DRIVER_LIMIT_S = 20.0  #: How long the driver may take where a compat package that fits is tried
+_LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateRay:
     """A running private Ray, to be stopped by the thread that started it."""
 
-    directory: Path
-    """Ours alone; Ray's own directory inside it is open to everybody."""
+    directory: Path  #: this user's alone; Ray's own directory inside it is open to everybody
     lock: int
     orphan_reaper: Running
-    former_log_level: int
+    former_log_level: int  #: of Ray's logger
     liveness: Liveness = field(default_factory=Liveness)
-    notes: tuple[str, ...] = ()
-    """Notes for a job's report."""
-
-    def why_ended(self) -> str:
-        """Return why it is lost; "" while all processes of a Ray node run."""
-        return self.liveness.why_ended()
+    notes: tuple[str, ...] = ()  #: Notes for a job's report
 
     def stop(self) -> None:
         """End all its processes, wait for them, and remove its files."""
@@ -89,8 +82,7 @@ class PrivateRay:
 def start_private_ray() -> PrivateRay:
     """Start Ray on this machine in about two seconds. Its processes die with the calling *thread*.
 
-    Raises:
-        FleetUnavailable: there is no writable place, or a process of Ray did not start.
+    Raises FleetUnavailable: there is no writable place, or a process of Ray did not start.
     """
     sweep()
     directory, lock = make_directory()
@@ -108,9 +100,7 @@ def start_private_ray() -> PrivateRay:
         if isinstance(error, FleetUnavailable):
             raise
         message = f"the embedded Ray did not start: {first_line(error)}"
-        raise FleetUnavailable(
-            message, "Check free space, memory and process limits; RAY_TMPDIR moves its files."
-        ) from error
+        raise FleetUnavailable(message, CHECK_SPACE) from error
     return replace(started, liveness=Liveness(processes_in(directory)), notes=notes)
 
 
@@ -120,9 +110,8 @@ def _start_orphan_reaper(directory: Path) -> Running:
 
 
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
-    """Start Ray; return notes for a job's report."""
     cores = machine.cores()
-    ours = {
+    chosen = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # chosen either way, so that Ray does not warn about the choice
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
@@ -130,17 +119,17 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",  # an agent would serve them to anybody, without the token
-        # Ray starts a Python per core in advance; we use one per eight.
+        # Ray starts a Python per core in advance; here one serves eight.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
     }
     choice = workers_driver(_DRIVER_LIMIT_S)
     if choice.search_path is not None:
-        ours[LIBRARY_PATH] = choice.search_path
+        chosen[LIBRARY_PATH] = choice.search_path
     notes = tuple(filter(None, [choice.note]))
     slices = _slices_for_ray()
     if slices is not None:
-        ours[CUDA_VARIABLE] = slices
-    with environment(private_variables(os.environ, ours)), plain_names(directory), sigterm_untouched():
+        chosen[CUDA_VARIABLE] = slices
+    with environment(private_variables(os.environ, chosen)), plain_names(directory), sigterm_untouched():
         imported_before = _import_ray()
         reread_environment()
         options: dict[str, Any] = {
@@ -155,13 +144,10 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         }
         obstacle = why_no_lean_start()
         if not obstacle:
-            init_lean(watch, options, directory / "r")
+            init_lean(options, directory / "r", watch.note, watch.check)
             return notes
         _start_publicly(options, directory, imported_before=imported_before)
-        return (
-            *notes,
-            f"Ray was started by its public switches alone, which takes longer: {obstacle}",
-        )
+        return (*notes, f"Ray was started by its public switches alone, which takes longer: {obstacle}")
 
 
 @cache
@@ -182,7 +168,8 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
     """Start Ray by its public interface alone, and check that it listens on loopback only."""
     import ray
 
-    advice = f"Install a version of Ray that this codecfleet was tested with: {tested_versions()}."
+    tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)
+    advice = f"Install a version of Ray that this codecfleet was tested with: {tested}."
     if imported_before:
         message = f"Ray {ray.__version__} was imported before the fleet opened, and may not listen on loopback only"
         raise FleetUnavailable(message, f"Open the fleet before `import ray`. {advice}")
@@ -203,3 +190,30 @@ def _slices_for_ray() -> str | None:
         return shown_gpus(nvml, os.environ).for_ray
     finally:
         nvml.nvmlShutdown()
+
+
+def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses on which any of ``processes`` listens, without those that have ended."""
+    sockets = {str(file) for process in processes for file in open_files(process)}
+    return frozenset(
+        address
+        for table in ("tcp", "tcp6")
+        for address, inode in _listeners(Path("/proc/net") / table)
+        if f"socket:[{inode}]" in sockets
+    )
+
+
+def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
+    """Return address and inode of each listening socket of a table; a machine without IPv6 has no second table."""
+    with suppress(OSError):
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        return [(_address(row[1].partition(":")[0]), row[9]) for row in rows if row[3] == _LISTEN]
+    return []
+
+
+def _address(text: str) -> IPv4Address | IPv6Address:
+    """Read an address that the kernel printed as 32-bit words of its own byte order."""
+    words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
+    found = ip_address(struct.pack(f"={len(words)}I", *words))
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found

@@ -1,4 +1,4 @@
-"""Where a private Ray keeps its files: a directory that only we can read, locked while we live."""
+"""Where a private Ray keeps its files: a directory that only this user can read, locked while this process lives."""
 
 import fcntl
 import os
@@ -27,11 +27,7 @@ def _bases() -> list[Path]:
 
 
 def make_directory() -> tuple[Path, int]:
-    """Return a new directory and the descriptor of its lock.
-
-    Raises:
-        FleetUnavailable: there is no place for it.
-    """
+    """Return a new directory and the descriptor of its lock; raises FleetUnavailable where there is no place for it."""
     problem = "no temporary directory has a path short enough for Ray's sockets"
     for base in _bases():
         if len(os.fsencode(base)) > _BASE_LENGTH_MAX:
@@ -61,7 +57,7 @@ def sweep() -> None:
 
 
 def _remove_if_stale(directory: Path) -> None:
-    """Remove a directory of ours without a driver; a stranger's is not even opened, since that may block."""
+    """Remove a directory whose driver is gone; another user's is not even opened, since that may block."""
     found = directory.lstat()
     is_old = time.time() - found.st_mtime > _STALE_AFTER_S
     if not is_old or found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):

@@ -28,22 +28,22 @@ _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 
 
-def private_variables(around: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what a private Ray's environment differs in; None removes a variable.
+def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what to change in a private Ray's environment; None removes a variable.
 
-    It gets ``ours``, and none of the user's own settings of Ray: they are meant for clusters.
+    It gets the ``chosen`` ones, and none of the user's own settings of Ray: they are meant for clusters.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
-    return {**dict.fromkeys(strange), **_death_knobs(around), **ours}
+    return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's knobs where they are numbers, else ours: another value would end the process."""
+    """Return the user's values where they are numbers, else the defaults: any other would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
 def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what the environment of a cluster's driver differs in; None removes a variable."""
+    """Return what to change in the environment of a cluster's driver; None removes a variable."""
     return {**unreadable_settings(around), **_death_knobs(around), **sign_in(around)}
 
 
@@ -58,7 +58,7 @@ def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set or remove environment variables, and put them back as they were: Ray's processes inherit them."""
+    """Set or remove environment variables, and restore them at the end: Ray's processes inherit them."""
     former = {name: os.environ.get(name) for name in (*variables, *_SET_BY_RAY)}
     _set(variables)
     try:

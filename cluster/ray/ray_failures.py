@@ -1,9 +1,7 @@
-"""What the exceptions of Ray, and of workers that are our own processes, mean to a pool; no other module names them.
+"""What the exceptions of Ray, and of workers that are child processes, mean to a pool; no other module names them.
 
-Ray is not imported here: as long as it is not, no error is its.
-
-They share no base class: a dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what
-remote code raised, is the only one that says nothing about placement.
+A dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what remote code raised, is
+the only one that says nothing about placement. This module does not import Ray.
 """
 
 import sys
@@ -68,7 +66,7 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
-        return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``WorkerDied``)
+        return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``ChildDied``)
     if isinstance(error, of_ray.any):
         return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
     return LossScope.CODE

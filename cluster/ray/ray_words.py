@@ -4,10 +4,7 @@ from .private.words import NEVER_BEGAN
 
 
 def first_line(error: BaseException) -> str:
-    """Return ``error`` in one line: Ray's messages span many, with addresses.
-
-    For an error that remote code raised, and Ray wrapped, this is that error's line.
-    """
+    """Return ``error`` in one line, or what remote code raised and Ray wrapped: Ray's messages span many."""
     cause = getattr(error, "cause", None)  # RayTaskError's
     if isinstance(cause, BaseException):
         return first_line(cause)

@@ -23,7 +23,6 @@ class _SigAction(ctypes.Structure):
 
 
 def _sigaction(new: Any, former: Any) -> None:
-    """Call sigaction(2) for SIGTERM."""
     call = ctypes.CDLL(None, use_errno=True).sigaction
     call.argtypes = (ctypes.c_int, ctypes.POINTER(_SigAction), ctypes.POINTER(_SigAction))
     if call(signal.SIGTERM, new, former):
@@ -32,10 +31,9 @@ def _sigaction(new: Any, former: Any) -> None:
 
 @contextmanager
 def sigterm_untouched() -> Iterator[None]:
-    """Preserve the kernel's disposition of SIGTERM, whatever Ray does inside.
+    """Preserve this process's handling of SIGTERM.
 
-    Connecting installs a C handler that prints stack frames before it calls the former one; disconnecting resets to the
-    default, which would lose a handler of the user's.
+    Ray installs a C handler when it connects, and resets to the default when it disconnects: a user's would be lost.
     """
     former = _SigAction()
     _sigaction(None, byref(former))
@@ -46,9 +44,9 @@ def sigterm_untouched() -> Iterator[None]:
 
 
 def sigterm_kills() -> None:
-    """Have SIGTERM end this process at once, as SIGKILL would.
+    """Let SIGTERM end this process at once, as SIGKILL would.
 
-    An actor of Ray's that is told to terminate takes no more calls, and lives on for about 20 s (Ray 2.60); its jobs
-    would wait for it. Ray would also take that end for the actor's own wish, and not start it again.
+    A Ray actor that gets one takes no more calls, yet lives on for about 20 s (Ray 2.60) in which its jobs wait. Ray
+    would also count that as an intended exit, and not restart the actor.
     """
     _sigaction(byref(_SigAction()), None)

@@ -1,14 +1,13 @@
-"""Tells a start of Ray that has failed from one that is slow.
+"""Tells a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
 
-Ray itself waits for minutes in both cases. A process of it that ended is a failure, and its log says why. While all
-run, a start goes on as long as they compute or wait for a core; a start whose processes all sleep is stuck.
+A process that ended is a failure, and its log says why. Otherwise the start goes on as long as Ray's processes compute
+or wait for a core; one whose processes all sleep is stuck.
 """
 
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +19,15 @@ if TYPE_CHECKING:
     import subprocess
 
 IDLE_MAX_S: Final = 12.0
-"""How long Ray's processes may sleep before a start is given up; a good start is idle for less than 2 s."""
+"""How long Ray's processes may sleep before a start counts as stuck; a good start is idle for less than 2 s."""
 BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
-_GAP_MAX_S: Final = 2 * LOOK_S
-"""A longer time between two looks was a suspended process's, and counts as this much."""
-_ACTIVE_CORES: Final = 0.1
-"""Idle, Ray's processes take a fiftieth of a core."""
+_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer time between two looks was a suspended process's, and counts as this much
+_ACTIVE_CORES: Final = 0.1  #: Idle, Ray's processes take a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200
 
-_CHECK_SPACE = "Check free space, memory and process limits; RAY_TMPDIR moves its files."
+CHECK_SPACE = "Check free space, memory and process limits; RAY_TMPDIR moves its files."
 _FILE_SIZE = "Allow larger files: `ulimit -f unlimited`."
 _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
     signal.SIGXFSZ: ("a file of it reached the limit of `ulimit -f`", _FILE_SIZE),
@@ -38,33 +35,10 @@ _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a start has lasted, and how much of that its processes slept."""
-
-    lasted_s: float = 0.0
-    idle_s: float = 0.0
-
-    def after(self, gap_s: float, computed_s: float) -> "Patience":
-        """Return the state after ``gap_s`` in which Ray's threads computed, or waited for a core, ``computed_s``."""
-        gap_s = min(gap_s, _GAP_MAX_S)
-        is_idle = computed_s < gap_s * _ACTIVE_CORES
-        return replace(self, lasted_s=self.lasted_s + gap_s, idle_s=self.idle_s + gap_s * is_idle)
-
-    @property
-    def verdict(self) -> str:
-        """Why to give up; "" to go on."""
-        if self.idle_s > IDLE_MAX_S:
-            return f"its processes have done nothing for {IDLE_MAX_S:g} s"
-        return f"the machine is too busy: it is not ready after {BUSY_MAX_S:g} s" if self.lasted_s > BUSY_MAX_S else ""
-
-
 class StartWatch:
     """Watches the processes of a Ray that starts with its files in ``directory``.
 
-    Args:
-        clock: monotonic seconds.
-        core_time_s: the seconds that each thread of Ray's has computed or waited for a core.
+    ``core_time_s`` returns the seconds that each thread of some processes has computed or waited for a core.
     """
 
     def __init__(
@@ -77,27 +51,25 @@ class StartWatch:
         self._clock = clock
         self._core_time_s = core_time_s or core_time_of
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
-        self._patience = Patience()
+        self._lasted_s = self._idle_s = 0.0
         self._looked_s = clock()
         self._before: Mapping[str, float] = {}
 
     def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        """Watch one more process."""
+        """Watch this process too."""
         self._processes.append((name, process))
 
     def check(self) -> None:
-        """Return while the start may succeed.
-
-        Raises:
-            FleetUnavailable: one of its processes has ended, or nothing moves any more.
-        """
+        """Return while the start may succeed; FleetUnavailable: a process has ended, or nothing moves any more."""
         for name, process in self._processes:
             if process.poll() is not None:
                 raise self._failed(*_end_of(name, process.returncode))
         if self._clock() - self._looked_s >= LOOK_S:
             self._look()
-            if self._patience.verdict:
-                raise self._failed(self._patience.verdict, _CHECK_SPACE)
+            if self._idle_s > IDLE_MAX_S:
+                raise self._failed(f"its processes have done nothing for {IDLE_MAX_S:g} s", CHECK_SPACE)
+            if self._lasted_s > BUSY_MAX_S:
+                raise self._failed(f"the machine is too busy: it is not ready after {BUSY_MAX_S:g} s", CHECK_SPACE)
 
     def reap(self) -> None:
         """Wait for the processes, which were killed."""
@@ -105,12 +77,14 @@ class StartWatch:
             process.wait()
 
     def _look(self) -> None:
-        """Notice an agent that failed: Ray's node then waits 10 s before it ends too."""
+        # Ray's node would wait 10 s before it ends too.
         if failed := [name for path in self._logs() for name in AGENT_FAILED.findall(_tail(path))]:
-            raise self._failed(f"its {failed[0]} ended", _CHECK_SPACE)
+            raise self._failed(f"its {failed[0]} ended", CHECK_SPACE)
         now_s, found = self._clock(), self._core_time_s(processes_in(self._directory))
         computed_s = sum(each - self._before.get(thread, 0.0) for thread, each in found.items())
-        self._patience = self._patience.after(now_s - self._looked_s, computed_s)
+        gap_s = min(now_s - self._looked_s, _GAP_MAX_S)
+        self._lasted_s += gap_s
+        self._idle_s += gap_s if computed_s < gap_s * _ACTIVE_CORES else 0.0
         self._looked_s, self._before = now_s, found
 
     def _failed(self, what: str, next_step: str) -> FleetUnavailable:
@@ -125,13 +99,12 @@ class StartWatch:
 
 
 def _end_of(name: str, code: int) -> tuple[str, str]:
-    """Return how a process ended, and what to do."""
     if code >= 0:
-        return f"its {name} ended with exit code {code}", _CHECK_SPACE
+        return f"its {name} ended with exit code {code}", CHECK_SPACE
     if -code in _BY_SIGNAL:
         why, next_step = _BY_SIGNAL[-code]
         return f"its {name} ended: {why}", next_step
-    return f"its {name} was ended by {signal.Signals(-code).name}", _CHECK_SPACE
+    return f"its {name} was ended by {signal.Signals(-code).name}", CHECK_SPACE
 
 
 def cause_in(logs: Iterable[tuple[str, str]]) -> str:
@@ -147,7 +120,7 @@ def cause_in(logs: Iterable[tuple[str, str]]) -> str:
 
 
 def core_time_of(processes: Iterable[int]) -> Mapping[str, float]:
-    """Return the seconds that each thread has computed or waited for a core, from schedstat (proc_pid_schedstat(5))."""
+    """Return the seconds that each thread has computed or waited for a core (proc_pid_schedstat(5))."""
     found = {}
     for process in processes:
         for file in Path(f"/proc/{process}/task").glob("*/schedstat"):

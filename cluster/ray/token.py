@@ -18,7 +18,6 @@ MODE: Final = "RAY_AUTH_MODE"
 TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
 _BY_TOKEN: Final = "token"  # noqa: S105 - Ray's word for this way in
-_OPEN: Final = "disabled"
 _TOKEN_BYTES: Final = 32
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -39,32 +38,18 @@ def read_token(around: Mapping[str, str]) -> str:
         return ""
 
 
-def has_token(around: Mapping[str, str]) -> bool:
-    """Return whether Ray would find a token."""
-    return bool(read_token(around))
-
-
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:
     """Return the variable by which a program shows its token, as Ray's own programs do: where no mode was chosen."""
-    return {MODE: _BY_TOKEN} if MODE not in around and has_token(around) else {}
+    return {MODE: _BY_TOKEN} if MODE not in around and read_token(around) else {}
 
 
 def lacks_token(around: Mapping[str, str]) -> bool:
     """Return whether a token is to be shown, and there is none."""
-    return around.get(MODE, "").lower() == _BY_TOKEN and not has_token(around)
-
-
-def asks_for_token(*, is_open: bool) -> dict[str, str]:
-    """Return the variable by which a node asks others for the token, or where it ``is_open`` does not."""
-    return {MODE: _OPEN if is_open else _BY_TOKEN}
+    return around.get(MODE, "").lower() == _BY_TOKEN and not read_token(around)
 
 
 def make_token(around: Mapping[str, str]) -> Path:
-    """Write a new token where Ray looks for it, readable by this user alone; return the file.
-
-    Raises:
-        FleetUnavailable: it cannot be written.
-    """
+    """Write a new token, for this user alone, where Ray looks for it; return the file. May raise FleetUnavailable."""
     file = token_file(around)
     begun = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -81,10 +66,7 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make the token's file unreadable for others, where it is ours and they may read it; return whether it was open.
-
-    Ray writes its own with the usual mode, which lets all users of the machine in.
-    """
+    """Make this user's token file unreadable for others; return whether they could read it, as one written by Ray."""
     if around.get(TOKEN, "").strip():
         return False
     with suppress(OSError):  # a Secret that was mounted read-only, or nothing there

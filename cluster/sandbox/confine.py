@@ -1,11 +1,13 @@
 """Confining this process and all that it starts to the files of one command, without any socket.
 
-What reads a film may be taken over by it: decoders are large, and their inputs hostile. A confined command can then
-read its inputs and the system's programs, write where its outputs go, and reach nothing else. docs/security.md says
-what that defends and what not.
+Decoders are large and their inputs hostile: a film may take a confined command over, and then reach its inputs, the
+system's programs and its output folders alone. docs/security.md says what that defends and what not.
 """
 
+import ctypes
+import os
 import resource
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from .landlock import LEAST_ABI, READ, RUN, USE, WRITE, landlock_abi, restrict_files
-from .privileges import drop_capabilities, keep_from_gaining
 from .seccomp import has_seccomp, refuse_calls
 
 _SYSTEM: Final = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store")
@@ -24,8 +25,15 @@ _SETTINGS: Final = (
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 DATA_OF_MEMORY: Final = 2
-"""How much data a process may have, in what the machine has of memory: also what it has asked for and never uses
-counts, and encoders use two thirds (x264 at 2160p: 2.6 GB of data, 1.9 GB of memory)."""
+"""The limit on a process's data, in sizes of the machine's memory: data that is never used counts too, and encoders use
+two thirds of theirs (x264 at 2160p: 2.6 GB of data, 1.9 GB of memory)."""
+_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24  #: linux/prctl.h
+_CAP_VERSION: Final = 0x20080522  #: linux/capability.h
+_CAP_SETS: Final = struct.Struct("=6I")
+"""Effective, permitted and inheritable: the lower half of each, then the upper half."""
+_CAP_KEPT: Final = (0, 1, 2, 3, 4, 5, 23, 24)
+"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, KILL, SYS_NICE, SYS_RESOURCE: of files, and of our own."""
+_CAP_MAX: Final = 64
 _PACKAGE: Final = Path(__file__).parents[2]
 
 
@@ -48,16 +56,12 @@ def why_not() -> str:
 
 
 def confine(access: FileAccess, memory_bytes: int) -> None:
-    """Confine this process, which has one thread, for good, on a machine with ``memory_bytes``.
-
-    Raises:
-        OSError: the kernel refuses, or other threads run, which would stay as they are.
-    """
+    """Confine this process, which must have one thread, for good. Raises OSError: the kernel refuses."""
     if threading.active_count() > 1 or len(list(Path("/proc/self/task").iterdir())) > 1:
         raise OSError("other threads run")
     harden()
     _lower(resource.RLIMIT_DATA, DATA_OF_MEMORY * memory_bytes)
-    drop_capabilities()
+    _drop_capabilities()
     restrict_files(_rules(access))
     refuse_calls()
 
@@ -65,7 +69,27 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 def harden() -> None:
     """Give up what no worker needs: core dumps, which hold pictures, and programs that run with more rights."""
     _lower(resource.RLIMIT_CORE, 0)
-    keep_from_gaining()
+    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
+
+
+def _drop_capabilities() -> None:
+    """Drop this thread's capabilities, for good, but those of files. Raises OSError: the kernel refuses."""
+    library = ctypes.CDLL(None, use_errno=True)
+    header = struct.pack("=Ii", _CAP_VERSION, 0)
+    sets = ctypes.create_string_buffer(_CAP_SETS.size)
+    _check(library.capget(header, sets))
+    kept = sum(1 << number for number in _CAP_KEPT)
+    masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
+    for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # without CAP_SETPCAP there is nothing to drop
+    left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
+    _check(library.capset(header, _CAP_SETS.pack(*left)))
+
+
+def _check(failed: int) -> None:
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def _lower(kind: int, most: int) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-LEAST_ABI: Final = 3
-"""Of Linux 6.2: before it renames between folders are never allowed, or truncating files always."""
+LEAST_ABI: Final = 3  #: Of Linux 6.2: before it renames between folders are never allowed, or truncating files always.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH: Final = 1
@@ -21,22 +20,16 @@ _NET_ABI, _IOCTL_ABI, _SCOPE_ABI = 4, 5, 6
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
-_MAKE_DEVICES: Final = 1 << 6 | 1 << 11
-"""Character and block devices."""
-_TCP: Final = 0b11
-"""Binding and connecting."""
-_SCOPES: Final = 0b11
-"""Abstract Unix sockets of others, and signals to them."""
+_MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
+_TCP: Final = 0b11  #: Binding and connecting
+_SCOPES: Final = 0b11  #: Abstract Unix sockets of others, and signals to them
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
-READ: Final = _READ_FILE | _READ_DIR
-"""Reading files and listing folders."""
-RUN: Final = READ | _EXECUTE
-"""And running programs."""
+READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders
+RUN: Final = READ | _EXECUTE  #: And running programs
 WRITE: Final = _ALL & ~_EXECUTE & ~_MAKE_DEVICES
 """And making, changing, moving and removing files; no program in there may be run."""
-USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
-"""Reading and writing what is there, as a device."""
+USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing what is there, as a device
 
 
 def landlock_abi() -> int:
@@ -45,13 +38,10 @@ def landlock_abi() -> int:
 
 
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
-    """Give up all files but those beneath the paths of ``rules``, with their rights; what does not exist is left out.
+    """Confine this thread, and what it starts, to the existing paths of ``rules``, with their rights; open files stay.
 
-    Also TCP, signals and abstract sockets of processes outside, where the kernel knows them. Only the calling thread
-    and what it starts are confined. Files that are open stay usable.
-
-    Raises:
-        OSError: the kernel refuses, or has no Landlock.
+    TCP, and signals and abstract sockets of processes outside, are cut off where the kernel can. Raises OSError:
+    the kernel refuses, or has no Landlock.
     """
     abi = landlock_abi()
     handled = _ALL | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)

@@ -5,10 +5,10 @@ Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and each architecture's
 
 import ctypes
 import errno
-import os
 import platform
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 _CALLS: Final = {
@@ -40,14 +40,12 @@ _CLONE3: Final = 435
 """It hides its flags from a filter: so it is missing here, and the C library uses clone, as on older kernels."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The place of a machine's numbers, and its name in linux/audit.h."""
-_SECOND_ABI: Final = 1 << 30
-"""Numbers from here on are those of x32."""
+_SECOND_ABI: Final = 1 << 30  #: Numbers from here on are those of x32
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """BPF: load a word, compare with a constant, end."""
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
-"""Where the lower halves are: both processors store them first."""
+_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24  #: Where the lower halves are: both processors store them first
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | errno.EACCES
 _MISSING: Final = 0x00050000 | errno.ENOSYS
@@ -75,15 +73,11 @@ _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 
 def has_seccomp() -> bool:
     """Return whether calls can be refused here."""
-    return platform.machine() in _ARCHITECTURES and os.path.exists("/proc/sys/kernel/seccomp/actions_avail")  # noqa: PTH110
+    return platform.machine() in _ARCHITECTURES and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
 
 
 def refuse_calls() -> None:
-    """Refuse the calls of ``_CALLS`` to all threads of this process, which can gain no rights.
-
-    Raises:
-        OSError: the kernel has no filters, or another architecture runs here.
-    """
+    """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError: the kernel cannot."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of calls for {machine}")

@@ -24,7 +24,7 @@ def shipped_url(address: str, path: str) -> str:
 
 
 def register() -> None:
-    """Have fsspec know these files. Idempotent."""
+    """Register these files with fsspec. Idempotent."""
     fsspec.register_implementation(PROTOCOL, ShippedFiles, clobber=True)
 
 

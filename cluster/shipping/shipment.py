@@ -11,7 +11,7 @@ class RayShipment(Shipment):
     """A file that a ``FileReader`` reads."""
 
     def prepare(self) -> None:
-        """Have fsspec know shipped files."""
+        """Register shipped files with fsspec."""
         from .files import register
 
         register()

@@ -1,4 +1,4 @@
-"""A machine that does not exist: what ``fleet_file.py`` reads of ``configs/fleets/*.toml``.
+"""Machines that do not exist, as ``fleet_file.py`` reads them from ``configs/fleets/*.toml``.
 
 ``codecfleet.testing.FakeNvml`` answers NVML's calls from these values, so that the real probes report on them.
 """
@@ -12,28 +12,24 @@ from ..probes.report.engines import Engine, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSlice:
-    """One MIG device of a simulated GPU: a compute instance in a GPU instance.
-
-    ``profile``, ``memory_bytes`` and ``engines`` are the GPU instance's, which its compute instances share.
-    ``compute_slices`` is what the compute instance has of the GPU instance's slices, None where it has them all.
-    """
+    """One MIG device of a simulated GPU: a compute instance in a GPU instance."""
 
     uuid: str
     gpu_instance: int
-    profile: str
+    profile: str  #: the GPU instance's, as are memory and engines: its compute instances share them
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None
+    compute_slices: int | None = None  #: of the GPU instance's slices, None where it has them all
 
     @property
     def gpu_slices(self) -> int:
-        """Return how many of the GPU's slices its GPU instance takes: 3 of "3g.20gb"."""
+        """How many of the GPU's slices its GPU instance takes: 3 of "3g.20gb"."""
         return int(self.profile.partition("g.")[0] or 1)
 
     @property
     def name(self) -> str:
-        """Return what NVML calls it: "3g.20gb", or "1c.3g.20gb" where it has one of the three slices."""
+        """NVML's name: "3g.20gb", or "1c.3g.20gb" where it has one of the three slices."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
@@ -54,14 +50,7 @@ class SimulatedVgpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDevice:
-    """One device of a simulated node.
-
-    ``engines`` are its own engine counts; ``trials`` what its engines would do with every codec case.
-    ``faults`` maps an NVML function's name to the return code that it answers with ("nvmlDeviceGetUUID": 15); ``xids``
-    are events that wait to be read. ``virtualization`` is NVML's mode: 0 none, 1 passthrough, 2 vGPU,
-    3 host of vGPUs. ``share`` is the part of its engines that a vGPU with a fixed or equal share has. ``licensed`` says
-    whether it has a vGPU software licence, None where none applies to it.
-    """
+    """One device of a simulated node."""
 
     kind: DeviceKind
     uuid: str
@@ -72,24 +61,24 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...] = ()  #: what its engines would do with every codec case
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
-    virtualization: int = 0
+    virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0
-    licensed: bool | None = None
+    share: float = 1.0  #: the part of its engines that a vGPU with a fixed or equal share has
+    licensed: bool | None = None  #: for vGPU software, None where no licence applies
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
-    faults: dict[str, int] = field(default_factory=dict)
-    xids: tuple[int, ...] = ()
+    faults: dict[str, int] = field(default_factory=dict)  #: the return code of an NVML function, by its name
+    xids: tuple[int, ...] = ()  #: events that wait to be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One machine of a simulated fleet; ``cordoned`` says why it takes no new work."""
+    """One machine of a simulated fleet."""
 
     name: str
     cores: int
@@ -97,17 +86,16 @@ class SimulatedNode:
     driver: str
     devices: tuple[SimulatedDevice, ...]
     preemptible: bool = False
-    cordoned: str = ""
+    cordoned: str = ""  #: why it takes no new work
     tegra: str = ""
-    speed: float = 1.0
-    """How fast its cores are, as a multiple of the reference core that documented software rates are for."""
+    speed: float = 1.0  #: of its cores, as a multiple of the reference core of documented software rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFleet:
-    """A fleet that does not exist. ``source`` says where its figures are from: "documents" or "measured ..."."""
+    """A fleet that does not exist."""
 
     name: str
     description: str
-    source: str
+    source: str  #: of its figures: "documents" or "measured ..."
     nodes: tuple[SimulatedNode, ...]

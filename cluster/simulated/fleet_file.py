@@ -119,9 +119,8 @@ def built_in_fleets() -> dict[str, Path]:
 def load_fleet(path: str | Path) -> SimulatedFleet:
     """Return the fleet that a file describes; ``path`` may also be the name of one that comes with the package.
 
-    Raises:
-        UsageError: the file cannot be read, is not TOML, has a key or value that makes no sense, or names a model or
-            MIG profile that ``configs/hardware.toml`` does not have.
+    Raises UsageError: the file cannot be read, is not TOML, or has a key, value, model or MIG profile that is not
+    known.
     """
     built_in = built_in_fleets()
     place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
@@ -139,8 +138,7 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
     """Return a machine of that name, with what its table leaves out; ``where`` begins the message of an error.
 
-    Raises:
-        UsageError: it names a model or a MIG profile that ``hardware`` does not have.
+    Raises UsageError: it names a model or a MIG profile that ``hardware`` does not have.
     """
     fields = machine.model_dump(include=set(MachineEntry.model_fields))
     return next(_Resolver(where, name, hardware).nodes(NodeEntry.model_validate({"name": name, **fields})))

@@ -1,15 +1,19 @@
-"""What a Ray job is asked to run: a command of ours, on the cluster, as it was typed here."""
+"""What a Ray job is asked to run: a codecfleet command as it was typed here, with this code where machines lack it."""
 
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from ...errors import UsageError, redacted
 
-MARK: Final = "codecfleet"
-"""The key of our jobs' metadata; its value is the command."""
+_PACKAGE: Final = Path(__file__).absolute().parents[2]
+MARK: Final = "codecfleet"  #: The key of our jobs' metadata; its value is the command
 
 
 def new_job_id() -> str:
@@ -19,19 +23,12 @@ def new_job_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command for a cluster.
+    """A command for a cluster, which shows it to all who can reach it."""
 
-    Args:
-        arguments: ours, from the command's name on.
-        folder: the folder that relative names count from, where the node that runs the job has it.
-        python: the cluster's Python.
-        variables: of the environment that it has besides the cluster's; not secret, as the command is not.
-    """
-
-    arguments: tuple[str, ...]
-    folder: str
-    python: str
-    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...]  #: of codecfleet, from the command's name on
+    folder: str  #: for relative names, where the node that runs the job has it
+    python: str  #: the cluster's
+    variables: Mapping[str, str] = field(default_factory=dict)  #: of the environment, beside the cluster's
 
     @property
     def shell_line(self) -> str:
@@ -55,3 +52,17 @@ def refuse_secrets(arguments: Sequence[str]) -> None:
     if any(redacted(each) != each for each in arguments):
         message = "a password or a signature in an address would be shown in the cluster's list of jobs"
         raise UsageError(message, "Give the cluster's nodes their credentials, and leave them out of the address.")
+
+
+@contextmanager
+def copied_package() -> Iterator[Path]:
+    """Yield a folder ``codecfleet`` with this code and nothing else.
+
+    Ray sends a folder once for each content: so no compiled files, which differ from run to run. A wheel it would name
+    by its version, and not send the code of a changed checkout again.
+    """
+    with tempfile.TemporaryDirectory(prefix="codecfleet-") as folder:
+        copy = Path(folder) / "codecfleet"
+        # Links are followed: in a checkout our rooms are links.
+        shutil.copytree(_PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        yield copy

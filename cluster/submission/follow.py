@@ -12,10 +12,8 @@ from .job_server import JobPhase, JobServer, RayJob
 
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 5.0
-_PATIENCE_S: Final = 120.0
-"""How long a job server may be out of reach: a head node takes a minute to be restarted."""
-_OURS: Final = "codecfleet: "
-"""How each line begins that a command prints on stderr where that is not a terminal."""
+_PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach: a head node takes a minute to be restarted
+_OURS: Final = "codecfleet: "  #: How each line begins that a command prints on stderr where that is not a terminal
 _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
 """Lines of Ray's own about the start of a job."""
 
@@ -24,8 +22,7 @@ _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\
 class LogLines:
     """Cuts a log into lines; after ``restart`` what was there before is passed over."""
 
-    seen: int = 0
-    """Characters that are done with."""
+    seen: int = 0  #: Characters that are done with
     _at: int = 0
     _rest: str = ""
 
@@ -51,25 +48,18 @@ class LogLines:
 
 @dataclass(slots=True)
 class Follower:
-    """Follows a job.
-
-    Args:
-        server: where it runs.
-        show: called with each line that it prints, and whether it belongs on stderr.
-        rest: waits that many seconds.
-    """
+    """Follows a job."""
 
     server: JobServer
-    show: Callable[[str, bool], object]
+    show: Callable[[str, bool], object]  #: called with each line that the job prints, and whether it belongs on stderr
     rest: Callable[[float], Awaitable[None]] = asyncio.sleep
     _lines: LogLines = field(default_factory=LogLines)
 
     async def follow(self, job_id: str) -> RayJob:
         """Show what the job prints, from its beginning, and return it once it has ended.
 
-        Raises:
-            UsageError: there is no such job.
-            FleetUnavailable: the job server was out of reach for two minutes; the job may go on.
+        Raises UsageError: there is no such job; FleetUnavailable: its server was out of reach for two minutes; it may
+        go on.
         """
         pause_s, silent_s = _AGAIN_S, 0.0
         while True:
@@ -85,7 +75,6 @@ class Follower:
             pause_s = min(2 * pause_s, _AGAIN_MAX_S) if silent_s else _AGAIN_S
 
     async def _shown(self, job_id: str) -> RayJob:
-        """Show what there is to show, to the end of a job that has begun, and return where the job stands then."""
         job = await asyncio.to_thread(self.server.job, job_id)
         if job.phase is JobPhase.PENDING:
             return job

@@ -1,7 +1,6 @@
 """A cluster's job server, through Ray's own client."""
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ...errors import FleetUnavailable, UsageError
 from ..ray.private.words import LAST_LOGS, NOT_FOUND
-from ..ray.public.job_client import TokenRefused, answer_of_server, open_job_client
+from ..ray.public.job_client import Details, TokenRefused, answer_of_server, open_job_client, tail_log
 from .entry import MARK, Entry
 
 T = TypeVar("T")
@@ -21,11 +20,7 @@ _MS_PER_S: Final = 1000
 
 
 def job_server_address(named: str | None) -> str:
-    """Return the address of the job server: as named, or as Ray's own commands find it in the environment.
-
-    Raises:
-        UsageError: none is named.
-    """
+    """Return the named address, or else the one that Ray's own commands use; UsageError: there is none."""
     found = named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS", "")
     if not found:
         raise UsageError("no job server is named", "Give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS.")
@@ -33,7 +28,7 @@ def job_server_address(named: str | None) -> str:
 
 
 class JobPhase(Enum):
-    """Where a Ray job stands, in Ray's words."""
+    """The phase of a Ray job, in Ray's words."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -49,74 +44,24 @@ class JobPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as its server knows it.
-
-    ``command`` is ours, "" for a job of others. ``message`` says why it stands where it does; ``exit_code`` is its
-    program's, None where none has ended. Times are seconds since 1970, None before.
-    """
+    """A job as its server knows it. Times are seconds since 1970, None before."""
 
     job_id: str
     phase: JobPhase
-    command: str = ""
-    message: str = ""
-    exit_code: int | None = None
+    command: str = ""  #: codecfleet's; "" for a job of others
+    message: str = ""  #: why it is in this phase
+    exit_code: int | None = None  #: its program's, None where none has ended
     started_utc_s: float | None = None
     ended_utc_s: float | None = None
 
 
-class JobServer(ABC):
-    """What we ask of a job server. Every method may raise FleetUnavailable, where it does not answer or let us in."""
+class JobServer:
+    """The job server of a cluster, at the address of its dashboard; UsageError: that makes no sense.
+
+    Every method may raise FleetUnavailable, where it does not answer or let us in.
+    """
 
     address: str
-
-    @abstractmethod
-    def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
-        """Have ``entry`` run under this name, with the code of ``package`` if it is given."""
-
-    @abstractmethod
-    def job(self, job_id: str) -> RayJob:
-        """Return a job.
-
-        Raises:
-            UsageError: there is none of this name.
-        """
-
-    @abstractmethod
-    def jobs(self) -> list[RayJob]:
-        """Return our jobs, the newest last."""
-
-    @abstractmethod
-    def stop(self, job_id: str) -> bool:
-        """Have a job cancelled; return whether it was running.
-
-        Raises:
-            UsageError: there is none of this name.
-        """
-
-    @abstractmethod
-    def printed(self, job_id: str) -> str:
-        """Return what a job has printed so far.
-
-        Raises:
-            UsageError: there is none of this name.
-        """
-
-    @abstractmethod
-    def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield what a job has printed so far, from its beginning, and what it prints, until it ends.
-
-        Raises:
-            FleetUnavailable: the connection ended before the job.
-        """
-
-
-class RayJobServer(JobServer):
-    """The job server of a real cluster, at the address of its dashboard.
-
-    Raises:
-        UsageError: the address makes no sense.
-        FleetUnavailable: it does not answer, or does not let us in.
-    """
 
     def __init__(self, address: str) -> None:
         if not address.startswith(("http://", "https://")):
@@ -125,6 +70,7 @@ class RayJobServer(JobServer):
         self._client = self._asked(lambda: open_job_client(self.address))
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
+        """Run ``entry`` under this name, with the code of ``package`` if it is given."""
         runtime_env: dict[str, Any] = {} if package is None else {"py_modules": [str(package)]}
         self._asked(
             lambda: self._client.submit_job(
@@ -133,25 +79,28 @@ class RayJobServer(JobServer):
         )
 
     def job(self, job_id: str) -> RayJob:
+        """Return a job; raises UsageError where there is none of this name, as the calls below do."""
         return _job(self._of(job_id, lambda: self._client.get_job_info(job_id)))
 
     def jobs(self) -> list[RayJob]:
+        """Return our jobs, the newest last."""
         found = (_job(each) for each in self._asked(self._client.list_jobs) if MARK in (each.metadata or {}))
         return sorted(found, key=lambda job: job.started_utc_s or 0.0)
 
     def stop(self, job_id: str) -> bool:
+        """Cancel a job; return whether it was running."""
         return self._of(job_id, lambda: self._client.stop_job(job_id))
 
     def printed(self, job_id: str) -> str:
+        """Return what a job has printed so far."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
-        import aiohttp  # noqa: PLC0415 - a part of Ray's client
-
+        """Yield what a job prints, from its beginning to its end. Raises FleetUnavailable: the connection ended."""
         try:
-            async for text in self._client.tail_job_logs(job_id):
+            async for text in tail_log(self._client, job_id):
                 yield text
-        except (aiohttp.ClientError, RuntimeError, OSError) as error:
+        except ConnectionError as error:
             raise FleetUnavailable(f"the log of job {job_id} broke off: {error}", _REACH) from None
 
     def _of(self, job_id: str, ask: Callable[[], T]) -> T:
@@ -174,7 +123,7 @@ class RayJobServer(JobServer):
             raise FleetUnavailable(f"the job server at {self.address} failed: {text}", _REACH) from None
 
 
-def _job(details: Any) -> RayJob:  # noqa: ANN401 - Ray's own model
+def _job(details: Details) -> RayJob:
     return RayJob(
         job_id=details.submission_id or details.job_id or "",
         phase=JobPhase(details.status.value),

@@ -27,7 +27,7 @@ class HealthAgent:
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return every device's health, or why NVML does not answer; ``pids`` and their children are our processes."""
+        """Return every device's health, or why NVML does not answer; ``pids`` and their children are codecfleet's."""
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 

@@ -11,6 +11,7 @@ from ..probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE
 from ..probes.nvml.calls import can_load_nvml
 from ..probes.report.absence import Maybe, Unavailable
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
+from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
@@ -19,26 +20,23 @@ EVERY_GPU = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class KnownGpus:
-    """A machine's GPUs and slices, and which of them this process's private Ray sees.
-
-    ``trouble`` says why NVML did not list them; "" where it did, and where there is no NVML to ask.
-    """
+    """A machine's GPUs and slices."""
 
     devices: tuple[Device, ...]
-    shown: ShownGpus | None
-    trouble: str = ""
+    shown: ShownGpus | None  # which of them this process's private Ray sees
+    trouble: str = ""  # why NVML did not list them; "" where it did, and where there is no NVML to ask
 
 
 NO_GPUS = KnownGpus((), None)
 
 
-def known_gpus(node: str) -> KnownGpus:
+def known_gpus(node: NodeId) -> KnownGpus:
     """Return this machine's GPUs as NVML lists them, with documented capabilities: no codec is tried."""
     return listed(node, probe_nvml_in_child(NVML_LIMIT_S).nvml) if can_load_nvml() else NO_GPUS
 
 
-def listed(node: str, nvml: Maybe[NvmlReport]) -> KnownGpus:
-    """Return what is known of a machine's GPUs by NVML's answer, or for want of one."""
+def listed(node: NodeId, nvml: Maybe[NvmlReport]) -> KnownGpus:
+    """Return what NVML's answer says of a machine's GPUs."""
     if isinstance(nvml, Unavailable):
         return KnownGpus((), None, f"NVML did not list this machine's GPUs: {nvml.reason}")
     gpus = tuple(map(named, nvml.devices))

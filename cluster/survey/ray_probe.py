@@ -6,9 +6,10 @@ from ..probes.node.probe import probe_node
 from ..probes.node.report import NodeReport, pack, unpack
 from ..ray.private.nodes import cuda_visible_to_node
 from ..ray.public.nodes import run_on_node
+from ..worker_names import NodeId
 
 PROBE_LIMIT_S = 150.0
-"""Includes a cold node's start of a process and its imports."""
+"""Includes the start of a process on a cold node, and its imports."""
 OWN_LIMIT_S = 100.0
 """The limit of the probes themselves."""
 
@@ -17,17 +18,17 @@ def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the 
     return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node()
 
 
-async def report_of_ray_node(node: str, *, fresh: bool) -> NodeReport:
+async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
     """Return a node's report, by its Ray id; Ray's errors are raised as they are."""
     return (await _probed(node, fresh=fresh))[0]
 
 
-async def _probed(node: str, *, fresh: bool) -> tuple[NodeReport, str | None]:
+async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]:
     packed, cuda_visible = await run_on_node(node, _probe_here, fresh)
     return unpack(packed), cuda_visible
 
 
-async def probe_ray_node(node: str, *, again: bool, called: str = "") -> Node:
-    """Return a node for the inventory, as it is ``called`` there: by its Ray id if by nothing else."""
+async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
+    """Return a node for the inventory, named ``called`` there, by default its Ray id."""
     report, cuda_visible = await _probed(node, fresh=again)
     return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -1,1 +1,1 @@
-"""The process on a device, as a Ray actor."""
+"""A worker as its callers see it, and the programs that host one."""

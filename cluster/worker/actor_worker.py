@@ -1,12 +1,13 @@
 """A worker that is a Ray actor, seen from its callers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from ...actors.device.work import Constraints
+from ...actors.worker.heartbeat import Heartbeat
+from ...actors.worker.orders import GoneClients
+from ...actors.worker.outcome import Outcome
+from ..ray.ray_words import first_line
 from ..worker_names import CONTROL
-from .heartbeat import Heartbeat, WorkerFacts
-from .outcome import Outcome
 
 
 class ActorWorker:
@@ -19,35 +20,25 @@ class ActorWorker:
         outcome: Outcome[Any] = await self.actor.run.remote(run, packed_work, constraints, *blobs)
         return outcome
 
-    def cancel(self, run: str) -> None:
-        self.actor.cancel.options(concurrency_group=CONTROL).remote(run)
+    def cancel(self, which: str | GoneClients) -> None:
+        self.actor.cancel.options(concurrency_group=CONTROL).remote(which)
 
-    def answered(self) -> None:
-        self.actor.answered.options(concurrency_group=CONTROL).remote()
-
-    async def progress(self, job: str) -> Mapping[str, int]:
-        frames: Mapping[str, int] = await self.actor.progress.options(concurrency_group=CONTROL).remote(job)
-        return frames
-
-    async def version(self) -> str:
-        """Return its version of codecfleet."""
-        found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
-        return found
-
-    async def facts(self, term: int = 0) -> WorkerFacts:
-        found: WorkerFacts = await self.actor.facts.options(concurrency_group=CONTROL).remote(term)
-        return found
-
-    async def heartbeat(self, term: int = 0) -> Heartbeat:
+    async def heartbeat(self, term: int | None = None) -> Heartbeat:
         found: Heartbeat = await self.actor.heartbeat.options(concurrency_group=CONTROL).remote(term)
         return found
 
-    async def abandon(self, client: str, term: int = 0) -> None:
-        await self.actor.abandon.options(concurrency_group=CONTROL).remote(client, term)
+    def end(self) -> None:
+        self.actor.end.options(concurrency_group=CONTROL).remote()
 
-    async def abandon_others(self, clients: frozenset[str], term: int = 0) -> None:
-        await self.actor.abandon_others.options(concurrency_group=CONTROL).remote(clients, term)
+    async def version(self) -> str:
+        """Return its version of codecfleet, as any release does."""
+        found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
+        return found
 
-    async def watch(self) -> None:
-        """Wait for its death, which Ray raises."""
-        await self.actor.watch.options(concurrency_group=CONTROL).remote()
+    async def death(self) -> str:
+        """Wait for its death; return why."""
+        try:
+            await self.actor.watch.options(concurrency_group=CONTROL).remote()
+        except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
+            return first_line(error)
+        return "it left on its own"

@@ -1,4 +1,4 @@
-"""The program of a worker that is a child process: the worker of ``ray_worker.py``, without Ray.
+"""The program of a worker that is a child process.
 
 It waits for its settings first, so that it may be started before they are known.
 """
@@ -7,14 +7,19 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from ..process.program import begin, run_to_the_end, serve_parent
+from ...actors.process.program import begin, run_to_the_end, serve_parent
+from ...actors.worker.heartbeat import WorkerFacts
+from ...actors.worker.helper import Spawn
+from ...actors.worker.host import WorkerHost
+from ..machine import OomKills
 from ..sandbox.confine import harden
-from .heartbeat import WorkerFacts
-from .ray_worker import RayWorker
+from ..version import PYAV
+from .helper_program import CPU, spawn_helper
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 """What most work is."""
@@ -25,17 +30,19 @@ _KILLED_FIRST: Final = "1000"
 
 
 class WorkerSeat:
-    """What a worker's process serves: the ``worker`` that the first request has it make."""
+    """What a worker's process serves: the ``host``, which the first request makes."""
 
-    worker: RayWorker
+    host: WorkerHost
 
-    def __init__(self, make: Callable[[int, int], RayWorker]) -> None:
-        self._make = make
+    def __init__(self, spawn_lone: Spawn, killed_for_memory: Callable[[], bool]) -> None:
+        self._spawn_lone = spawn_lone
+        self._killed_for_memory = killed_for_memory
 
-    async def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Make the worker, and return its identity."""
-        self.worker = self._make(slots, cores)
-        return await self.worker.facts()
+    def begin(self, slots: int, cores: int) -> WorkerFacts:
+        """Make the host, and return what it is."""
+        facts = WorkerFacts(os.getpid(), slots, cores=cores, pyav=PYAV)
+        self.host = WorkerHost(facts, spawn_lone=self._spawn_lone, killed_for_memory=self._killed_for_memory)
+        return facts
 
 
 def main() -> None:
@@ -43,9 +50,10 @@ def main() -> None:
     end, _ = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     import_module(_USUAL_WORK)  # the job is being planned meanwhile
     os.nice(_NICENESS)
     with suppress(OSError):  # without /proc none is preferred
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
-    server = WorkerSeat(lambda slots, cores: RayWorker(slots, cores=cores))
-    run_to_the_end(serve_parent(end, lambda _: server, me="the worker"))
+    seat = WorkerSeat(partial(spawn_helper, CPU), OomKills().explains_a_death)
+    run_to_the_end(serve_parent(end, lambda _: seat, me="the worker"))

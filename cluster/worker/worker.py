@@ -1,15 +1,15 @@
-"""A worker, as those see it who give it work: one process for one device, which runs several pieces of work at a time.
+"""A worker, as those see it who give it work: one process for one device, which runs several works at a time.
 
 There are two kinds: a child process of this one (``child_worker.py``), and a Ray actor (``actor_worker.py``). Both host
-the same code (``ray_worker.py``).
+the same code (``actors/worker/host.py``).
 """
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ...actors.device.work import Constraints
-from .heartbeat import Heartbeat, WorkerFacts
-from .outcome import Outcome
+from ...actors.worker.heartbeat import Heartbeat
+from ...actors.worker.orders import GoneClients
+from ...actors.worker.outcome import Outcome
 
 
 class Worker(Protocol):
@@ -23,34 +23,18 @@ class Worker(Protocol):
         """
         ...
 
-    def cancel(self, run: str) -> None:
-        """Have a run end early, without waiting; one that has not come yet will not begin."""
+    def cancel(self, which: str | GoneClients) -> None:
+        """Cancel one run, also one that has not arrived yet, or those of clients that are gone; does not wait."""
         ...
 
-    def answered(self) -> None:
-        """Tell a worker that ends because of what broke in it that its last outcome has come: it waits for that."""
-        ...
-
-    async def progress(self, job: str) -> Mapping[str, int]:
-        """Return the frames done by each running piece of work of ``job``, by label."""
-        ...
-
-    async def facts(self, term: int = 0) -> WorkerFacts:
-        """Return its identity; for the supervisor of ``term``, as the calls below.
+    async def heartbeat(self, term: int | None = None) -> Heartbeat:
+        """Return its state. Its supervisor gives its ``term``, which renews it: one that is not renewed may end itself.
 
         Raises:
-            OldTerm: the worker has heard of a newer one.
+            OldTerm: the worker knows of a newer supervisor.
         """
         ...
 
-    async def heartbeat(self, term: int = 0) -> Heartbeat:
-        """Return its state, and renew it: one that is not renewed may end itself."""
-        ...
-
-    async def abandon(self, client: str, term: int = 0) -> None:
-        """Cancel every run of a client that is gone."""
-        ...
-
-    async def abandon_others(self, clients: frozenset[str], term: int = 0) -> None:
-        """Cancel every run of any client but ``clients``."""
+    def end(self) -> None:
+        """End the process at once, without waiting. One that ends because of what broke in it may wait for this."""
         ...

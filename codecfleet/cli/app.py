@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO, cast
 
 from ..console.output import ReaderGone
@@ -17,6 +18,7 @@ from ..console.streams import drop_unwritten, install_streams
 from ..errors import UsageError
 from .failures import PAGE, READER_GONE_CODE, failure_of, print_failure
 from .interrupts import FastEnd, end_at_once_on_signals
+from .sandbox import confine_command
 from .services import CommandRequest, Commands, Services
 
 if TYPE_CHECKING:
@@ -63,65 +65,29 @@ GROUPS: Final = {
     }
 }
 """What each command of a group does."""
+MODULES: Final = {
+    "commands.transcode": ("transcode",),
+    "commands.batch": ("batch",),
+    "commands.unfinished": ("resume", "jobs"),
+    "files": ("probe", "verify"),
+    "plan": ("plan",),
+    "commands.stills": ("stills",),
+    "commands.settings": ("presets", "config", "docs"),
+    "commands.infer": ("infer",),
+    "commands.submit": ("submit",),
+    "commands.fleets": ("up", "down", "dashboard"),
+    "commands.node": ("node",),
+    "commands.cluster": ("doctor", "nodes", "devices"),
+    "commands.supervisor": ("status", "top", "drain", "cordon", "uncordon"),
+}
+"""Where commands are."""
 
 
 def _commands(name: str) -> Commands:
     """Import the module that has a command."""
-    commands: Commands
-    match name:
-        case "transcode" | "batch" | "resume" | "jobs":
-            commands = _commands_of_jobs(name)
-        case "plan":
-            from . import plan as cli_plan
-
-            commands = cli_plan.COMMANDS
-        case "probe" | "verify":
-            from . import files as cli_files
-
-            commands = cli_files.COMMANDS
-        case "stills":
-            from .pictures import stills as cli_stills
-
-            commands = cli_stills.COMMANDS
-        case "presets" | "config" | "docs":
-            from .config import config as cli_config
-            from .config import pages as cli_pages
-            from .config import presets as cli_presets
-
-            commands = {**cli_presets.COMMANDS, **cli_config.COMMANDS, **cli_pages.COMMANDS}
-        case "infer":
-            from . import infer as cli_infer
-
-            commands = cli_infer.COMMANDS
-        case "submit":
-            from .fleets import submit as cli_submit
-
-            commands = cli_submit.COMMANDS
-        case "up" | "down" | "dashboard":
-            from .fleets import dashboard as cli_dashboard
-            from .fleets import warm as cli_warm
-
-            commands = {**cli_warm.COMMANDS, **cli_dashboard.COMMANDS}
-        case "doctor" | "nodes" | "devices":
-            from . import cluster as cli_cluster
-
-            commands = cli_cluster.COMMANDS
-        case _:
-            from . import supervisor as cli_supervisor
-
-            commands = cli_supervisor.COMMANDS
+    (module,) = (module for module, names in MODULES.items() if name in names)
+    commands: Commands = import_module(f".{module}", __package__).COMMANDS
     return commands
-
-
-def _commands_of_jobs(name: str) -> Commands:
-    if name == "transcode":
-        from . import transcode as cli_transcode
-
-        return cli_transcode.COMMANDS
-    from . import batch as cli_batch
-    from . import unfinished as cli_unfinished
-
-    return {**cli_batch.COMMANDS, **cli_unfinished.COMMANDS}
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
@@ -155,21 +121,13 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
 
     for name, summary in SUMMARIES.items():
         if name in GROUPS and name in named:
-            app.add_typer(_node_commands(), name=name, help=summary)
+            group = typer.Typer(rich_markup_mode="rich")
+            for each, its_summary in GROUPS[name].items():
+                _add(group, each, its_summary, _commands(name)[each])
+            app.add_typer(group, name=name, help=summary)
         else:
             _add(app, name, summary, _commands(name)[name] if name in named else (root, ()))
     return app
-
-
-def _node_commands() -> "typer.Typer":
-    import typer
-
-    from .fleets import node as cli_node
-
-    group = typer.Typer(rich_markup_mode="rich")
-    for name, summary in GROUPS["node"].items():
-        _add(group, name, summary, cli_node.COMMANDS[name])
-    return group
 
 
 def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[..., object], Sequence[str]]") -> None:
@@ -183,7 +141,7 @@ def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[.
 
 
 def _print_version() -> None:
-    """Print our version and those of the packages that decide an output's bytes."""
+    """Print the versions of codecfleet and of the packages on which an output's bytes depend."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
@@ -221,7 +179,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer's own kinds of commands and parameters
-    """Have help texts name pages of docs/ as the command ``docs`` takes them, since no such file is installed."""
+    """Make help texts name pages of docs/ as arguments of the command ``docs``, since no such file is installed."""
     for parameter in command.params:
         if text := getattr(parameter, "help", None):
             parameter.help = PAGE.sub(r"docs \1", text)
@@ -241,7 +199,7 @@ def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> Usa
 def _unknown_option(
     error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str], otherwise: str
 ) -> UsageError:
-    """Return what to write instead of an unknown option; ``otherwise`` says what to do where that is not known."""
+    """Return the error about an unknown option; ``otherwise`` is its next step where no option is like it."""
     from ..jobs.request.spellings import MISSING, near_to, ours_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}
@@ -274,16 +232,12 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
         except ReaderGone:
             return READER_GONE_CODE
         except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
-            failure = failure_of(error)
-            print_failure(failure, error, stderr)
-            return failure.exit_code
+            return print_failure(failure_of(error), error, stderr)
 
 
 @contextmanager
 def _configured() -> "Iterator[Settings]":
-    """Put what the configuration sets for processes into the environment, as long as a command runs.
-
-    Yields what it sets.
+    """Put the configuration's variables into the environment while a command runs; yield its settings.
 
     Raises:
         UsageError: the configuration makes no sense.
@@ -297,7 +251,7 @@ def _configured() -> "Iterator[Settings]":
 
 
 def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
-    """Have what a command logs written to stderr, where that is asked for."""
+    """Write a command's log to stderr, where that is asked for."""
     if style in (None, "off"):
         return nullcontext()
     from ..cluster.logs.entry import LogStyle
@@ -306,22 +260,15 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
     return logged_to(stderr, LogStyle(style), "command")
 
 
-def _confine(request: CommandRequest, mode: str) -> None:
-    """Confine this process, which runs nothing but ``request``."""
-    from .sandbox.command import confine_command
-
-    confine_command(request, mode)
-
-
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
-    # A thread of NumPy for each core would turn idly for 0.06 s, in this process and in each that it starts.
+    # NumPy's threads would spin for 0.06 s, in this process and in each that it starts.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()
     atexit.register(ending)  # first, so that it runs last
-    code = run(sys.argv[1:], Services(confine=_confine))
+    code = run(sys.argv[1:], Services(confine=confine_command))
     end_at_once_on_signals(code)
     drop_unwritten()
     ending.exit_code = code

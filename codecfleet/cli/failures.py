@@ -3,21 +3,28 @@
 import errno
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from ..console.output import ReaderGone
 from ..errors import Cancelled, CodecfleetError, one_line, redacted
+from .interrupts import Interrupts
+from .services import Services
 
 PAGE: Final = re.compile(r"\bdocs/([a-z/-]+)\.md\b")
 READER_GONE_CODE: Final = 141
 """What a shell reports for a program that SIGPIPE ended."""
+_LIMIT_STEP: Final = (
+    "Free memory, or raise the limit of this program: ulimit -v, ulimit -u, its container's or its service's."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to print, and the exit code. ``error`` is the exception's class name."""
+    """What to print, and the exit code."""
 
-    error: str
+    error: str  #: the exception's class name
     message: str
     next_step: str
     exit_code: int
@@ -30,18 +37,11 @@ class Failure:
         return f"codecfleet: error: {one_line(' '.join(sentences))}"
 
 
-def page_commands(text: str) -> str:
-    """Return a text whose pages of docs/ are named as the command that shows them, wherever the program lies."""
-    return PAGE.sub(r"`codecfleet docs \1`", text)
-
-
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
-    """Return what to print about ``error``.
+    """Return what to print about the error that ended a command.
 
-    Args:
-        error: what ended the command.
-        interrupted_code: the exit code of the signal that stopped the command, if one did; later errors do not count.
-        interrupted_step: what the user may do after an interruption.
+    ``interrupted_code`` is the exit code of the signal that stopped it, if one did: then the error does not count, and
+    ``interrupted_step`` is what the user may do.
     """
     from asyncio import CancelledError
 
@@ -52,16 +52,14 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
     if interrupted or interrupted_code is not None:
         code = Cancelled.exit_code if interrupted_code is None else interrupted_code
         return Failure("Cancelled", "interrupted", interrupted_step, code)
-    if isinstance(cause, CodecfleetError):
-        return Failure(type(cause).__name__, cause.message, page_commands(cause.next_step), cause.exit_code)
     name = type(cause).__name__
-    if _is_limit(cause):
-        step = (
-            "Free memory, or raise the limit of this program: ulimit -v, ulimit -u, its container's or its service's."
-        )
-        return Failure(name, "no memory, or no thread, was left for this program", step, CodecfleetError.exit_code)
-    step = "This is a defect in codecfleet; run again with CODECFLEET_DEBUG=1 to see where it happened."
-    message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
+    if isinstance(cause, CodecfleetError):
+        step = PAGE.sub(r"`codecfleet docs \1`", cause.next_step)  # the pages lie in the installed package
+        return Failure(name, cause.message, step, cause.exit_code)
+    message, step = "no memory, or no thread, was left for this program", _LIMIT_STEP
+    if not _is_limit(cause):
+        message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
+        step = "This is a defect in codecfleet; run again with CODECFLEET_DEBUG=1 to see where it happened."
     return Failure(name, message, step, CodecfleetError.exit_code)
 
 
@@ -71,8 +69,11 @@ def _is_limit(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or is_refused or "start new thread" in str(error)
 
 
-def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> None:
-    """Print the failure on stderr, after the traceback if the environment asks for one. A closed stderr is ignored."""
+def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int:
+    """Print the failure on stderr, after the traceback if the environment asks for one; return the exit code.
+
+    A closed stderr is ignored.
+    """
     from ..cluster.fleet_variables import shows_tracebacks
 
     try:
@@ -82,4 +83,18 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> Non
             stderr.write(redacted("".join(traceback.format_exception(error))))
         print(failure.line, file=stderr, flush=True)
     except OSError:
-        return
+        pass
+    return failure.exit_code
+
+
+def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:
+    """Return the exit code of ``call``, which a signal interrupts; or print what ended it and return that ending's."""
+    with Interrupts(services.exit_now) as interrupts:
+        interrupts.attach_here()
+        try:
+            return call(interrupts)
+        except ReaderGone:
+            return READER_GONE_CODE
+        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            failure = failure_of(error, interrupts.exit_code, interrupted_step=interrupts.next_step)
+            return print_failure(failure, error, stderr)

@@ -13,7 +13,7 @@ from ..jobs.request.parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
 from .params import JsonFlag, SourceArgument, with_options
 from .question import Question
-from .sandbox.files import FileUse
+from .sandbox import FileUse
 from .services import Commands
 
 
@@ -25,10 +25,7 @@ class VerifyRequest(SourceRange):
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Field(
-            description="The report that transcode wrote: the part that it took is compared, "
-            "and what it declared as lost is not a difference."
-        ),
+        Field(description="Transcode's report: compare only the part that it took, and accept its declared losses."),
         Option("--report", metavar="FILE.json"),
     ] = None
 

@@ -19,14 +19,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5
-"""From the first signal to the forced exit; with the interpreter's own exit it stays under two seconds."""
+_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; with the interpreter's own under 2 s
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
-    """How far the run is. Once the output is published, an interruption only cuts the shutdown short."""
+    """The run's progress. Once the output is published, an interruption only cuts the shutdown short."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -35,17 +34,17 @@ class Phase(Enum):
 
 
 class Act(Enum):
-    """What to do: cancel the job and start the deadline, or end the process now with the state's exit code."""
+    """What to do."""
 
-    CANCEL = "cancel"
-    EXIT = "exit"
+    CANCEL = "cancel"  #: the job
+    EXIT = "exit"  #: now, with the state's exit code
 
 
 class Happening(Enum):
-    """An event other than a signal: cancelling took too long, or the output is in its place."""
+    """An event other than a signal."""
 
-    DEADLINE = "deadline"
-    PUBLISHED = "published"
+    DEADLINE = "deadline"  #: cancelling took too long
+    PUBLISHED = "published"  #: the output is in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,37 +55,35 @@ class State:
     exit_code: int | None = None
 
 
-def decide(state: State, happening: int | Happening) -> tuple[State, tuple[Act, ...]]:
-    """Return the next state and what to do."""
+def decide(state: State, happening: int | Happening) -> tuple[State, Act | None]:
+    """Return the next state and what to do; ``happening`` is a signal's number, or what else happened."""
     match state.phase, happening:
         case Phase.RUNNING, int(number):
             # The shells' own convention: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
-            return State(Phase.CANCELLING, 128 + number), (Act.CANCEL,)
+            return State(Phase.CANCELLING, 128 + number), Act.CANCEL
         case Phase.RUNNING | Phase.CANCELLING, Happening.PUBLISHED:
             # The output is published, so the run counts as done even if it was being cancelled.
-            return State(Phase.PUBLISHED), ()
+            return State(Phase.PUBLISHED), None
         case Phase.CANCELLING, int() | Happening.DEADLINE:
-            return State(Phase.KILLED, state.exit_code), (Act.EXIT,)
+            return State(Phase.KILLED, state.exit_code), Act.EXIT
         case Phase.PUBLISHED, int() | Happening.DEADLINE:
-            return State(Phase.KILLED, 0), (Act.EXIT,)
+            return State(Phase.KILLED, 0), Act.EXIT
         case _:
-            return state, ()
+            return state, None
 
 
 class Interrupts:
     """Handles signals while a job runs; a context manager for the main thread.
 
-    Args:
-        exit_now: ends the process with an exit code (``os._exit``).
+    ``exit_now`` ends the process with an exit code (``os._exit``).
     """
 
     def __init__(self, exit_now: Callable[[int], None]) -> None:
-        self.next_step = ""
-        """What to do after a forced exit, in words."""
+        self.next_step = ""  #: what to do after a forced exit, in words
         self._exit_now = exit_now
         self._state = State()
         self._cancel: Callable[[], object] | None = None
-        self._over = False
+        self._is_over = False
         self._wake: Callable[[], object] = bool
         self._watched: socket.socket | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -97,9 +94,9 @@ class Interrupts:
         return self._state.exit_code
 
     def __enter__(self) -> Self:
-        """Take the signals over, in the main thread: Python allows signal handlers there alone."""
+        """Handle signals from now on; only in the main thread, where Python allows it."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # first: a handler may run as soon as it is there, and starts no deadline
+            self._watch_signals()  # first: a handler may run at once, and starts no deadline itself
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup asked for it
@@ -109,10 +106,10 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over = True
+        self._is_over = True
         if self._watched is not None:
             signal.set_wakeup_fd(-1)
-        # A cancelled run's deadline stays: it also bounds the interpreter's exit, such as ending Ray.
+        # A cancelled run's deadline also bounds the interpreter's exit, such as ending Ray.
         if self._state.phase is not Phase.CANCELLING:
             self.disarm()
         for number, handler in self._before.items():
@@ -156,29 +153,28 @@ class Interrupts:
             self._watched.close()
 
     def _watch_signals(self) -> None:
-        """Start a thread that hears of each signal from the C handler, even while the main thread is busy.
+        """Start a thread that the C handler wakes at each signal, even while the main thread is busy.
 
-        Python runs ``_on_signal`` between two of the main thread's bytecodes: not while that waits in a system call
-        that it entered just after the signal, and a handler that starts a thread may wait for a lock that the code
-        below it holds.
+        Python runs ``_on_signal`` between two bytecodes of the main thread: not during a system call that it entered
+        just after the signal. And a handler that starts a thread may wait for a lock that the interrupted code holds.
         """
-        ours, self._watched = socket.socketpair()
+        mine, self._watched = socket.socketpair()
         self._watched.settimeout(0)
         signal.set_wakeup_fd(self._watched.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, args=(ours,), daemon=True).start()
+        threading.Thread(target=self._watch, args=(mine,), daemon=True).start()
 
-    def _watch(self, told: socket.socket) -> None:
+    def _watch(self, signals: socket.socket) -> None:
         """Wake the loop at each signal, and keep the deadline that the first one starts."""
-        with told:
-            first = told.recv(1)
+        with signals:
+            first = signals.recv(1)
             until_s = time.monotonic() + _CANCEL_WITHIN_S
             more = first
             while more:
                 with contextlib.suppress(RuntimeError):  # the loop has just closed
                     self._wake()
-                told.settimeout(max(0.001, until_s - time.monotonic()))
+                signals.settimeout(max(0.001, until_s - time.monotonic()))
                 try:
-                    more = told.recv(1)
+                    more = signals.recv(1)
                 except TimeoutError:
                     break
             else:
@@ -192,18 +188,13 @@ class Interrupts:
         self._happen(number)
 
     def _happen(self, happening: int | Happening) -> None:
-        self._state, acts = decide(self._state, happening)
-        for act in acts:
-            self._do(act)
-
-    def _do(self, act: Act) -> None:
+        self._state, act = decide(self._state, happening)
         if act is Act.EXIT:
             code = self._state.exit_code or 0
             line = f"codecfleet: error: interrupted. {self.next_step}".rstrip() + "\n"
-            _last_acts(os.fsencode(line) if code and not self._over else b"")
+            _last_acts(os.fsencode(line) if code and not self._is_over else b"")
             self._exit_now(code)
-            return
-        if self._cancel is not None:
+        elif act is Act.CANCEL and self._cancel is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just closed
                 self._cancel()
 
@@ -221,11 +212,10 @@ def end_at_once_on_signals(exit_code: int) -> None:
 
 @dataclass(slots=True)
 class FastEnd:
-    """The last that the program does: it ends the process, with its ``exit_code``.
+    """The program's last action: it ends the process, with its ``exit_code``.
 
     Python would take apart what was imported, object by object, which takes a sixth of the time of a short command.
-    Without an exit code, as after an error of the interpreter's, it does; and no further signal counts, as our handlers
-    are put away then.
+    It does so without an exit code, as after an error of the interpreter's; further signals are then ignored.
     """
 
     exit_code: int | None = None
@@ -242,9 +232,9 @@ class FastEnd:
 
 
 def _last_acts(last_words: bytes = b"") -> None:
-    """Kill our children, show the cursor and say ``last_words``; from any thread, without blocking or raising.
+    """Kill this process's children, show the cursor and print ``last_words``; from any thread, never blocks or raises.
 
-    What the fleet's host started ends with it, and so do its files: those are not ours to kill.
+    Processes that the fleet's host started end with it, as do its files.
     """
     for child in children():
         with contextlib.suppress(OSError):
@@ -254,7 +244,7 @@ def _last_acts(last_words: bytes = b"") -> None:
 
 
 def _write_now(text: bytes) -> None:
-    """Write to stderr what it takes without waiting: a stopped terminal or a full pipe takes nothing."""
+    """Write to stderr without waiting: a stopped terminal or a full pipe gets nothing."""
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     if text and ready.poll(0):

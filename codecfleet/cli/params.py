@@ -22,33 +22,35 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 ReturnT = TypeVar("ReturnT")
 
 
-def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+def valued(
+    flag_: str,
+    metavar: str,
+    text: str,
+    panel: str | None = None,
+    callback: Callable[[typer.CallbackParam, str | None], str | None] | None = None,
+) -> Any:
+    """Return a typer option that takes a value."""
+    return typer.Option(flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, callback=callback)
+
+
+def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
     """Return a typer option whose value is a name: of a file, a cluster, a node."""
-    return typer.Option(
-        flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, callback=_checked_name
-    )
+    return valued(flag_, metavar, text, panel, _checked_name)
 
 
-def address_of(text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+def address_of(text: str, panel: str | None = None) -> Any:
     """Return the typer option for a Ray cluster's address; where it is not given, there is none."""
     return named("--address", "RAY_ADDRESS", text, panel)
 
 
-def usual_address_of(text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's return type
+def usual_address_of(text: str, panel: str | None = None) -> Any:
     """Return the typer option for a Ray cluster's address; where it is not given, it is the configuration's."""
-    return typer.Option(
-        "--address",
-        metavar="RAY_ADDRESS",
-        help=text,
-        rich_help_panel=panel,
-        show_default=False,
-        callback=_usual_address,
-    )
+    return valued("--address", "RAY_ADDRESS", text, panel, _usual_address)
 
 
-def flag(flag_: str, text: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer's own return type
+def flag(flag_: str, text: str, panel: str | None = None) -> Any:
     """Return a typer option without a value."""
-    return typer.Option(flag_, metavar="", help=text, rich_help_panel=panel, show_default=False)
+    return valued(flag_, "", text, panel)
 
 
 def _checked_name(param: typer.CallbackParam, value: str | None) -> str | None:
@@ -73,13 +75,9 @@ _SpecFile = Annotated[
 
 
 def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callable[..., ReturnT]:
-    """Return ``command``, whose first parameter is a ``model``, with the model's options instead.
+    """Return ``command`` with the options of ``model``, an ``Option`` per field, instead of its first parameter.
 
-    What is not given is the configuration's.
-
-    Args:
-        command: a typer command; its other parameters stay, after ours.
-        model: fields with an ``Option`` each.
+    The command's other parameters follow. The configuration supplies what is not given.
     """
     name = command.__name__.lstrip("_")
 
@@ -96,17 +94,15 @@ def with_spec_options(
     *,
     default_output: Callable[[str], str] | None = None,
 ) -> Callable[..., ReturnT]:
-    """Return ``command``, whose first parameter is a spec, with the spec's options and ``--spec`` instead.
+    """Return ``command`` with the options of the spec ``model`` and ``--spec``, as ``with_options`` does.
 
-    Args:
-        command: as for ``with_options``.
-        model: the spec.
-        default_output: makes OUTPUT optional, and names it after INPUT when it is left out.
+    ``default_output`` makes OUTPUT optional, and names it after INPUT when it is left out.
     """
-    ours = [_with_names(each) if each.name == "preset" else each for each in parameters(model)]
+    named_preset = _annotated(OPTIONS["preset"], required=False)  # a speed, or the name of a preset
+    found = [each.replace(annotation=named_preset) if each.name == "preset" else each for each in parameters(model)]
     if default_output is not None:
-        ours[1] = _optional(ours[1])
-    ours.append(inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_SpecFile))
+        found[1] = _optional(found[1])
+    found.append(inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_SpecFile))
     name = command.__name__.lstrip("_")
 
     def made(typed: dict[str, Any]) -> JobOptions:
@@ -118,7 +114,7 @@ def with_spec_options(
         next_step = f"See codecfleet {name} --help."
         return load_config().spec(model, given, choice=choice, spec_file=file, next_step=next_step)
 
-    return _with_parameters(command, ours, made)
+    return _with_parameters(command, found, made)
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +154,7 @@ def _parameter(field: str, option: Option, *, required: bool) -> inspect.Paramet
     )
 
 
-def _annotated(option: Option, *, required: bool) -> Any:  # noqa: ANN401 - an annotation
+def _annotated(option: Option, *, required: bool) -> Any:
     if option.kind is FLAG:
         return Annotated[bool, flag(option.flag, option.text, option.panel)]
     shown = typer.Option(
@@ -174,11 +170,6 @@ def _annotated(option: Option, *, required: bool) -> Any:  # noqa: ANN401 - an a
     return Annotated[str, shown] if required else Annotated[str | None, shown]
 
 
-def _with_names(speed: inspect.Parameter) -> inspect.Parameter:
-    """Return the parameter of a speed, as one that also takes the name of a preset."""
-    return speed.replace(annotation=_annotated(OPTIONS["preset"], required=False))
-
-
 def _optional(output: inspect.Parameter) -> inspect.Parameter:
     annotation = Annotated[
         str | None,
@@ -192,15 +183,15 @@ def _optional(output: inspect.Parameter) -> inspect.Parameter:
 
 
 def _with_parameters(
-    command: Callable[..., ReturnT], ours: list[inspect.Parameter], made: Callable[[dict[str, Any]], object]
+    command: Callable[..., ReturnT], options: list[inspect.Parameter], made: Callable[[dict[str, Any]], object]
 ) -> Callable[..., ReturnT]:
     own = list(inspect.signature(command).parameters.values())[1:]
 
-    def wrapper(**values: Any) -> ReturnT:  # noqa: ANN401 - typer passes what the signature below says
+    def wrapper(**values: Any) -> ReturnT:
         kept = {parameter.name: values.pop(parameter.name) for parameter in own}
         return command(made(values), **kept)
 
-    signature = inspect.Signature([*ours, *own])
+    signature = inspect.Signature([*options, *own])
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
     wrapper.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     wrapper.__doc__ = command.__doc__

@@ -9,8 +9,8 @@ from ..jobs.request.parts import RUN
 from ..jobs.request.spec import TranscodeSpec
 from .params import JsonFlag, address_of, named, with_spec_options
 from .question import Question
-from .sandbox.files import FileUse
-from .services import Commands
+from .sandbox import FileUse
+from .services import Answer, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,23 +25,52 @@ _UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """Where a plan is placed, a simulated fleet, a cluster or this machine, and by which policy file.
+    """Where a plan is placed: on one of these, else on this machine."""
 
-    ``autoscale`` is a file of groups of nodes: then it is placed on those that would be started for it.
-    """
-
-    fleet: str | None = None
-    autoscale: str | None = None
-    address: str | None = None
-    policy: str | None = None
+    fleet: str | None = None  #: a simulated one
+    autoscale: str | None = None  #: a file of groups of nodes: it is placed on those that would be started for it
+    address: str | None = None  #: a cluster's
+    policy: str | None = None  #: the file of the placement's policy
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A cluster: its nodes, and which more it would ask for, and why; "" where it does not grow by itself."""
+    """A cluster's nodes."""
 
     inventory: "Inventory"
-    growth: str = ""
+    growth: str = ""  #: which more it would ask for, and why; "" where it does not grow by itself
+
+
+def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
+    """Plan a job, and place the plan; raises as ``place_on``."""
+    from ..jobs.plan.plan import plan_transcode
+
+    plan = plan_transcode(spec)
+    placed = place_on(plan, on, _survey)
+    plan = replace(plan, expected=placed.expected)
+    is_elsewhere = any(each is not None for each in (on.fleet, on.autoscale, on.address))
+    lines = placed.lines() if is_elsewhere else [placed.summary()]
+    return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
+
+
+def _survey(address: str, demand: "Demand") -> Surveyed:
+    import asyncio
+    from functools import partial
+
+    from ..cluster.operate.desk import DeskCall, desk_of
+    from ..cluster.operate.probe import survey_cluster
+    from ..cluster.operate.supervisor import read_growth
+    from ..errors import CodecfleetError
+
+    async def look() -> Surveyed:
+        async with desk_of(address) as ask:
+            found = await ask(DeskCall(survey_cluster))
+            try:
+                return Surveyed(found, await ask(DeskCall(partial(read_growth, demand))))
+            except CodecfleetError as error:
+                return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
+
+    return asyncio.run(look())
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
@@ -52,7 +81,6 @@ def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed
         FleetUnavailable: the cluster does not answer.
     """
     from ..cluster.placement.model import Policy, load_policy
-    from ..cluster.probes.report import DeviceKind
 
     policy = Policy() if on.policy is None else load_policy(on.policy)
     if on.fleet is not None:
@@ -70,14 +98,13 @@ def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed
         found = survey(on.address, demand_of(plan))
         return _placed(plan, found.inventory, policy, f"the cluster at {on.address}", found.growth)
     here = _this_machine()
-    has_gpu = any(device.kind is not DeviceKind.CPU for node in here.nodes for device in node.devices)
+    has_gpu = any(not device.kind.is_processor for node in here.nodes for device in node.devices)
     return _placed(plan, here, policy, "this machine", _UNTRIED if has_gpu else "")
 
 
 def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPlan":
-    from ..cluster.autoscale.choosing import choose, growth_of
     from ..cluster.autoscale.config import load_autoscale, nodes_of
-    from ..cluster.autoscale.speeds import Speeds
+    from ..cluster.autoscale.speeds import Speeds, choose
     from ..cluster.autoscale.values import Decision
     from ..cluster.placement.assign import place
     from ..cluster.placement.model import Inventory
@@ -90,15 +117,16 @@ def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPl
     sizes = [(group, choice.decision.size(group.name)) for group in config.groups]
     nodes = tuple(node for group, size in sizes for node in nodes_of(group, size.wanted))
     where = f"the nodes that {file} has started for it"
-    return _placed(plan, Inventory(nodes), policy, where, growth_of(choice, Decision()))
+    return _placed(plan, Inventory(nodes), policy, where, choice.growth(Decision()))
 
 
 def _this_machine() -> "Inventory":
     from ..cluster import machine
     from ..cluster.placement.model import Inventory, processor_of
     from ..cluster.probes.nvml import can_load_nvml
+    from ..cluster.worker_names import NodeId
 
-    node = processor_of("this machine", "this machine", machine.cores(), machine.memory_bytes())
+    node = processor_of(NodeId("this machine"), "this machine", machine.cores(), machine.memory_bytes())
     if not can_load_nvml():
         return Inventory((node,))
     from ..cluster.survey.known_gpus import known_gpus

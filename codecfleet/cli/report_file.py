@@ -1,10 +1,9 @@
-"""The file that ``--report`` names: checked before any work, written whole; a pipe or a device is written as it is."""
+"""The file that ``--report`` names: checked before any work, and written whole."""
 
 import json
 import os
 import stat
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,16 +13,15 @@ from ..actors.media.whole_file import write_whole
 from ..console.output import strict_json
 from ..errors import OutputUnwritable, StorageFailed, UsageError
 from ..jobs.report.report import Report
-from ..jobs.request.spec import TranscodeSpec
 
 _STANDARD: Final = (1, 2)
 
 
 class ReportFile:
-    """Where a job's report goes; a context manager around the job.
+    """The file of a job's report; a context manager around the job.
 
     A regular file appears complete or not at all, in place of an older one. Stdout, stderr, pipes with a reader and
-    character devices get the report as a stream; they are opened before the work, and never replaced.
+    character devices receive a stream, opened before the work.
     """
 
     def __init__(self, name: str | None) -> None:
@@ -40,34 +38,17 @@ class ReportFile:
             os.close(self._stream)
             self._stream = None
 
-    def check(self, spec: TranscodeSpec) -> None:
-        """Make sure that the report can be written, over neither the input nor the output.
+    def check(self, *others: tuple[str, str]) -> None:
+        """Make sure that the report can be written, and replaces none of ``others``: what each is, and its path.
 
         Raises:
-            UsageError: it is the input or the output.
-            OutputUnwritable: it is a folder, a socket, a disk, a link to nothing or a pipe without a reader; its name
-                is too long; or its folder is missing or not writable.
-        """
-        self.check_others((("INPUT", spec.source), ("OUTPUT", spec.output)))
-        self.check_place()
-
-    def check_others(self, others: Iterable[tuple[str, str]]) -> None:
-        """Make sure that it would replace none of these: what each is, and its path.
-
-        Raises:
-            UsageError: it would.
+            UsageError: it would replace one.
+            OutputUnwritable: it cannot be written there.
         """
         for what, other in others:
             if self._path is not None and _same_file(self._path, Path(other)):
                 message = f"--report {self._path} is the same file as {what}"
                 raise UsageError(message, "Give --report another name.")
-
-    def check_place(self) -> None:
-        """Make sure that something can be written there.
-
-        Raises:
-            OutputUnwritable: as ``check``.
-        """
         if self._path is None:
             return
         try:
@@ -80,23 +61,17 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report as JSON.
-
-        Raises:
-            StorageFailed: it could not be written; the output is published all the same.
-        """
+        """Write the report of a complete output as JSON; raises as ``write_text``."""
         if self._path is not None:
-            self.write_text(f"{_as_json(report)}\n", "the output is complete")
+            document = strict_json(report.model_dump(mode="json"))
+            text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
+            self.write_text(f"{text}\n", "the output is complete")
 
     def write_text(self, text: str, whole: str) -> None:
-        """Write a report's text.
-
-        Args:
-            text: all of it; what is not valid text in a name is escaped.
-            whole: what is done in any case, for the error.
+        """Write a report's text, with invalid characters of names escaped.
 
         Raises:
-            StorageFailed: it could not be written.
+            StorageFailed: it could not be written, although ``whole``, which is a sentence for people.
         """
         if self._path is None:
             return
@@ -113,10 +88,6 @@ class ReportFile:
             raise StorageFailed(message, "Free some space, or give --report another folder.") from error
 
 
-def _as_json(report: Report) -> str:
-    return json.dumps(strict_json(report.model_dump(mode="json")), allow_nan=False, ensure_ascii=False, indent=2)
-
-
 def _same_file(one: Path, other: Path) -> bool:
     with suppress(OSError):  # a name that cannot exist is nothing else's
         return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
@@ -124,7 +95,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor of what is not to be replaced by a file; None for a regular file, or where nothing is yet."""
+    """Return a descriptor of what a file must not replace; None for a regular file, or where nothing exists yet."""
     try:
         target = path.stat()
     except FileNotFoundError:

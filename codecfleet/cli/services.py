@@ -1,145 +1,352 @@
 """What the commands call: the seam between the command line and the product.
 
-Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` loads Ray. Tests pass their own
-``Services``.
+Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` loads Ray.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from .calls import fleet_calls, job_calls
-from .calls.answers import Answer, BatchLike, FleetLike, Machines, NodeLike, NodeRequest
-
 if TYPE_CHECKING:
-    from ..cluster.fleet.status_messages import SupervisorSide
+    from ..cluster.fleet.messages import SupervisorSide
     from ..cluster.node.listed import ListedNode
-    from ..cluster.operate.desk import AskDesk
-    from ..cluster.operate.watch import Seen
-    from ..cluster.placement.model import Demand
+    from ..cluster.node.offer import Offer
+    from ..cluster.node.orders import PreparedNode
+    from ..cluster.node.ray_start import NodeOptions
+    from ..cluster.operate.desk import AskDesk, Seen
     from ..cluster.probes.node import NodeReport, SilentNode
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
+    from ..jobs.batch.batch import Batch
     from ..jobs.batch.preview import Intended, Preview
+    from ..jobs.fleet import Fleet
+    from ..jobs.infer.spec import InferSpec
     from ..jobs.request.spec import BatchSpec, TranscodeSpec
     from ..jobs.stills.spec import StillsSpec
     from .files import VerifyRequest
-    from .plan import PlanOn, Surveyed
+    from .plan import PlanOn
 
-
-def _plan(spec: "TranscodeSpec", on: "PlanOn") -> Answer:
-    from ..jobs.plan.plan import plan_transcode
-    from .plan import place_on
-
-    plan = plan_transcode(spec)
-    placed = place_on(plan, on, _survey)
-    plan = replace(plan, expected=placed.expected)
-    elsewhere = any(each is not None for each in (on.fleet, on.autoscale, on.address))
-    lines = placed.lines() if elsewhere else [placed.summary()]
-    return Answer([*plan.lines(), *lines], {**plan.to_json(), "placement": placed.to_json()})
-
-
-def _survey(address: str, demand: "Demand") -> "Surveyed":
-    import asyncio
-
-    from ..cluster.operate.desk import ReadGrowth, Survey, desk_of
-    from ..errors import CodecfleetError
-    from .plan import Surveyed
-
-    async def look() -> Surveyed:
-        async with desk_of(address) as ask:
-            found = await ask(Survey())
-            try:
-                return Surveyed(found, await ask(ReadGrowth(demand)))
-            except CodecfleetError as error:
-                return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
-
-    return asyncio.run(look())
-
-
-def _check(arguments: Sequence[str]) -> "CommandRequest | int":
-    from .app import parse
-
-    return parse(arguments)
-
-
-def _verify(pair: "VerifyRequest", progress: Callable[[int], None]) -> Answer:
-    from ..jobs.verify.job import verify
-
-    verdict = verify(
-        pair.source,
-        pair.output,
-        video_track=pair.video_track,
-        audio_tracks=pair.audio_tracks,
-        start_s=pair.start_s,
-        end_s=pair.end_s,
-        report=pair.report_path,
-        progress=progress,
-    )
-    return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
-
-
-def _leave_unconfined(_request: object, _mode: str) -> None:
-    """Leave a process as it is which runs more than one command, or is not ours."""
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of frames done so far."""
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A command's answer, for people and for programs."""
+
+    lines: list[str]
+    document: dict[str, Any]
+    exact: bool = True  #: False when ``verify`` found a difference, or ``doctor`` something to fix: exit code 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """The machines of a cluster or a simulated fleet, or this one."""
+
+    address: str | None = None
+    fleet: str | None = None
+    fresh: bool = False  #: ignores earlier codec trials
+    software: bool = True  #: False: this machine's software codecs need not be tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    """What a node is to offer besides what its probes find."""
+
+    cpus: int | None = None  #: None: all that this process may use
+    zone: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def survey(self) -> "Offer":
+        """Probe this machine, and return its offer."""
+        from ..cluster.node.orders import machines_offer
+
+        return machines_offer(cpus=self.cpus, labels=self.labels, zone=self.zone)
+
+
 class Services:
-    """The calls, by default the real ones."""
+    """The real calls; tests replace some by name: ``Services(probe=lambda source: Answer([], {}))``."""
 
-    open_fleet: Callable[[str | None, int | None], AbstractAsyncContextManager[FleetLike]] = job_calls.open_fleet
-    open_batch: "Callable[[BatchSpec, str | None], AbstractAsyncContextManager[BatchLike]]" = job_calls.open_batch
-    """Opens a fleet at an address and begins a batch on it."""
-    preview_batch: "Callable[[BatchSpec, str | None, Callable[[Intended], object]], Preview]" = job_calls.preview_batch
-    """Shows what a batch would do: spec, address, what is called for each file."""
-    batch_page: "Callable[[BatchSpec], str]" = job_calls.batch_page
-    """Returns the page of a batch's last run."""
-    probe: Callable[[str], Answer] = job_calls.probe
-    plan: "Callable[[TranscodeSpec, PlanOn], Answer]" = _plan
-    verify: "Callable[[VerifyRequest, Callable[[int], None]], Answer]" = _verify
-    """Compares two files; calls its second argument with the number of frames compared so far."""
-    stills: "Callable[[StillsSpec, str | None, Callable[[int], None]], Answer]" = job_calls.stills
-    """Takes stills on the cluster at an address, None for the environment's; the last argument is as for ``verify``."""
-    unfinished_spec: "Callable[[str], TranscodeSpec]" = job_calls.unfinished_spec
-    """Returns the request of the job whose work lies at a location."""
-    jobs: Callable[[str, str], Answer] = job_calls.jobs
-    """Lists, shows or removes unfinished work: action, place."""
-    ray_jobs: Callable[[str, str, str | None], Answer] = fleet_calls.ray_jobs
-    """Lists, shows or stops Ray jobs: action, the job's name, the job server's address."""
-    job_server: "Callable[[str | None], JobServer]" = fleet_calls.job_server
-    """Reaches the job server at an address."""
-    check: "Callable[[Sequence[str]], CommandRequest | int]" = _check
-    """Parses a command line of ours; an exit code where nothing is left to do."""
-    reports: "Callable[[Machines], Sequence[NodeReport | SilentNode]]" = fleet_calls.reports
-    list_nodes: "Callable[[str], Sequence[tuple[NodeReport | SilentNode, ListedNode]]]" = fleet_calls.list_nodes
-    """Returns the nodes of the cluster at an address, as probed and as Ray knows them."""
-    status: "Callable[[str | None], Status | None]" = fleet_calls.status
-    """Returns the status of the cluster at an address, None for the environment's or the warm fleet."""
-    keep_events: Callable[[str | None, str], Answer] = fleet_calls.keep_events
-    """Writes what a cluster's supervisor decided lately: address, file."""
-    watch: "Callable[[str | None, Callable[[Seen], None], float], Awaitable[None]]" = fleet_calls.watch
-    """Shows a fleet's status repeatedly: address, show, seconds between."""
-    open_desk: "Callable[[str | None], AbstractAsyncContextManager[AskDesk[SupervisorSide]]]" = fleet_calls.open_desk
-    """Opens the connection over which a fleet's status and history are asked for: address, as for ``status``."""
-    order: Callable[[str | None, str, str], Answer] = fleet_calls.order
-    """Asks a cluster's supervisor to cordon, drain or uncordon a node: address, order, node."""
-    up: Callable[[int | None, int], Answer] = fleet_calls.up
-    """Brings the warm fleet up: slots, minutes without a program after which it ends."""
-    down: Callable[[], Answer] = fleet_calls.down
-    prepare_node: Callable[[NodeRequest], NodeLike] = fleet_calls.prepare_node
-    """Checks that this machine may start as a node, and finds out what it offers."""
-    start_node: Callable[[NodeRequest], Answer] = fleet_calls.start_node
-    """Starts this machine as a node, in the background."""
-    stop_nodes: Callable[[], Answer] = fleet_calls.stop_nodes
-    node_env: Callable[[NodeRequest], Answer] = fleet_calls.node_env
-    """Returns what a ``ray start`` of others is to have in its environment."""
+    def __init__(self, **replaced: Callable[..., Any]) -> None:
+        for name, call in replaced.items():
+            if not hasattr(self, name):
+                raise TypeError(f"there is no service {name}")
+            setattr(self, name, call)
 
-    confine: Callable[[Any, str], object] = _leave_unconfined
-    """Confines this process to the files of a command; the second argument is the setting ``sandbox``."""
-    exit_now: Callable[[int], None] = os._exit
-    """Ends the process without Python's clean-up."""
+    def exit_now(self, code: int) -> None:
+        """End the process without Python's clean-up."""
+        os._exit(code)
+
+    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or what a test runs
+        """Leave a process as it is that runs more than one command; ``main`` confines its own."""
+
+    def check(self, arguments: Sequence[str]) -> "CommandRequest | int":
+        """Parse a command line; an exit code where nothing is left to do."""
+        from .app import parse
+
+        return parse(arguments)
+
+    def open_fleet(self, address: str | None, workers: int | None) -> "AbstractAsyncContextManager[Fleet]":
+        """Open a fleet at an address, with this many workers."""
+        from ..jobs.fleet import Fleet
+
+        return Fleet(address=address, workers=workers)
+
+    @asynccontextmanager
+    async def open_batch(self, spec: "BatchSpec", address: str | None) -> "AsyncIterator[Batch]":
+        """Open a fleet at an address, and begin a batch on it."""
+        async with self.open_fleet(address, spec.workers) as fleet:
+            yield fleet.batch(spec)
+
+    def preview_batch(self, spec: "BatchSpec", address: str | None, show: "Callable[[Intended], object]") -> "Preview":
+        """Return what a batch would do, and show each file as it is examined."""
+        import asyncio
+
+        async def look() -> "Preview":
+            async with self.open_fleet(address, spec.workers) as fleet:
+                return await fleet.preview_batch(spec, show)
+
+        return asyncio.run(look())
+
+    def batch_page(self, spec: "BatchSpec") -> str:
+        """Return the page of a batch's last run."""
+        from ..console.page import batch_page
+        from ..jobs.batch.figures import read_figures
+        from ..jobs.batch.files import database_path
+
+        return batch_page(read_figures(database_path(spec.resolved())))
+
+    def probe(self, source: str) -> Answer:
+        """Describe a file."""
+        from ..jobs.probe.job import probe
+
+        found = probe(source)
+        return Answer(list(found.lines()), found.model_dump(mode="json"))
+
+    def plan(self, spec: "TranscodeSpec", on: "PlanOn") -> Answer:
+        """Plan a job, and place the plan."""
+        from .plan import plan_answer
+
+        return plan_answer(spec, on)
+
+    def verify(self, pair: "VerifyRequest", progress: Progress) -> Answer:
+        """Compare two files."""
+        from ..jobs.verify.job import verify
+
+        verdict = verify(
+            pair.source,
+            pair.output,
+            video_track=pair.video_track,
+            audio_tracks=pair.audio_tracks,
+            start_s=pair.start_s,
+            end_s=pair.end_s,
+            report=pair.report_path,
+            progress=progress,
+        )
+        return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
+
+    def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
+        """Take stills on the cluster at an address, None for the environment's."""
+        import asyncio
+
+        from ..jobs.fleet import run_stills
+
+        report = asyncio.run(run_stills(spec, address, progress))
+        return Answer(report.lines(), report.to_json())
+
+    def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
+        """Run a network over a film, on the cluster at an address, None for the environment's or a private Ray."""
+        import asyncio
+
+        from ..cluster.fleet.default import default_pool
+        from ..jobs.infer.job import count_dlas, infer
+
+        where = address or os.environ.get("RAY_ADDRESS") or "local"
+        # Without a DLA this raises before Ray is started.
+        dlas = count_dlas(spec.devices, spec.mode) if where == "local" else 0
+
+        async def run() -> Answer:
+            pool = default_pool(where, slots=None, dlas=dlas)
+            try:
+                report = await infer(spec, pool, progress=progress)
+            finally:
+                await pool.aclose()
+            return Answer(report.lines(), report.to_json())
+
+        return asyncio.run(run())
+
+    def unfinished_spec(self, work: str) -> "TranscodeSpec":
+        """Return the request of the job whose work is at a location."""
+        from ..jobs.journal.found_work import unfinished_spec
+
+        return unfinished_spec(work)
+
+    def jobs(self, action: str, place: str) -> Answer:
+        """List, show or remove unfinished work."""
+        from ..console.listings import work_lines, work_rows
+        from ..jobs.journal.found_work import find_work, remove_work, work_at
+
+        if action == "show":
+            work = work_at(place)
+            return Answer(work_lines(work), {"schema": 1, "jobs": [work.to_json()]})
+        if action == "clean":
+            removed, kept = remove_work(place)
+            lines = [f"removed {each}" for each in removed] + [f"in use, or another user's: {each}" for each in kept]
+            return Answer(lines or ["nothing to remove"], {"schema": 1, "removed": removed, "in_use": kept})
+        found = find_work(place)
+        return Answer(work_rows(found), {"schema": 1, "jobs": [each.to_json() for each in found]})
+
+    def job_server(self, address: str | None) -> "JobServer":
+        """Reach the job server at an address."""
+        from ..cluster.submission.job_server import JobServer, job_server_address
+
+        return JobServer(job_server_address(address))
+
+    def ray_jobs(self, action: str, job_id: str, address: str | None) -> Answer:
+        """List, show or stop Ray jobs on the job server at an address."""
+        from ..console.listings import job_json, job_rows
+
+        server = self.job_server(address)
+        if action == "logs":
+            text = server.printed(job_id)
+            return Answer(text.splitlines(), {"schema": 1, "job": job_id, "log": text})
+        if action == "stop":
+            was_running = server.stop(job_id)
+            line = f"job {job_id} {'is being cancelled' if was_running else 'was over'}"
+            return Answer([line], {"schema": 1, "job": job_id, "was_running": was_running})
+        jobs = server.jobs()
+        return Answer(job_rows(jobs), {"schema": 1, "jobs": [job_json(each) for each in jobs]})
+
+    def reports(self, machines: Machines) -> "Sequence[NodeReport | SilentNode]":
+        """Probe machines; those of a simulated fleet say what real ones would."""
+        import asyncio
+
+        if machines.address is not None:
+            from ..cluster.operate.desk import ask_cluster
+            from ..cluster.operate.probe import probe_cluster
+
+            return asyncio.run(ask_cluster(machines.address, probe_cluster, fresh=machines.fresh))
+        if machines.fleet is not None:
+            from ..cluster.simulated.fleet_file import load_fleet
+            from ..testing.fleet.simulated_report import simulated_report
+
+            fleet = load_fleet(Path(machines.fleet))
+            return [simulated_report(node, fleet.name) for node in fleet.nodes]
+        from ..cluster.probes.node import probe_node
+
+        return [probe_node(fresh=machines.fresh, software=machines.software)]
+
+    def list_nodes(self, address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedNode]]":
+        """Return the nodes of the cluster at an address, as probed and as Ray knows them."""
+        import asyncio
+
+        from ..cluster.operate.desk import ask_cluster
+        from ..cluster.operate.probe import list_cluster
+
+        return asyncio.run(ask_cluster(address, list_cluster))
+
+    def status(self, address: str | None) -> "Status | None":
+        """Return the status of the cluster at an address, None for the environment's or the warm fleet."""
+        import asyncio
+
+        from ..cluster.operate.desk import fleet_status
+
+        return asyncio.run(fleet_status(address))
+
+    def watch(self, address: str | None, show: "Callable[[Seen], None]", every_s: float) -> Awaitable[None]:
+        """Show a fleet's status repeatedly; the address is as for ``status``."""
+        from ..cluster.operate.desk import watch_status
+
+        return watch_status(address, show, every_s)
+
+    def open_desk(self, address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
+        """Open the connection to a fleet's status and history; the address is as for ``status``."""
+        from ..cluster.operate.desk import fleet_desk
+
+        return fleet_desk(address)
+
+    def keep_events(self, address: str | None, file: str) -> Answer:
+        """Write what a cluster's supervisor decided lately to a file."""
+        import asyncio
+
+        from ..cluster.fleet_variables import EVENTS
+        from ..cluster.operate.desk import ask_cluster
+        from ..cluster.operate.supervisor import read_events, require_address
+        from ..errors import UsageError
+
+        found = asyncio.run(ask_cluster(require_address(address), read_events))
+        if not found:
+            message = "the cluster has no supervisor, or one that keeps no events"
+            raise UsageError(message, f"Set {EVENTS} to a folder on all nodes before the first job.")
+        try:
+            Path(file).write_bytes(found)
+        except OSError as error:
+            raise UsageError(f"{file} cannot be written: {error.strerror}", "Name another file.") from error
+        return Answer([f"the newest events are in {file}"], {"schema": 1, "file": file, "bytes": len(found)})
+
+    def order(self, address: str | None, order: str, node: str) -> Answer:
+        """Ask a cluster's supervisor to cordon, drain or uncordon a node."""
+        import asyncio
+
+        from ..cluster.operate.desk import ask_cluster
+        from ..cluster.operate.supervisor import order_node, require_address
+        from ..cluster.supervisor.state import Order
+
+        asyncio.run(ask_cluster(require_address(address), order_node, Order(order), node))
+        return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
+
+    def up(self, slots: int | None, idle_minutes: int) -> Answer:
+        """Start the warm fleet, if it is not up; it ends after minutes without a program."""
+        from ..cluster.fleet.warm import bring_up
+
+        process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
+        minutes, state = greeting.idle_s / 60, "is up" if is_new else "was up before"
+        ends = f"it ends after {minutes:g} minutes without a program, or with `codecfleet down`"
+        line = f"the warm fleet {state}: process {process}, {greeting.slots} slots; {ends}"
+        fields = {"process": process, "is_new": is_new, "slots": greeting.slots, "idle_minutes": minutes}
+        return Answer([line], {"schema": 1, **fields})
+
+    def down(self) -> Answer:
+        """End every warm fleet of this user on this machine."""
+        from ..cluster.fleet.warm import take_down
+
+        return _ended("warm fleet", take_down())
+
+    def prepare_node(self, options: "NodeOptions", offered: Offering) -> "PreparedNode":
+        """Check that this machine may start as a node, and find out what it offers."""
+        from ..cluster.node.orders import prepare_node
+
+        return prepare_node(offered.survey, options)
+
+    def start_node(self, options: "NodeOptions", offered: Offering) -> Answer:
+        """Start this machine as a node, in the background."""
+        from ..cluster.node.orders import bring_node_up
+
+        node = self.prepare_node(options, offered)
+        process = bring_node_up(node)
+        lines = [*node.notes, f"the node is up: process {process} keeps it; `codecfleet node stop` ends it"]
+        return Answer(lines, {"schema": 1, "process": process, "notes": list(node.notes)})
+
+    def stop_nodes(self) -> Answer:
+        """End the nodes that this user keeps on this machine."""
+        from ..cluster.node.orders import take_nodes_down
+
+        return _ended("node", take_nodes_down())
+
+    def node_env(self, offered: Offering) -> Answer:
+        """Return the environment for a ``ray start`` that the user runs."""
+        from ..cluster.node.ray_start import export_lines, exports
+
+        variables = exports(offered.survey(), os.environ)
+        return Answer(export_lines(variables), {"schema": 1, "variables": variables})
+
+
+def _ended(what: str, processes: Sequence[int]) -> Answer:
+    lines = [f"the {what} is down: process {process}" for process in processes]
+    return Answer(lines or [f"no {what} was up"], {"schema": 1, "processes": processes})
 
 
 class CommandRequest(Protocol):
@@ -149,6 +356,7 @@ class CommandRequest(Protocol):
         """Run it, and return the exit code.
 
         Raises:
+            CodecfleetError: it failed.
             ReaderGone: stdout was closed.
         """
         ...

@@ -3,17 +3,15 @@
 Progress goes to stderr and results to stdout, as for one job.
 """
 
-import contextlib
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from ..errors import one_line
 from .batch_text import failed_text, progress_text, result_text, saved_text, summary_lines
-from .output import JsonLines, Output, ReaderGone
+from .output import Display, JsonLines, Output
 from .text import clock_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from ..jobs.batch.results import BatchProgress, BatchResult
 
@@ -22,33 +20,14 @@ _PLAIN_EVERY_S: Final = 5.0
 _FILE_ROWS: Final = 8
 
 
-class BatchView:
-    """Shows one batch; this base class shows nothing. A context manager around the batch."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Erase anything that moves. Idempotent."""
+class BatchView(Display):
+    """Shows one batch; this base class shows nothing. Its methods raise ReaderGone if stdout was closed."""
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Show how a file ended.
-
-        Raises:
-            ReaderGone: stdout was closed.
-        """
+        """Show how a file ended."""
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Show where the batch stands; called a few times a second.
-
-        Raises:
-            ReaderGone: stdout was closed.
-        """
+        """Show where the batch stands; called a few times a second."""
 
     def note(self, text: str) -> None:
         """Show a message that is neither."""
@@ -57,7 +36,6 @@ class BatchView:
         """Show the summary.
 
         Raises:
-            ReaderGone: stdout was closed.
             StorageFailed: stdout takes nothing more.
         """
 
@@ -70,28 +48,19 @@ class JsonBatchView(BatchView):
         self._ticked_at_s = 0.0
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Print ``file_done`` or ``file_failed``."""
         self._print(result.to_json(), progress)
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Print ``batch_progress``, once a second."""
         if progress.elapsed_s - self._ticked_at_s >= 1:
             self._ticked_at_s = progress.elapsed_s
             self._print({"event": "batch_progress", **progress.to_json()}, progress)
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Print ``batch_done``."""
         self._print({"event": "batch_done", **progress.to_json(), "exit_code": progress.exit_code}, progress)
 
     def _print(self, facts: dict[str, Any], progress: "BatchProgress") -> None:
         document = {"schema": SCHEMA_VERSION, "event": facts["event"], "at_s": round(progress.elapsed_s, 3)}
         self._lines.write(document | facts)
-
-
-def _print_line(stderr: Output, text: str) -> None:
-    """Print a line on stderr; a closed one does not stop the batch."""
-    with contextlib.suppress(ReaderGone):
-        stderr.line(f"codecfleet: {one_line(text)}")
 
 
 class QuietBatchView(BatchView):
@@ -101,15 +70,13 @@ class QuietBatchView(BatchView):
         self._stderr = stderr
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Print a line for a file that failed."""
         del progress
         if result.error is not None:
-            _print_line(self._stderr, result_text(result))
+            self._stderr.log(result_text(result))
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Print how many files failed, those of earlier runs included."""
         if progress.failed:
-            _print_line(self._stderr, f"error: {failed_text(progress)}")
+            self._stderr.log(f"error: {failed_text(progress)}")
 
 
 class SummaryView(BatchView):
@@ -119,10 +86,9 @@ class SummaryView(BatchView):
         self._stdout = stdout
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Print the summary on stdout."""
         self.close()
         for line in summary_lines(progress):
-            self._stdout.line(one_line_kept(line))
+            self._stdout.line(line)
 
 
 class PlainBatchView(SummaryView):
@@ -134,19 +100,16 @@ class PlainBatchView(SummaryView):
         self._ticked_at_s = 0.0
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Print a line."""
         del progress
         self.note(result_text(result))
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Print a line every five seconds."""
         if progress.elapsed_s - self._ticked_at_s >= _PLAIN_EVERY_S:
             self._ticked_at_s = progress.elapsed_s
             self.note(progress_text(progress))
 
     def note(self, text: str) -> None:
-        """Print ``text`` on stderr; a closed stderr does not stop the batch."""
-        _print_line(self._stderr, text)
+        self._stderr.log(text)
 
 
 class RichBatchView(PlainBatchView):
@@ -165,25 +128,21 @@ class RichBatchView(PlainBatchView):
         return self
 
     def close(self) -> None:
-        """Erase the table and show the cursor."""
         self._live.stop()
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Print a line for a file that failed."""
         del progress
         if result.error is not None:
             self._console.print(one_line(result_text(result)), style="red", markup=False, soft_wrap=True)
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Redraw the table."""
-        self._live.update(batch_table(progress))
+        self._live.update(_batch_table(progress))
 
     def note(self, text: str) -> None:
-        """Print ``text`` above the table."""
         self._console.print(one_line(text), markup=False, soft_wrap=True)
 
 
-def batch_table(progress: "BatchProgress") -> "Table":
+def _batch_table(progress: "BatchProgress") -> "Group":
     """Return the live table: a row of counts, and below it a row for each of the first files in flight."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -191,14 +150,13 @@ def batch_table(progress: "BatchProgress") -> "Table":
     from rich.text import Text
 
     counts = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    left = "unknown" if progress.eta_s is None else clock_text(progress.eta_s)
     cells = {
         "done": f"{progress.done}/{progress.files}",
         "running": str(len(progress.running)),
         "failed": str(progress.failed),
         "waiting": str(progress.waiting),
         "fps": f"{progress.fps:.1f}",
-        "time left": left,
+        "time left": "unknown" if progress.eta_s is None else clock_text(progress.eta_s),
         "disk": saved_text(progress),
     }
     for name in cells:
@@ -211,12 +169,4 @@ def batch_table(progress: "BatchProgress") -> "Table":
         files.add_row(Text(one_line(each.source), overflow="ellipsis", no_wrap=True), bar, of)
     if (hidden := len(progress.running) - _FILE_ROWS) > 0:
         files.add_row(f"and {hidden} more", "", "")
-    whole = Table.grid()
-    whole.add_row(Group(counts, files))
-    return whole
-
-
-def one_line_kept(line: str) -> str:
-    """Return a line of a summary with its columns kept, and whatever cannot be printed escaped."""
-    label, rest = line[:10], line[10:]
-    return f"{label}{one_line(rest)}"
+    return Group(counts, files)

@@ -1,17 +1,16 @@
 """A batch, as text for people."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ..cluster.grouping import counted
 from ..errors import one_line
-from .text import bytes_text, clock_text, count_text
+from .text import LABEL_WIDTH, bytes_text, clock_text, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..jobs.batch.preview import Intended, Preview
     from ..jobs.batch.results import BatchProgress, BatchResult
-
-_LABEL_WIDTH: Final = 10
 
 
 def result_text(result: "BatchResult") -> str:
@@ -51,7 +50,7 @@ def saved_text(progress: "BatchProgress") -> str:
 
 def failed_text(progress: "BatchProgress") -> str:
     """Return how many files failed, and of what: ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
-    return f"{progress.failed} of {count_text(progress.files, 'file')} failed: {_failures(progress)}"
+    return f"{progress.failed} of {counted(progress.files, 'file')} failed: {_failures(progress)}"
 
 
 def _failures(progress: "BatchProgress") -> str:
@@ -65,11 +64,11 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
         ("failed", _failures(progress)),
         *_failed_files(progress),
-        ("left out", f"{count_text(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
+        ("left out", f"{counted(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
         ("size", _sizes(progress)),
         ("speed", _speed(progress)),
     ]
-    return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]
+    return labelled([(label, one_line(text)) for label, text in rows], LABEL_WIDTH)
 
 
 def _failed_files(progress: "BatchProgress") -> "Iterator[tuple[str, str]]":
@@ -89,7 +88,7 @@ def _sizes(progress: "BatchProgress") -> str:
 
 
 def _speed(progress: "BatchProgress") -> str:
-    frames = f"{count_text(progress.frames, 'frame')}, {progress.fps:.1f} fps, " if progress.frames else ""
+    frames = f"{counted(progress.frames, 'frame')}, {progress.fps:.1f} fps, " if progress.frames else ""
     return f"{frames}{progress.elapsed_s:.1f} s in all"
 
 
@@ -105,7 +104,7 @@ def preview_lines(preview: "Preview") -> list[str]:
     counts = ", ".join(f"{count} {intent.value}" for intent, count in preview.counts.items() if count)
     rows = [
         ("files", counts or "none"),
-        ("left out", f"{count_text(preview.left_out, 'file')} not named as video" if preview.left_out else ""),
+        ("left out", f"{counted(preview.left_out, 'file')} not named as video" if preview.left_out else ""),
     ]
     rows += [
         ("would fail", f"{failure_text(source, error.message)} [{type(error).__name__}]")
@@ -114,5 +113,5 @@ def preview_lines(preview: "Preview") -> list[str]:
     if (estimate := preview.estimate) is not None:
         size = f"{bytes_text(estimate.source_bytes)} to about {bytes_text(round(estimate.output_bytes))}"
         rows.append(("estimate", f"about {clock_text(estimate.wall_s)}, {size}"))
-        rows.append(("", f"from two seconds of {count_text(estimate.samples, 'input')}, which were encoded"))
-    return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]
+        rows.append(("", f"from two seconds of {counted(estimate.samples, 'input')}, which were encoded"))
+    return labelled(rows, LABEL_WIDTH)

@@ -3,28 +3,16 @@
 Progress goes to stderr and results to stdout. What a view prints depends only on the events that it was shown.
 """
 
-import contextlib
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from ..errors import one_line
-from ..jobs.report.events import (
-    Done,
-    Event,
-    JournalOpened,
-    Planned,
-    Progress,
-    SegmentFinished,
-    StageStarted,
-    Warned,
-)
+from ..jobs.report.events import Done, Event, JournalOpened, Planned, Progress, SegmentFinished, StageStarted, Warned
 from ..jobs.report.report import Report
-from .output import JsonLines, Output, ReaderGone
+from .output import Display, JsonLines, Output
 from .text import pace_text, planned_text, proof_lines, restored_text, segment_text, stage_text
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-
 
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
@@ -32,36 +20,17 @@ _LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
 """The stages that a log names: before them a bad input or request ends in one line, the others say what they do."""
 
 
-class View:
-    """Shows one job; this base class shows nothing (``--quiet``). A context manager around the job."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Erase anything that moves. Idempotent."""
+class View(Display):
+    """Shows one job; this base class shows nothing (``--quiet``). Its methods raise ReaderGone if stdout was closed."""
 
     def show(self, event: Event) -> None:
-        """Show one event.
-
-        Raises:
-            ReaderGone: stdout was closed.
-        """
+        """Show one event."""
 
     def note(self, text: str, style: str | None = None) -> None:
         """Show a message that is not an event."""
 
     def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the result on stdout.
-
-        Raises:
-            ReaderGone: stdout was closed.
-        """
+        """Print the result on stdout."""
 
 
 class JsonView(View):
@@ -71,7 +40,6 @@ class JsonView(View):
         self._lines = JsonLines(stdout, stderr)
 
     def show(self, event: Event) -> None:
-        """Print ``event``."""
         self._lines.write(event.to_json())
 
 
@@ -84,7 +52,6 @@ class ProofView(View):
         self._shown: set[str] = set()
 
     def show(self, event: Event) -> None:
-        """Note what people are to read while the job runs."""
         match event:
             case Planned():
                 self._plan = event
@@ -96,7 +63,6 @@ class ProofView(View):
                 self.note(f"warning: {event.message} [{event.code}]", style="yellow")
 
     def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the proof."""
         self.close()
         for line in proof_lines(report, report_path, frozenset(self._shown)):
             self._stdout.line(line)
@@ -111,7 +77,6 @@ class PlainView(ProofView):
         self._progress_at_s = 0.0
 
     def show(self, event: Event) -> None:
-        """Print a line for ``event`` if it is worth one."""
         super().show(event)
         match event:
             case StageStarted() if event.stage in _LONG_STAGES:
@@ -123,10 +88,8 @@ class PlainView(ProofView):
                 self.note(pace_text(event, self._plan))
 
     def note(self, text: str, style: str | None = None) -> None:
-        """Print ``text`` on stderr; a closed stderr does not stop the job."""
         del style
-        with contextlib.suppress(ReaderGone):
-            self._stderr.line(f"codecfleet: {one_line(text)}")
+        self._stderr.log(text)
 
 
 class RichView(ProofView):
@@ -159,11 +122,9 @@ class RichView(ProofView):
         return self
 
     def close(self) -> None:
-        """Erase the bars and show the cursor."""
         self._bars.stop()
 
     def show(self, event: Event) -> None:
-        """Move the bars."""
         super().show(event)
         match event:
             case StageStarted():
@@ -186,12 +147,9 @@ class RichView(ProofView):
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
         """Show the one segment in ``running`` in a row; hide the row where there is none."""
         for segment, done, to_do in running:
-            detail = f"{done}/{to_do} frames"
-            self._bars.update(
-                task, description=f"segment {segment}", completed=done, total=to_do or None, detail=detail
-            )
+            name, detail = f"segment {segment}", f"{done}/{to_do} frames"
+            self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)
         self._bars.update(task, visible=bool(running))
 
     def note(self, text: str, style: str | None = None) -> None:
-        """Print ``text`` above the bars."""
         self._console.print(one_line(text), style=style, markup=False, soft_wrap=True)

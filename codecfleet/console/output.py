@@ -4,16 +4,28 @@ import contextlib
 import json
 import math
 import os
-from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
-from ..errors import StorageFailed, redacted
+from ..errors import StorageFailed, one_line, redacted
 
 _COUNT_EVERY_FRAMES: Final = 10
 
 
 class ReaderGone(Exception):
     """Stdout was closed (``| head``): stop without a message."""
+
+
+class Display:
+    """What a command shows while it works; this base class shows nothing. A context manager around the work."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Erase anything that moves. Idempotent."""
 
 
 class Output:
@@ -33,6 +45,11 @@ class Output:
             print(redacted(text), file=self._stream, flush=True)
         except BrokenPipeError:
             raise ReaderGone from None
+
+    def log(self, text: str) -> None:
+        """Write one line of the program's log; a closed stream does not stop the program."""
+        with contextlib.suppress(ReaderGone):
+            self.line(f"codecfleet: {one_line(text)}")
 
 
 def json_line(document: dict[str, Any]) -> str:
@@ -54,7 +71,7 @@ def strict_json(value: object) -> object:
 
 
 class JsonLines:
-    """Events as JSON, one a line, on stdout. Where that takes no more, a line on stderr says so; nothing is raised."""
+    """Events as JSON, one a line, on stdout. If it is full, one line on stderr says so, and nothing is raised."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._stdout = stdout
@@ -73,8 +90,7 @@ class JsonLines:
             self._stdout.line(json_line(document))
         except StorageFailed as error:
             self._is_full = True
-            with contextlib.suppress(ReaderGone):
-                self._stderr.line(f"codecfleet: warning: no more events are printed: {error.message}")
+            self._stderr.log(f"warning: no more events are printed: {error.message}")
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -82,7 +98,7 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-class FrameCounter:
+class FrameCounter(Display):
     """Counts frames on one line of a terminal, erased at the end; ``what`` is done to them, such as "compared".
 
     Where ``stderr`` is not a terminal it shows nothing.
@@ -93,12 +109,8 @@ class FrameCounter:
         self._what = what
         self._shown_frames = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Erase the line."""
         if self._shown_frames:
             self._write("")
 

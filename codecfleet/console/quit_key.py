@@ -1,4 +1,4 @@
-"""The key that ends a command which shows something until it is told to stop."""
+"""The key that ends a command which runs until the user stops it."""
 
 import asyncio
 import contextlib
@@ -7,15 +7,16 @@ import sys
 import termios
 import tty
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
+
+from .output import Display
 
 QUIT: Final = b"qQ"
 _READ_BYTES: Final = 64
 
 
-class QuitKey:
-    """Has the terminal at standard input pass each key on at once; elsewhere it does nothing. A context manager."""
+class QuitKey(Display):
+    """Makes a terminal at standard input deliver each key at once; for other inputs it does nothing."""
 
     def __init__(self) -> None:
         self._terminal: int | None = None
@@ -31,12 +32,7 @@ class QuitKey:
                 self._terminal = number
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.restore()
-
-    def restore(self) -> None:
+    def close(self) -> None:
         """Leave the terminal as it was found. Idempotent."""
         number, self._terminal = self._terminal, None
         if number is not None:

@@ -27,7 +27,7 @@ class ResultStream(io.TextIOWrapper):
 
 
 class LogStream(io.TextIOWrapper):
-    """Stderr: what a full disk, a closed terminal or a reader that has gone does not take is lost without an error."""
+    """Stderr: what cannot be written (full disk, closed terminal, reader gone) is dropped without an error."""
 
     def write(self, text: str) -> int:
         """Write what can be written, with addresses redacted."""

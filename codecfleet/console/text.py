@@ -1,10 +1,11 @@
 """Numbers, times and the proof, as text for people."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from ..cluster.grouping import counted
 from ..errors import one_line
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 _THOUSAND: Final = 1_000
 _BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
-_LABEL_WIDTH: Final = 10
+LABEL_WIDTH: Final = 10
 _ROWS_SHOWN: Final = 20
 _STAGES: Final = {
     "index": "reading the index",
@@ -63,8 +64,8 @@ def planned_text(event: "Planned") -> str:
     """Return the plan in one line."""
     warm = "" if event.warm_fleet is None else f" of the warm fleet (process {event.warm_fleet})"
     return (
-        f"{clock_text(float(event.duration_s))} of video, {count_text(event.frames, 'frame')} to {event.codec} "
-        f"({event.encoder}) in {count_text(event.segments, 'segment')} on {count_text(event.workers, 'worker')}{warm}"
+        f"{clock_text(float(event.duration_s))} of video, {counted(event.frames, 'frame')} to {event.codec} "
+        f"({event.encoder}) in {counted(event.segments, 'segment')} on {counted(event.workers, 'worker')}{warm}"
     )
 
 
@@ -75,14 +76,14 @@ def stage_text(event: "StageStarted") -> str:
 
 def restored_text(event: "JournalOpened") -> str:
     """Return in one line what an earlier run of the job has left to this one."""
-    restored = f"{count_text(event.restored, 'segment')} finished by an earlier run"
+    restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
 
 def segment_text(event: "SegmentFinished") -> str:
     """Return a finished segment in one line."""
     size = bytes_text(event.payload_bytes)
-    return f"segment {event.segment} finished: {count_text(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
+    return f"segment {event.segment} finished: {counted(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
 
 
 def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
@@ -106,9 +107,8 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
         ("loudness", "; ".join(_loudness_text(each) for each in report.loudness)),
         *_warning_rows(report.warnings, shown),
     ]
-    if report_path is not None:
-        rows.append(("report", report_path))
-    return [f"{label:<{_LABEL_WIDTH}}{one_line(text)}" for label, text in rows if text]
+    rows.append(("report", report_path or ""))
+    return labelled(((label, one_line(text)) for label, text in rows), LABEL_WIDTH)
 
 
 def _loudness_text(loudness: "LoudnessReport") -> str:
@@ -150,7 +150,7 @@ def _engines_text(report: "Report") -> str:
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
         return f"no GPU: {report.gpu_refusal}" if report.gpu_refusal else ""
-    return f"NVDEC decoded {on_device} of {count_text(len(report.segments), 'segment')}, {encoder} encoded"
+    return f"NVDEC decoded {on_device} of {counted(len(report.segments), 'segment')}, {encoder} encoded"
 
 
 def _resumed_text(report: "Report") -> str:
@@ -159,13 +159,13 @@ def _resumed_text(report: "Report") -> str:
         return ""
     if report.resumed.published:
         return "an earlier run had published the output; what it left behind is removed"
-    return f"{count_text(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
+    return f"{counted(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
 
 
 def _speed_of_report(report: "Report") -> str:
     total_s = report.timings_s.get("total")
     speed = speed_text(report.fps, report.frames, _seconds(report.duration_s))
-    text = f"{speed} on {count_text(report.workers, 'worker')}, {count_text(len(report.segments), 'segment')}"
+    text = f"{speed} on {counted(report.workers, 'worker')}, {counted(len(report.segments), 'segment')}"
     return text if total_s is None else f"{text}; {total_s:.1f} s in all"
 
 
@@ -205,6 +205,12 @@ def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
         yield "", f"and {len(texts) - _ROWS_SHOWN} more: --report writes them all"
 
 
-def count_text(number: int, noun: str) -> str:
-    """Return ``1 file`` or ``2 files``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def labelled(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return a line for each label with its text, without those that have none."""
+    return [f"{label:<{width}}{text}" for label, text in rows if text]
+
+
+def column_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a line for each row, with the cells of a column below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

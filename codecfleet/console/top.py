@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
     from ..cluster.supervisor.status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 
-GIB: Final = 1 << 30
-_TITLE_MAX: Final = 24
-"""The most characters of a job's input."""
+_TITLE_MAX: Final = 24  # the most characters of a job's input
 BROKEN: Final = tuple(each.value for each in (DeviceState.QUARANTINED, StationState.RESTING))
 LIMITED: Final = tuple(each.value for each in (DeviceState.DRAINING, DeviceState.CORDONED, StationState.LEAVING))
 """States in which no new work is given."""
@@ -43,10 +41,11 @@ class ScreenRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; ``columns`` are names, the first the table's own. On a narrow screen the last is cut short first."""
+    """A table, or its first rows; ``columns`` are names, the first the table's own. The last is cut short first."""
 
     columns: tuple[str, ...]
     rows: tuple[ScreenRow, ...]
+    of: int  # how many rows it has in all
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
@@ -82,25 +81,33 @@ class Sums:
 
 def sums_of(status: "Status") -> Sums:
     """Return a fleet's sums."""
-    ready = [worker for worker in status.workers if worker.state == StationState.READY.value]
     return Sums(
-        used=sum(map(_used, ready)),
-        slots=sum(worker.slots for worker in ready),
-        fps=sum(worker.fps or 0.0 for worker in ready),
+        used=sum(worker.used for worker in status.ready),
+        slots=sum(worker.slots for worker in status.ready),
+        fps=sum(worker.fps or 0.0 for worker in status.ready),
         sessions=sum(device.encoder_sessions.get("open") or 0 for device in status.devices),
         segments_left=sum(job.segments_left for job in status.jobs),
         waiting=sum(bool(job.waits_for) for job in status.jobs),
     )
 
 
+def counts_of(status: "Status") -> dict[str, str]:
+    """Return how many nodes, devices and workers there are in each state."""
+    return {
+        "nodes": counted(node.state for node in status.nodes),
+        "devices": counted(device.state for device in status.devices),
+        "workers": counted(worker.state for worker in status.present),
+    }
+
+
 def heading(status: "Status") -> list[str]:
     """Return the lines above the tables: where the supervisor is, and sums."""
-    sums, workers = sums_of(status), counted(worker.state for worker in present_workers(status))
+    sums, counts = sums_of(status), counts_of(status)
     return [
         f"supervisor  process {status.pid} on {one_line(status.host)}",
-        f"nodes       {counted(node.state for node in status.nodes)}",
-        f"devices     {counted(device.state for device in status.devices)}; encoder sessions: {sums.sessions}",
-        f"workers     {workers}; {sums.used} of {sums.slots} slots in use, {sums.fps:.1f} fps",
+        f"nodes       {counts['nodes']}",
+        f"devices     {counts['devices']}; encoder sessions: {sums.sessions}",
+        f"workers     {counts['workers']}; {sums.used} of {sums.slots} slots in use, {sums.fps:.1f} fps",
         f"jobs        {len(status.jobs)}, {sums.waiting} waiting; segments left: {sums.segments_left}",
     ]
 
@@ -109,22 +116,25 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
     """Return all tables, in the order in which they are shown, with the first ``most`` of their rows or all."""
     jobs = sorted(status.jobs, key=lambda job: (not job.waits_for, -job.used_slots, -job.segments_left, job.job))
     devices = sorted(status.devices, key=_device_order)
-    workers = sorted(present_workers(status), key=worker_order)
     device_columns = ("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what")
+    workers = sorted(status.present, key=worker_order)
+
+    def table(columns: tuple[str, ...], of: int, rows: Iterable[ScreenRow]) -> Table:
+        return Table(columns, tuple(islice(rows, most)), of)
+
+    quarantine = (ScreenRow((line,), "red") for line in status.quarantine)
     return [
-        Table(("quarantine",), tuple(ScreenRow((line,), "red") for line in status.quarantine[:most])),
-        Table(
-            ("job", "input", "done", "left", "slots", "segments", "driver", "waits for"), tuple(map(_job, jobs[:most]))
-        ),
-        Table(device_columns, tuple(map(_device, devices[:most]))),
-        Table(("worker", "state", "on", "slots", "fps", "works on"), tuple(map(_worker, workers[:most]))),
-        Table(("node", "state", "slots", "fps", "offers"), tuple(islice(_nodes(status), most))),
-        Table(("event", ""), tuple(map(_event, status.log[::-1][:most]))),
+        table(("quarantine",), len(status.quarantine), quarantine),
+        table(("job", "input", "done", "left", "slots", "segments", "driver", "waits for"), len(jobs), map(_job, jobs)),
+        table(device_columns, len(devices), map(_device, devices)),
+        table(("worker", "state", "on", "slots", "fps", "works on"), len(workers), map(_worker, workers)),
+        table(("node", "state", "slots", "fps", "offers"), len(status.nodes), _nodes(status)),
+        table(("event", ""), len(status.log), map(_event, reversed(status.log))),
     ]
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Share ``rows`` fairly: in turns one each, until each has what it wants or none is left.
+    """Share ``rows`` fairly, one each in turn, until each has what it wants or none is left.
 
     Args:
         wanted: how many rows each table has.
@@ -145,15 +155,6 @@ def counted(states: Iterable[str]) -> str:
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"
 
 
-def present_workers(status: "Status") -> "list[WorkerStatus]":
-    """Return the stations that are not empty."""
-    return [worker for worker in status.workers if worker.state != StationState.EMPTY.value]
-
-
-def _used(worker: "WorkerStatus") -> int:
-    return sum(worker.leases.values())
-
-
 def _rank(state: str) -> int:
     return _RANKS.get(state, len(_RANKS))
 
@@ -164,33 +165,25 @@ def _event(event: tuple[float, str]) -> ScreenRow:
 
 
 def _job(job: "JobStatus") -> ScreenRow:
-    slots, name = f"{job.used_slots} of {job.granted_slots}", job.job.rpartition("/")[2]
+    slots, title = f"{job.used_slots} of {job.granted_slots}", shortened(job.title, _TITLE_MAX)
     done = "" if job.done_percent is None else f"{job.done_percent} %"
     left = "" if job.left_s is None else clock_text(job.left_s)
     driver = f"{job.client}, priority {job.priority}" if job.priority else job.client
-    title = shortened(job.title, _TITLE_MAX)
-    cells = (name, title, done, left, slots, str(job.segments_left), driver, job.waits_for)
+    cells = (job.name, title, done, left, slots, str(job.segments_left), driver, job.waits_for)
     return ScreenRow(cells, "yellow" if job.waits_for else "")
-
-
-def _is_held_down(device: "DeviceStatus") -> bool:
-    return device.throttle not in (None, "none")
 
 
 def _device_order(device: "DeviceStatus") -> tuple[int, bool, int, str, str]:
     busiest = max((use["percent"] or 0 for use in device.use.values()), default=0)
-    return _rank(device.state), not _is_held_down(device), -busiest, device.node, device.device
+    return _rank(device.state), not device.held_down, -busiest, device.node, device.device
 
 
 def _device(device: "DeviceStatus") -> ScreenRow:
-    total, used = device.memory.get("total_bytes"), device.memory.get("used_bytes")
-    memory = "" if total is None or used is None else f"{used / GIB:.1f} of {total / GIB:.1f}"
     sessions = device.encoder_sessions.get("open")
-    held_down = f"clocks are held down: {device.throttle}" if _is_held_down(device) else ""
-    what = "; ".join(filter(None, (device.name, device.reason, held_down)))
+    what = "; ".join(filter(None, (device.name, device.reason, device.held_down)))
     engines = (_percent(device, "nvdec"), _percent(device, "nvenc"))
-    cells = (device.node, device.state, *engines, memory, "" if sessions is None else str(sessions), what)
-    return ScreenRow(cells, _STYLES.get(device.state, "yellow" if held_down else ""))
+    cells = (device.node, device.state, *engines, device.memory_used, "" if sessions is None else str(sessions), what)
+    return ScreenRow(cells, _STYLES.get(device.state, "yellow" if device.held_down else ""))
 
 
 def _percent(device: "DeviceStatus", engine: str) -> str:
@@ -200,26 +193,23 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
 
 def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
     """Return what sorts stations: broken ones first, then those with most work, then the fastest."""
-    return _rank(worker.state), -_used(worker), -(worker.fps or 0.0), worker.worker
+    return _rank(worker.state), -worker.used, -(worker.fps or 0.0), worker.worker
 
 
 def _worker(worker: "WorkerStatus") -> ScreenRow:
-    engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
-    jobs = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f}"
-    place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
-    cells = (place, worker.state, engine, f"{_used(worker)} of {worker.slots}", fps)
-    return ScreenRow((*cells, "; ".join(filter(None, (jobs, worker.reason)))), _STYLES.get(worker.state, ""))
+    does = "; ".join(filter(None, (worker.jobs, worker.reason)))
+    cells = (worker.place, worker.state, worker.on, f"{worker.used} of {worker.slots}", fps, does)
+    return ScreenRow(cells, _STYLES.get(worker.state, ""))
 
 
 def _nodes(status: "Status") -> Iterator[ScreenRow]:
     used, slots, fps = Counter[str](), Counter[str](), dict[str, float]()
-    for worker in status.workers:
-        place = worker.worker.rpartition("/")[0]
-        if worker.state == StationState.READY.value:
-            used[place] += _used(worker)
-            slots[place] += worker.slots
-            fps[place] = fps.get(place, 0.0) + (worker.fps or 0.0)
+    for worker in status.ready:
+        node_id = worker.worker.rpartition("/")[0]
+        used[node_id] += worker.used
+        slots[node_id] += worker.slots
+        fps[node_id] = fps.get(node_id, 0.0) + (worker.fps or 0.0)
 
     def order(node: "NodeStatus") -> tuple[int, bool, int, float, str, str]:
         return _rank(node.state), node.probed, -used[node.node], -fps.get(node.node, 0.0), node.name, node.node
@@ -227,20 +217,19 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
     for node in sorted(status.nodes, key=order):
         name, shown = f"{node.name} {node.node[:8]}", f"{used[node.node]} of {slots[node.node]}"
         offers = node.devices if node.probed else f"not probed yet; {node.devices}"
-        yield ScreenRow(
-            (name, node.state, shown, f"{fps.get(node.node, 0.0):.1f}", offers), _STYLES.get(node.state, "")
-        )
+        speed = f"{fps.get(node.node, 0.0):.1f}"
+        yield ScreenRow((name, node.state, shown, speed, offers), _STYLES.get(node.state, ""))
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table of at most ``room`` rows below its heading, which says of how many where that is not all."""
+    """Return a table of at most ``room`` rows; its heading says of how many if that is not all."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns
     hides = room < len(table.rows)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in (f"{name} ({room} of {len(table.rows)})" if hides else name, *others):
-        # The last column's text may be cut shorter than its longest word: so it is the first to give way.
+        # The last column's text may be cut shorter than its longest word, so it shrinks first.
         drawn.add_column(_one_line(column), no_wrap=column != others[-1] if others else False)
     for row in table.rows[:room]:
         drawn.add_row(*map(_one_line, row.cells), style=row.style)

@@ -1,15 +1,22 @@
-"""What the dashboard answers to each request: a pure function, with the rules about who may see what."""
+"""What the dashboard answers to each request: a pure function, with the rules about who may see what.
 
+The page is one file without anything from elsewhere, and the policy that lets a browser load and run nothing more.
+"""
+
+import base64
+import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Final
 
-from .page import Page
-
 DATA_PATH: Final = "/fleet.json"
+_INLINE: Final = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 _READS: Final = ("GET", "HEAD")
 _TEXT: Final = "text/plain; charset=utf-8"
 _SAFE: Final = {
@@ -19,6 +26,35 @@ _SAFE: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page's bytes, and its Content-Security-Policy."""
+
+    html: bytes
+    policy: str
+
+
+@cache
+def load_page() -> Page:
+    """Return the page; its style and script are allowed by their hashes, and nothing else is."""
+    html = files(__package__).joinpath("page.html").read_bytes()
+    hashes = {
+        kind.decode(): f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+        for kind, content in _INLINE.findall(html)
+    }
+    rules = [
+        "default-src 'none'",
+        f"style-src {hashes['style']}",
+        f"script-src {hashes['script']}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return Page(html, "; ".join(rules))
 
 
 class BadRequest(Exception):
@@ -36,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """An answer; ``wants_data``: its body is the fleet as it is when it is sent."""
+    """An answer; ``wants_data``: its body is the newest look at the fleet."""
 
     status: HTTPStatus
     headers: Mapping[str, str]
@@ -46,9 +82,9 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Who may see the fleet: who has the ``token``; "" lets in who names this machine in the header ``Host``.
+    """Who may see the fleet: requests with the ``token``; "" lets in those whose ``Host`` header is this machine.
 
-    A page of elsewhere that calls itself by a name of its own for 127.0.0.1 (DNS rebinding) names that.
+    A foreign page that resolves its own name to 127.0.0.1 (DNS rebinding) sends that name.
     """
 
     token: str = ""
@@ -64,7 +100,8 @@ class Gate:
 
 def names_this_machine(host: str) -> bool:
     """Return whether a ``Host`` header is a loopback address or ``localhost``, on any port: it may be forwarded."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and host.rpartition(":")[1] else host
+    before, colon, port = host.rpartition(":")
+    name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":
         return True
     try:
@@ -80,18 +117,19 @@ def parsed(head: bytes) -> WebRequest:
         BadRequest: it makes none.
     """
     line, *rest = head.decode("latin-1").split("\r\n")
-    parts = line.split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):  # noqa: PLR2004
+    method, _, target = line.partition(" ")
+    path, _, version = target.partition(" ")
+    if not version.startswith("HTTP/1.") or " " in version or not path.startswith("/"):
         raise BadRequest(line)
     fields = [each.partition(":") for each in rest if each]
     headers = {name.lower(): value.strip() for name, _, value in fields}
     if any(not colon or name != name.strip() for name, colon, _ in fields) or len(headers) != len(fields):
         raise BadRequest(line)
-    return WebRequest(parts[0], parts[1].partition("?")[0], headers)
+    return WebRequest(method, path.partition("?")[0], headers)
 
 
 def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
-    """Return the answer; the page itself says nothing of the fleet, so it needs no token."""
+    """Return the answer; the page itself contains nothing about the fleet, so it needs no token."""
     if request.method not in _READS:
         return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(_READS)})
     refused = gate.refuses(request)
@@ -108,7 +146,7 @@ def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
 
 
 def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> WebAnswer:
-    """Return an answer that says only why there is none."""
+    """Return an answer with a status and nothing else."""
     text = f"{status.value} {status.phrase}\n".encode()
     return WebAnswer(status, {**_SAFE, "Content-Type": _TEXT, **(headers or {})}, text)
 

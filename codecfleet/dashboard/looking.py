@@ -1,4 +1,4 @@
-"""Looks at a fleet for those who have the page open: once a second for all of them, and not at all for none."""
+"""Looks at a fleet once a second for all open pages together, and not at all if none is open."""
 
 import asyncio
 import json
@@ -7,25 +7,21 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cluster.fleet.status_messages import ReadHistory, ReadStatus
-from ..cluster.operate.watch import as_unavailable
+from ..cluster.fleet.messages import ReadHistory, ReadStatus
+from ..cluster.operate.desk import as_unavailable
 from ..cluster.supervisor.status import History, Status
+from ..cluster.worker_names import StationId
 from ..errors import CodecfleetError, FleetUnavailable
 from .document import chosen_stations, document
 
 if TYPE_CHECKING:
-    from ..cluster.fleet.status_messages import SupervisorSide
-    from ..cluster.operate.desk import AskDesk
-    from ..cluster.operate.watch import Seen
+    from ..cluster.fleet.messages import SupervisorSide
+    from ..cluster.operate.desk import AskDesk, Seen
 
-EVERY_S: Final = 1.0
-"""How long after one look the next may begin."""
-FRESH_S: Final = 3.0
-"""What is older is not shown at once: a newer look is waited for."""
-WAIT_S: Final = 5.0
-"""How long that may take; then the old one is shown, with its age."""
-AGAIN_S: Final = 5.0
-"""How long after a lost connection another is tried."""
+EVERY_S: Final = 1.0  # how long after one look the next may begin
+FRESH_S: Final = 3.0  # what is older is not shown at once: a newer look is waited for
+WAIT_S: Final = 5.0  # how long that may take; then the old one is shown, with its age
+AGAIN_S: Final = 5.0  # how long after a lost connection another is tried
 _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
 
 
@@ -46,13 +42,12 @@ class Looking:
         self._looked = asyncio.Event()
         self._looked_s = 0.0
         self._number = 0
-        self._stations: tuple[str, ...] = ()
+        self._stations: tuple[StationId, ...] = ()
         self._content = _encoded(_NOT_YET, History(), ())
-        self.reached = asyncio.Event()
-        """Set once the fleet could be asked."""
+        self.reached = asyncio.Event()  # set once the fleet could be asked
 
     async def data(self) -> bytes:
-        """Return the newest look as JSON, with its number and its age in seconds; an old one is not taken at once."""
+        """Return the newest look as JSON, with its number and its age in seconds; wait a while if it is old."""
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
             with suppress(TimeoutError):
@@ -62,7 +57,7 @@ class Looking:
         return head[:-1] + b', "document": ' + self._content + b"}"
 
     async def run(self) -> None:
-        """Look as long as somebody wants to see it; what ends the connection is shown, and another is tried.
+        """Look while a page is open; show why a connection was lost, and make another.
 
         Raises:
             CodecfleetError: the fleet could not be asked at the very beginning.
@@ -87,7 +82,7 @@ class Looking:
             seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)
             found = await ask(ReadHistory(stations)) if isinstance(seen, Status) else None
-        except CodecfleetError as error:  # any other may be the connection's: another one is made
+        except CodecfleetError as error:  # any other may mean that the connection is lost: make another
             self._take(as_unavailable(error), History())
             return
         self._stations = stations
@@ -104,5 +99,5 @@ class Looking:
         self._looked = asyncio.Event()
 
 
-def _encoded(seen: "Seen", history: History, stations: tuple[str, ...]) -> bytes:
+def _encoded(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> bytes:
     return json.dumps(document(seen, history, stations), separators=(",", ":"), allow_nan=False).encode()

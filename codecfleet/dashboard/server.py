@@ -13,18 +13,14 @@ from ..actors.task_owner import TaskOwner
 from ..cluster.logs.actions import LogAction
 from ..cluster.logs.writing import log
 from ..errors import UsageError
-from .answers import BadRequest, Gate, WebAnswer, answer_to, packed, parsed, refusal
+from .answers import BadRequest, Gate, WebAnswer, answer_to, load_page, packed, parsed, refusal
 from .looking import Looking
-from .page import load_page
 
-HEAD_MAX: Final = 16 * 1024
-"""The most bytes of a request's head; a body is never read."""
-HEAD_S: Final = 10.0
-"""How long a request may take to come."""
-SEND_S: Final = 30.0
-"""How long an answer may take to be taken."""
+HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
+HEAD_S: Final = 10.0  # how long a request may take to arrive
+SEND_S: Final = 30.0  # how long a client may take to read an answer
 CONNECTIONS_MAX: Final = 64
-"""The most connections at a time; others are turned away, and beyond as many again they are cut without an answer."""
+"""The most connections at a time; as many again are refused with an answer, and all others are cut."""
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
 """For how long, and up to how many bytes, what comes after an answer is read and dropped: a connection that is closed
@@ -57,15 +53,15 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
-    """Return who may see what is served there: anywhere but on loopback, who has the cluster's token.
+    """Return who may see the page: on loopback everyone on this machine, elsewhere holders of the cluster's token.
 
     Args:
-        bound: where it is to listen.
-        token: the cluster's; "" where there is none.
-        asks_token: whether it is asked for on loopback too.
+        bound: the address to listen at.
+        token: the cluster's token, "" if there is none.
+        asks_token: require the token on loopback too.
 
     Raises:
-        UsageError: it is to be asked for, and there is none.
+        UsageError: the token is required, and there is none.
     """
     address = str(bound.getsockname()[0]).partition("%")[0]
     if not asks_token and ipaddress.ip_address(address).is_loopback:
@@ -89,7 +85,7 @@ async def serve(
 ) -> None:
     """Serve until cancelled, which ends all connections; ``on_ready`` is called once pages are answered.
 
-    An answer that is not taken within ``send_s`` is given up, and its connection ended.
+    A client that does not read its answer within ``send_s`` is disconnected.
 
     Raises:
         CodecfleetError: the fleet cannot be reached.
@@ -107,7 +103,7 @@ async def serve(
 
 
 class _Connections:
-    """The open connections: a browser keeps one in hand on which it has asked nothing yet."""
+    """The open connections: a browser keeps a spare one on which it has asked nothing yet."""
 
     def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._owner = owner
@@ -132,7 +128,7 @@ class _Connections:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_full: bool) -> None:
         """Answer one request, and close the connection."""
         try:
-            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # who asked is gone, or takes nothing
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # the client is gone, or does not read
                 answer, method = await self._answer(reader, is_full=is_full)
                 writer.write(packed(answer, with_body=method != "HEAD"))
                 await asyncio.wait_for(writer.drain(), self._send_s)
@@ -143,7 +139,7 @@ class _Connections:
         except Exception as error:  # noqa: BLE001 - a defect costs this connection alone
             log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
-            writer.transport.abort()  # what is not taken by now would keep the connection and the answer for ever
+            writer.transport.abort()  # an unread answer would keep the connection and its memory for ever
 
     async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
         if is_full:
@@ -159,7 +155,7 @@ class _Connections:
 
 
 async def _read_out(reader: asyncio.StreamReader) -> None:
-    """Drop what still comes, until the other side closes, within limits."""
+    """Read and drop what still arrives until the client closes, within limits."""
     left_bytes = LINGER_MAX
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):

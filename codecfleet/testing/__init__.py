@@ -9,9 +9,8 @@ Ray jobs; ``FakeClock`` is time that passes when a test says so.
 
 from .fake_clock import FakeClock
 from .fleet.fake_backend import FakeClusterBackend
-from .fleet.fake_hosts import FakeHosts
 from .fleet.fake_job_server import FakeJobServer
-from .fleet.fake_processes import FakeProcesses
+from .fleet.fake_processes import FakeHosts, FakeProcesses
 from .fleet.local_pool import FaultyPool, LocalPool
 from .nvml.fake_nvml import FakeNvml
 

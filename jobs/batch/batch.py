@@ -1,34 +1,76 @@
-"""A batch that was begun, as its user holds it. What it does is in ``run``."""
+"""A batch: list its files, compare them with earlier runs, keep files in flight, note how they end."""
 
+import asyncio
+import secrets
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from ...actors.task_owner import consume_exception
+from ...actors.task_owner import TaskOwner, consume_exception
 from ...cluster.fleet.pool import Pool
-from ...errors import Cancelled
+from ...errors import Cancelled, WorkError
+from ..board.threads import in_thread, shielded
 from ..held import Held
 from ..request.spec import BatchSpec
-from .file_run import Submit
-from .results import BatchProgress, BatchResult
-from .run import BatchRun
+from .file_run import FileRun, Submit, Surroundings
+from .files import COMPARED_IN_THREADS, compare, database_path
+from .listed.intake import Intake
+from .listed.places import list_inputs
+from .listed.specs import EntrySpecs
+from .pacing import wants_file
+from .results import BatchProgress, BatchResult, earlier_failure
+from .small_files import SmallFiles
+from .store.database import BatchDatabase
+from .store.ledger import BatchLedger
+from .store.schema import BatchEntry
+from .store.states import EntryEvent, EntryState, batch_ender
+from .tally import Tally
 
+if TYPE_CHECKING:
+    from ...cluster.autoscale.later import LaterDemand
+
+_COMPARED_AT_ONCE: Final = 500
+_FETCHED_AHEAD: Final = 32
+_RESULTS_HELD: Final = 1000  #: Results that are not taken yet; then the next files wait
 _GO_ON: Final = "What is finished is kept; the same batch goes on from there."
 
 
 class Batch:
-    """Many files that are being done: iterate over it for how each ended, ask where it stands, or cancel it.
+    """Many files that are being done: iterate over it for how each ended, ask for its progress, or cancel it.
 
     Iterating ends with the batch, and raises what ended it before all files were done. Its files' own errors are in
-    their results. When 1,000 results wait to be taken, no further file is begun.
+    their results. While 1,000 results wait to be taken, no further file is begun.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
         self.spec = batch
-        self._run = BatchRun(batch, submit, pool)
-        self._held = Held(self._run.run(), "codecfleet batch")
+        self._pool = pool
+        specs = EntrySpecs(batch)
+        self._database = BatchDatabase(database_path(batch), batch.output)
+        self._intake = Intake(batch, specs, self._database.path)
+        self._ledger = BatchLedger(self._database.write)
+        self._tally = Tally()
+        self._small = SmallFiles(batch, pool, lambda: self._tally.waiting)
+        self._around = Surroundings(
+            batch=batch, specs=specs, ledger=self._ledger, submit=submit, small=self._small, on_change=self._wake
+        )
+        self._ahead: deque[BatchEntry] = deque()
+        self._files: dict[int, FileRun] = {}
+        self._owner = TaskOwner()
+        self._changed = asyncio.Event()
+        self._faults_in_a_row = 0
+        self._results: asyncio.Queue[BatchResult | None] = asyncio.Queue(_RESULTS_HELD)
+        self._name = f"batch-{secrets.token_hex(4)}"
+        self._later: LaterDemand | None = None
+        self._began_s = time.monotonic()
+        self._held = Held(self._run(), "codecfleet batch")
         self._held.task.add_done_callback(consume_exception)
 
-    def __aiter__(self) -> AsyncIterator[BatchResult]:
+    async def __aiter__(self) -> AsyncIterator[BatchResult]:
         """Yield a result for each file that this run ends, as it does, and for each at which an earlier run failed.
 
         What earlier runs have done is only counted.
@@ -37,25 +79,134 @@ class Batch:
             UsageError: an input, a list or the template makes no sense; no file was begun.
             InputNotFound: there is nothing at an input; as above.
             OutputInUse: another process does the same batch; as above.
-            WorkError: no file can be done any more. What is not done waits for another run.
-            Cancelled: it was cancelled; the same.
+            WorkError: no file can be done any more; another run goes on from there.
+            Cancelled: it was cancelled; as above.
         """
-        return self._results()
-
-    async def _results(self) -> AsyncIterator[BatchResult]:
-        async for result in self._run.results():
+        while (result := await self._results.get()) is not None:
             yield result
         await self._held.result(Cancelled("the batch was cancelled", _GO_ON))
 
     @property
     def progress(self) -> BatchProgress:
-        """Where it stands now; its summary, once it has ended."""
-        return self._run.progress()
+        """Its progress now; its summary, once it has ended."""
+        elapsed_s = time.monotonic() - self._began_s
+        found = self._tally.progress(list(self._files.values()), elapsed_s=elapsed_s, left_out=self._intake.left_out)
+        return replace(found, warm_fleet=self._pool.state.warm_fleet)
 
     def on_end(self, call: "Callable[[Batch], None]") -> None:
-        """Have ``call`` called with this batch once it has ended."""
+        """Call ``call`` with this batch once it has ended."""
         self._held.on_end(lambda: call(self))
 
     async def cancel(self) -> None:
         """Stop it. Files in flight keep what they have finished, and another run goes on from there. Idempotent."""
         await self._held.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await shielded(self._open)
+            await self._drive()
+        finally:
+            try:
+                await asyncio.shield(in_thread(self._close))
+            finally:
+                self._end_results()  # else a caller that iterates would wait for ever
+
+    def _open(self) -> None:
+        self._database.open()
+        listed = self._intake.entries(list_inputs(self.spec.inputs))
+        self._database.take_list(listed, retry_failed=self.spec.retry_failed)
+        self._tally.begin(self._database)
+
+    def _close(self) -> None:
+        if self._database.run:
+            try:
+                self._tally.end(self._database)
+            finally:
+                self._database.close()
+
+    async def _drive(self) -> None:
+        try:
+            async with self._owner:
+                self._owner.start(self._small.run(), "small files")
+                comparing = self._owner.start(self._compare_all(), "comparison")
+                comparing.add_done_callback(self._wake)
+                while self._files or not comparing.done() or self._tally.waiting:
+                    self._changed.clear()
+                    await self._start_files()
+                    self._set_later_demand()
+                    await self._changed.wait()
+        finally:
+            self._pool.set_demand(self._name, None)
+            await self._ledger.close()
+
+    async def _start_files(self) -> None:
+        while self._tally.waiting and wants_file(
+            (file.segments_left for file in self._files.values()),
+            slots=max(1, self._pool.state.slots),  # none before the first job has started the pool
+            most=self.spec.files_at_once,
+        ):
+            if not self._ahead:
+                # One that ends while the database is read may be found there as it was before.
+                busy = frozenset(self._files)
+                most = len(busy) + _FETCHED_AHEAD
+                found = await in_thread(self._database.entries, EntryState.WAITING, most)
+                self._ahead.extend(each for each in found if each.entry not in busy)
+            if not self._ahead:
+                return
+            self._start(self._ahead.popleft())
+
+    def _set_later_demand(self) -> None:
+        """Report the demand of the files that wait, where it has changed."""
+        like = next((file.job for file in reversed(self._files.values()) if file.job), "")
+        room = self.spec.files_at_once - len(self._files)
+        later = self._around.planned.later(like, self._tally.waiting, room)
+        if later != self._later:
+            self._later = later
+            self._pool.set_demand(self._name, later)
+
+    def _start(self, entry: BatchEntry) -> None:
+        file = FileRun(entry, self._around)
+        self._tally.started()
+        self._files[entry.entry] = file
+        self._owner.start(self._follow(file), f"file {entry.entry}")
+
+    async def _follow(self, file: FileRun) -> None:
+        """Run a file to its end; an error raised here ends the whole batch."""
+        result = None
+        try:
+            result, error = await file.run()
+            self._faults_in_a_row = self._faults_in_a_row + 1 if isinstance(error, WorkError) else 0
+            if result is not None:
+                await self._results.put(result)
+            if error is not None and (ender := batch_ender(error, self._faults_in_a_row)) is not None:
+                raise ender
+        finally:
+            del self._files[file.entry.entry]
+            self._tally.ended(file.entry, result)
+            self._wake()
+
+    async def _compare_all(self) -> None:
+        """Compare earlier runs' outcomes with the files that are there now, while other files are done."""
+        for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
+            while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
+                found = await in_thread(self._compare, entries, state)
+                await shielded(self._database.checked, state, [(entry.entry, what) for entry, what in found])
+                for entry, what in found:
+                    self._tally.compared(entry, state, what)
+                    if (state, what) == (EntryState.FAILED_BEFORE, EntryEvent.FOUND_SAME):
+                        await self._results.put(earlier_failure(entry, self.spec.output))
+                self._wake()
+
+    def _compare(self, entries: list[BatchEntry], state: EntryState) -> list[tuple[BatchEntry, EntryEvent]]:
+        with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
+            one = partial(compare, state=state, root=self.spec.output, hashed=self.spec.hash_inputs)
+            return list(zip(entries, threads.map(one, entries), strict=True))
+
+    def _wake(self, _: object = None) -> None:
+        self._changed.set()
+
+    def _end_results(self) -> None:
+        """Put the end mark, even into a full queue."""
+        if self._results.full():
+            self._results.get_nowait()
+        self._results.put_nowait(None)

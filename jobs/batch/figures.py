@@ -1,7 +1,6 @@
-"""What a batch's database tells of its last run, in numbers for a page: paces, failures, engines, spans, sizes.
+"""The last run of a batch in numbers for a page, read from its database, also while the batch runs.
 
-The database is read as any other program may, also while the batch runs. Addresses are redacted here, before the page
-shortens them: the end of one alone may be its signature.
+Addresses are redacted here, before the page shortens them: the end of one alone may be its signature.
 """
 
 import sqlite3
@@ -23,14 +22,6 @@ _MOST_SPANS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class FailureCount:
-    """How many entries failed with one class of error."""
-
-    error: str
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class FailedFile:
     """An entry that failed, and why."""
 
@@ -44,8 +35,7 @@ class EngineShare:
     """What one engine did in the run; ``busy_s`` is the time of its segments, added up."""
 
     engine: str
-    does: str
-    """``decodes`` or ``encodes``."""
+    does: str  #: ``decodes`` or ``encodes``
     segments: int
     frames: int
     busy_s: float
@@ -94,7 +84,7 @@ class Figures:
     source_bytes: int
     output_bytes: int
     paces: tuple[float, ...]
-    failures: tuple[FailureCount, ...]
+    failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
     failed_files: tuple[FailedFile, ...]
     engines: tuple[EngineShare, ...]
     lanes: tuple[TimelineLane, ...]
@@ -121,11 +111,7 @@ class Span:
 
 
 def read_figures(database: Path) -> Figures:
-    """Return what a database tells of its last run.
-
-    Raises:
-        StorageFailed: it cannot be read.
-    """
+    """Return the figures of a database's last run; raises StorageFailed where it cannot be read."""
     try:
         with closing(open_to_read(database)) as connection:
             connection.execute("BEGIN")  # one moment for all questions
@@ -148,6 +134,7 @@ def _read(connection: sqlite3.Connection) -> Figures:
         (run,),
     ).fetchone()
     spans = _spans(connection, run, began_s)
+    failed = _failed_files(connection, run)
     latest_s = max((span.ended_s for span in spans), default=0.0)
     wall_s = max(latest_s, 0.0 if ended_s is None else ended_s - began_s)
     return Figures(
@@ -163,8 +150,8 @@ def _read(connection: sqlite3.Connection) -> Figures:
         source_bytes=source_bytes,
         output_bytes=output_bytes,
         paces=paces(spans, wall_s, _BINS),
-        failures=_failures(connection, run),
-        failed_files=_failed_files(connection, run),
+        failures=tuple(Counter(each.error for each in failed).most_common()),
+        failed_files=failed,
         engines=engine_use(spans),
         lanes=lanes(spans, wall_s, _MOST_SPANS, _BINS),
         largest=_largest(connection, run),
@@ -181,15 +168,6 @@ def _spans(connection: sqlite3.Connection, run: int, began_s: float) -> list[Spa
         Span(max(0.0, began), max(0.0, ended), frames, station, decoded_by, encoder, redacted(source), segment)
         for began, ended, frames, station, decoded_by, encoder, source, segment in rows
     ]
-
-
-def _failures(connection: sqlite3.Connection, run: int) -> tuple[FailureCount, ...]:
-    rows = connection.execute(
-        "SELECT error, count(*) FROM entries WHERE listed_run = ? AND state = 'failed' "
-        "GROUP BY error ORDER BY count(*) DESC, error",
-        (run,),
-    )
-    return tuple(FailureCount(error, files) for error, files in rows)
 
 
 def _failed_files(connection: sqlite3.Connection, run: int) -> tuple[FailedFile, ...]:
@@ -222,7 +200,7 @@ def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
 
 
 def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
-    """Yield which part of a stretch lies in which bin; what ends beyond the last counts there."""
+    """Yield each bin that a stretch touches, and the part of the stretch in it; the last bin takes what is beyond."""
     first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
     length_s = ended_s - began_s
     if first == last or length_s <= 0:
@@ -264,7 +242,7 @@ def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[T
 
 
 def _stacked(station: str, spans: Sequence[Span]) -> Iterable[TimelineLane]:
-    """Yield as few lanes as hold these segments without overlap; ``spans`` are in order of their beginnings."""
+    """Yield as few lanes as hold these segments without overlap; ``spans`` are sorted by their start."""
     rows: list[list[Bar]] = []
     for span in spans:
         bar = Bar(span.began_s, span.ended_s, 1.0, f"{span.source}, segment {span.segment}: {span.frames} frames")

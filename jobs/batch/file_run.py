@@ -1,21 +1,22 @@
-"""One try at one entry: look at its input, make a place for its output, run its job, and say how it ended."""
+"""One try at one entry: look at its input, make a place for its output, run its job, and note how it ended."""
 
 import asyncio
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from ...actors.media.location import is_local, local_path
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
-from ...cluster.worker_names import station_of
+from ...cluster.worker_names import WorkerId
 from ...errors import (
     CodecfleetError,
     InputUnreadable,
@@ -23,8 +24,10 @@ from ...errors import (
     NotSmaller,
     NoVideoTrack,
     OutputExists,
+    OutputInUse,
 )
 from ..board.threads import in_thread, shielded
+from ..join.owner import LEASE_S, RENEWED_EVERY_S
 from ..report.events import Event, Planned, Progress, SegmentFinished
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
@@ -41,7 +44,6 @@ from .files import (
 )
 from .listed.specs import EntrySpecs
 from .pacing import PlannedFiles
-from .patience import when_free
 from .results import BatchResult
 from .small_files import SmallFiles, may_be_whole
 from .store.ledger import BatchLedger
@@ -57,6 +59,14 @@ from .store.schema import (
     SegmentSpan,
 )
 from .store.states import EntryEvent, after_error
+
+IN_USE_S: Final = LEASE_S + RENEWED_EVERY_S
+"""How long to wait for the process that holds an output: until the lease of a machine that died has ended.
+
+A killed process of this machine holds it until the kernel has cleaned up, which takes seconds on a busy machine.
+"""
+_POLL_S: Final = 0.25
+ResultT = TypeVar("ResultT")
 
 
 class SubmittedJob(Protocol):
@@ -92,24 +102,22 @@ class Surroundings:
     small: SmallFiles
     on_change: Callable[[], object]
     planned: PlannedFiles = field(default_factory=PlannedFiles)
-    clock: Callable[[], float] = time.time
 
 
 @dataclass(slots=True)
 class FileRun:
-    """A try. ``run`` returns how the file ended, or None where it waits again."""
+    """One try at a file."""
 
     entry: BatchEntry
     around: Surroundings
-    segments_left: int | None = None
+    segments_left: int | None = None  #: None before its job is planned, as ``job`` is ""
     frames_done: int = 0
     frames_total: int = 0
     job: str = ""
-    """The name of its job, once that is planned."""
     _began_s: float = 0.0
-    _is_started: bool = False
+    _is_started: bool = False  #: from then on the file under the output's name may be this try's
     _seen: SeenInput | None = None
-    _found: tuple[str | None, int | None] = (None, None)
+    _found: tuple[str | None, int | None] = (None, None)  #: name and size of what was there before
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
 
     @property
@@ -118,13 +126,13 @@ class FileRun:
         return joined(self.around.batch.output, self.entry.output)
 
     async def run(self) -> tuple[BatchResult | None, BaseException | None]:
-        """Do it; return how the file ended, None where it is to be tried again, and the error, if there was one.
+        """Return how the file ended, None where it is to be tried again, and the error, if there was one.
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
             asyncio.CancelledError: the batch ends; the entry waits again.
         """
-        self._began_s = self.around.clock()
+        self._began_s = time.time()
         try:
             published = await self._published()
         except asyncio.CancelledError:
@@ -139,7 +147,6 @@ class FileRun:
         return result, None
 
     async def _published(self) -> "_Published":
-        """Do what the entry asks for, or copy its input where the job says that this is better."""
         entry, batch = self.entry, self.around.batch
         spec = self.around.specs.spec(entry.overrides, entry.source, self.output)
         self._seen = await in_thread(look_at, entry.source, hashed=batch.hash_inputs)
@@ -181,12 +188,12 @@ class FileRun:
         return _Published(output, result, size, None)
 
     async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
-        """Note what of this batch's is found under a copy's name, where that is not the output's, which is noted."""
+        """Note this batch's file under a copy's name, unless that is the output's, which ``_started`` notes."""
         if output != self.entry.output:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Note, once, that from here on what has its output's name may be this try's doing, and what has it now."""
+        """Note, once, that a file under the output's name may be this try's from here on, and what is there now."""
         if self._is_started:
             return
         entry, found = self.entry, None
@@ -198,7 +205,7 @@ class FileRun:
         self._is_started = True
 
     async def _encoded(self, spec: TranscodeSpec) -> Report:
-        """Run the job; what a try of this batch has left of other options, or of an earlier input, is of no use."""
+        """Run the job, from the start where an earlier try's journal is of other options or another input."""
         size_bytes = None if self._seen is None else self._seen.size_bytes
         if may_be_whole(self.entry, spec, self.around.batch, size_bytes):
             return await self._whole(spec) or await self._once_more(spec)
@@ -226,7 +233,7 @@ class FileRun:
         """
         if not is_local(spec.output):
             raise taken
-        await when_free(partial(in_thread, remove_dead_work, spec.output))
+        await _when_free(partial(in_thread, remove_dead_work, spec.output))
         folder = await in_thread(tempfile.mkdtemp, prefix="codecfleet-")
         try:
             beside = str(Path(folder, local_path(spec.output).name))
@@ -238,7 +245,7 @@ class FileRun:
         return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
-        """Do a small file as one piece of work; None where it is to be a job of its own."""
+        """Do a small file in one worker; None where it needs a job of its own."""
         try:
             done = await self.around.small.encoded(self.entry, spec)
         except (InputUnreadable, NotSmaller, NoVideoTrack):
@@ -251,8 +258,7 @@ class FileRun:
         return done.report
 
     async def _report(self, spec: TranscodeSpec) -> Report:
-        """Run a job, once no other process holds its output."""
-        return await when_free(partial(self._run_job, spec))
+        return await _when_free(partial(self._run_job, spec))
 
     async def _run_job(self, spec: TranscodeSpec) -> Report:
         job = await self.around.submit(spec)
@@ -284,13 +290,13 @@ class FileRun:
     def _finish(self, event: SegmentFinished) -> None:
         if self.segments_left:
             self.segments_left -= 1
-        now_s = self.around.clock()
+        now_s = time.time()
         self._spans[event.segment] = SegmentSpan(
             segment=event.segment,
             began_s=now_s - event.wall_s,
             ended_s=now_s,
             frames=event.frames,
-            station=station_of(event.worker),
+            station=WorkerId(event.worker).station,
             decoded_by="",
         )
 
@@ -302,7 +308,7 @@ class FileRun:
             content=self._seen.content,
             source_bytes=self._seen.size_bytes,
             began_s=self._began_s,
-            ended_s=self.around.clock(),
+            ended_s=time.time(),
             result=published.result,
             published=published.output,
             output_bytes=published.output_bytes,
@@ -333,7 +339,7 @@ class FileRun:
                 entry=self.entry.entry,
                 content=None if self._seen is None else self._seen.content,
                 began_s=self._began_s,
-                ended_s=self.around.clock(),
+                ended_s=time.time(),
                 error=result.error_class,
                 exit_code=result.exit_code,
                 message=result.message,
@@ -359,7 +365,7 @@ class FileRun:
             source_bytes=None if self._seen is None else self._seen.size_bytes,
             output_bytes=None if published is None else published.output_bytes,
             tries=self.entry.tries + 1,
-            wall_s=self.around.clock() - self._began_s,
+            wall_s=time.time() - self._began_s,
         )
 
 
@@ -371,3 +377,12 @@ class _Published:
     result: FileResult
     output_bytes: int
     report: Report | None
+
+
+async def _when_free(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Await ``call``, again and again while another process holds the output, for ``IN_USE_S`` at most."""
+    for _ in range(int(IN_USE_S / _POLL_S)):
+        with suppress(OutputInUse):
+            return await call()
+        await asyncio.sleep(_POLL_S)
+    return await call()

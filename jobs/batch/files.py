@@ -1,7 +1,4 @@
-"""What is done to files around an entry's job: whether its input has changed, a place for its output, plain copies.
-
-All calls block.
-"""
+"""The files around an entry's job: whether its input has changed, a place for its output, plain copies. Blocking."""
 
 import errno
 import hashlib
@@ -10,10 +7,12 @@ import os
 import posixpath
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, Final, TypeVar
 
 from ...actors.media.location import is_local, local_path, without_query
 from ...actors.media.storage_retry import is_transient, reason, try_again
@@ -30,11 +29,24 @@ from ...errors import (
 from ..join.proof import file_sha256
 from ..join.publish import publish, work_folder
 from ..join.spool import Spool, storage_error
+from ..request.spec import BatchSpec
 from .store.schema import BatchEntry, Content
 from .store.states import EntryEvent, EntryState
 
+ResultT = TypeVar("ResultT")
+
+DATABASE_NAME: Final = "codecfleet-batch.sqlite"
+COMPARED_IN_THREADS: Final = 16  #: A store answers in tens of milliseconds
+
 _COPY_SUFFIX: Final = ".codecfleet-copy"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def database_path(batch: BatchSpec) -> Path:
+    """Return where a batch's database lies: as asked, else beside the outputs, or in the current folder."""
+    if batch.database is not None:
+        return Path(batch.database).absolute()
+    return (local_path(batch.output) if is_local(batch.output) else Path()).absolute() / DATABASE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class SeenInput:
 
 
 def look_at(source: str, *, hashed: bool) -> SeenInput:
-    """Return which content an input has, and its size; of a local one the version is size and time of change.
+    """Return an input's version and size; the version of a local one is its size and time of change.
 
     Raises:
         InputNotFound: there is nothing.
@@ -64,12 +76,12 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
         stated, size = remote_state(source)
-        version = json.dumps(stated) if stated is not None else ""  # what its store does not tell counts as unchanged
+        version = json.dumps(stated) if stated is not None else ""  # a store that does not say: counts as unchanged
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
-    """Return whether what an earlier run did with an entry still holds: its input is the same, and its output there."""
+    """Return whether an earlier run's outcome still holds: the same input, and its output is there."""
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:
@@ -85,9 +97,9 @@ def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) ->
 
 
 def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Create the folder of an output of an entry, and return whether what has its name may be replaced.
+    """Create the folder of an entry's output, and return whether a file of its name may be replaced.
 
-    It may where the batch itself has written that: an earlier run, which was killed or did another version.
+    It may where the batch itself wrote it: an earlier run, which was killed or did another version.
 
     Raises:
         OutputExists: something else has the name, and ``overwrite`` is not given.
@@ -99,7 +111,7 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
 
 
 def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Return whether what has the name of an output of an entry may be replaced; raises what ``make_place`` does."""
+    """Return whether a file under an output's name may be replaced; raises OutputExists as ``make_place`` does."""
     if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)
@@ -127,7 +139,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of what has an output's name: None where nothing has it, -1 for what is not a file."""
+    """Return the size of the file under an output's name: None where there is nothing, -1 where it is no file."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -145,7 +157,7 @@ def output_bytes(root: str, output: str) -> int | None:
 
 
 def is_file_of(output: str, sha256: str) -> bool:
-    """Return whether a local output has the content of a digest; one that cannot be read has not."""
+    """Return whether a local output can be read and has this digest."""
     try:
         return file_sha256(local_path(output)) == sha256
     except OSError:
@@ -153,11 +165,7 @@ def is_file_of(output: str, sha256: str) -> bool:
 
 
 def remove_dead_work(output: str) -> None:
-    """Remove the work folder that a killed try of a local output has left, unless its job can be continued.
-
-    Raises:
-        OutputInUse: a process still holds it.
-    """
+    """Remove the work folder of a killed try, unless its job can be continued; OutputInUse: a process holds it."""
     spool = Spool(work_folder(output), output)
     with suppress(JournalRefused, OutputUnwritable, StorageFailed):
         spool.open()
@@ -170,14 +178,14 @@ def joined(root: str, output: str) -> str:
 
 
 def with_suffix_of(source: str, output: str) -> str:
-    """Return an output's name with its input's extension, as a copy of that has it."""
+    """Return an output's name with its input's extension, which a copy keeps."""
     suffix = posixpath.splitext(without_query(source))[1]
     stem, own = posixpath.splitext(output)
     return output if own.lower() == suffix.lower() else f"{stem}{suffix}"
 
 
 def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
-    """Copy a file byte for byte, so that it appears whole, and return its size.
+    """Copy a file atomically, and return its size.
 
     Raises:
         InputError: it cannot be read.
@@ -187,7 +195,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     part = _part_of(output)
     try:
         part.unlink(missing_ok=True)
-        # New, so that no link of another user's in the folder for temporary files is followed, nor the content shown.
+        # New: no link that another user left in the temporary folder is followed, and only this user can read it.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -200,7 +208,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
 
 
 def _part_of(output: str) -> Path:
-    """Return where a copy lies before it has its name: the same for each try, so that none is left for long."""
+    """Return the temporary path of a copy: the same for each try, so that leftovers are overwritten."""
     if is_local(output):
         path = local_path(output)
         mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
@@ -213,19 +221,26 @@ def _fetch(source: str, part: Path) -> None:
     if is_local(source):
         with _opened(source) as file, part.open("wb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
-        return
-    try:
-        store, path = open_store(source)
-        try_again(lambda: store.get_file(path, str(part)))
-    except FileNotFoundError:
-        raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:  # every store raises errors of its own
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            raise  # the copy's place is full
-        raise _remote_error(source, error) from error
+    else:
+        _from_store(source, lambda store, path: store.get_file(path, str(part)))
 
 
-def _opened(source: str) -> BinaryIO:
+def _sha256(source: str) -> str:
+    if not is_local(source):
+        return _from_store(source, _remote_sha256)
+    with _opened(source) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _unreadable(source, error) from None
+
+
+def _remote_sha256(store: Any, path: str) -> str:  # noqa: ANN401 - fsspec publishes no types
+    with store.open(path, "rb") as remote:
+        return hashlib.file_digest(remote, "sha256").hexdigest()
+
+
+def _opened(source: str) -> BufferedReader:
     try:
         return local_path(source).open("rb")
     except FileNotFoundError:
@@ -238,33 +253,26 @@ def _unreadable(source: str, error: OSError) -> InputUnreadable:
     return InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check it, and its permissions.")
 
 
-def _remote_error(source: str, error: Exception) -> StorageFailed | InputUnreadable:
-    """Return whose fault it is that a remote source cannot be read: the store's for now, or the source's."""
-    message = f"{source} could not be read: {reason(error)}"
-    if is_transient(error):
-        return StorageFailed(message, "Check the connection, then start again.")
-    return InputUnreadable(message, "Check the address and the credentials.")
+def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
+    """Return what ``read`` does with the store and the path of a remote source; it is tried again where that may help.
 
+    Raises:
+        InputNotFound, InputUnreadable: the fault is the source's.
+        StorageFailed: its store does not answer for now.
+        OSError: the disk here is full.
+    """
 
-def _sha256(source: str) -> str:
-    if not is_local(source):
-        return _remote_sha256(source)
-    try:
-        with local_path(source).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise _unreadable(source, error) from None
-
-
-def _remote_sha256(source: str) -> str:
-    def digest() -> str:
-        store, path = open_store(source)
-        with store.open(path, "rb") as remote:
-            return hashlib.file_digest(remote, "sha256").hexdigest()
+    def tried() -> ResultT:
+        return read(*open_store(source))
 
     try:
-        return try_again(digest)
+        return try_again(tried)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
     except Exception as error:  # every store raises errors of its own
-        raise _remote_error(source, error) from error
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise
+        message = f"{source} could not be read: {reason(error)}"
+        if is_transient(error):
+            raise StorageFailed(message, "Check the connection, then start again.") from error
+        raise InputUnreadable(message, "Check the address and the credentials.") from error

@@ -1,9 +1,11 @@
-"""How many files are in flight, and what waits behind them. Pure."""
+"""How many files are in flight, and what the others will ask for later. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
+
+from ...cluster.autoscale.later import LaterDemand
 
 _SEGMENTS_PER_SLOT: Final = 2
 """In flight: one that is encoded, and one whose file is planned, joined or proven meanwhile."""
@@ -14,27 +16,16 @@ def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) ->
     """Return whether one more file is to start.
 
     A film of many segments keeps all workers busy alone, and is done soonest alone; of small files many are in flight.
-
-    Args:
-        segments_left: for each file in flight, its segments that are not encoded; None before it is planned.
-        slots: pieces of work that run at once.
-        most: files in flight at most.
+    ``segments_left`` are those of each file in flight that are not encoded, None before it is planned; ``most`` is the
+    largest number of files in flight.
     """
     left = [1 if each is None else each for each in segments_left]
     return len(left) < most and sum(left) < max(_AT_LEAST, _SEGMENTS_PER_SLOT * slots)
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """What waits behind the files in flight: ``segments`` of it could run at once, ``frames`` are those of all."""
-
-    segments: int = 0
-    frames: int = 0
-
-
 @dataclass(slots=True)
 class PlannedFiles:
-    """Files that were planned so far, and what they are together."""
+    """Totals of the files that were planned so far."""
 
     files: int = 0
     segments: int = 0
@@ -44,18 +35,13 @@ class PlannedFiles:
         """Count a file."""
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
+    def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
+        """Return the demand of ``waiting`` files, assuming the mean of those planned so far; None where it is unknown.
 
-def behind(waiting: int, planned: PlannedFiles, *, in_flight: int, most: int) -> Behind:
-    """Return what waits, if each file is as those that were planned so far are in the mean.
-
-    Args:
-        waiting: files that wait.
-        planned: what is known of others.
-        in_flight: files in flight.
-        most: files in flight at most: what cannot run beside them is of use to no more nodes.
-    """
-    files = min(waiting, most - in_flight)
-    if files <= 0 or not planned.frames:
-        return Behind()
-    segments = ceil(files * planned.segments / planned.files)
-    return Behind(segments, ceil(waiting * planned.frames / planned.files))
+        Only ``room`` of them may run beside the files in flight; more nodes than those need are of no use.
+        """
+        files = min(waiting, room)
+        if files <= 0 or not self.frames:
+            return None
+        segments = ceil(files * self.segments / self.files)
+        return LaterDemand(like, segments, ceil(waiting * self.frames / self.files))

@@ -1,6 +1,6 @@
-"""A dry run: what a batch would do with each file, and how long and how large that would be, from a few samples.
+"""A dry run: what a batch would do with each file, and its time and size estimated from a few samples.
 
-The list is worked out on a copy of the batch's database, with the code of a real run; nothing of the batch is written.
+It lists into a copy of the batch's database, with the code of a real run; nothing of the batch is written.
 """
 
 import asyncio
@@ -23,12 +23,11 @@ from ..plan.asked import asked_of
 from ..plan.plan import plan_transcode
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import compare, joined, look_at, may_replace
+from .files import COMPARED_IN_THREADS, compare, database_path, joined, look_at, may_replace
 from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
 from .results import error_of
-from .run import COMPARED_IN_THREADS, database_path
 from .store.database import BatchDatabase
 from .store.file import application_of, open_to_read
 from .store.schema import BatchEntry, EntryAction
@@ -45,8 +44,7 @@ class Intent(Enum):
     ENCODE = "encode"
     COPY = "copy"
     LEAVE_DONE = "done"
-    LEAVE_FAILED = "failed"
-    """An earlier run failed at it, and nothing has changed since."""
+    LEAVE_FAILED = "failed"  #: An earlier run failed at it, and nothing has changed since
     REFUSE = "refuse"
     """It would fail: its options do not fit together, its input is not there, or its output's name is taken."""
 
@@ -85,14 +83,10 @@ class Preview:
     """The whole of a dry run."""
 
     counts: dict[Intent, int]
-    left_out: int
-    """Files that were found and are not video by their names."""
-    estimate: Estimate | None
-    """None where nothing is to be encoded, or no sample could be."""
-    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()
-    """The sampled inputs that failed, each with the reason. A run would fail at them too."""
-    exit_code: int = 0
-    """How a run would end, by the failures that are known."""
+    left_out: int  #: Files that were found and are not video by their names
+    estimate: Estimate | None  #: None where nothing is to be encoded, or no sample could be
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs at which a run would fail too
+    exit_code: int = 0  #: How a run would end, by the failures that are known
 
 
 def estimated(samples: Iterable[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
@@ -118,11 +112,8 @@ async def preview_batch(
 ) -> Preview:
     """Show what a batch would do with each file, one after the other, then sample what it would encode.
 
-    Args:
-        batch: what is asked for, with absolute paths.
-        transcode: runs a job, to sample inputs.
-        slots: how many pieces of work run at once, once jobs have run.
-        show: called for each file, in a thread.
+    ``batch`` has absolute paths. ``transcode`` runs a job; ``slots`` returns how many segments run at once, once jobs
+    have run. ``show`` is called for each file, in a thread.
 
     Raises:
         UsageError, InputNotFound: as a run of it.
@@ -189,7 +180,7 @@ class _DryRun:
     def _errors(
         self, entries: Sequence[BatchEntry], state: EntryState
     ) -> Iterable[tuple[BatchEntry, CodecfleetError | None]]:
-        """Return why each entry failed, or would fail; None where nothing is known against it."""
+        """Return why each entry failed, or would fail; None where no reason is known."""
         if state is not EntryState.WAITING:
             return [(each, None if state is EntryState.DONE else error_of(each.fault)) for each in entries]
         with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
@@ -202,7 +193,7 @@ class _DryRun:
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # else the list of its folder or store has told that it is there
+            if entry.source_bytes is None:  # else it was in the list of its folder or store
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -274,12 +265,7 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if there is one, and let its last run count as ended: this one only looks.
-
-    Raises:
-        UsageError: it is another program's.
-        StorageFailed: it cannot be read.
-    """
+    """Copy a batch's database, if there is one, with its last run marked as ended, so that the copy may be opened."""
     if not real.exists():
         return
     try:

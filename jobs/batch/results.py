@@ -1,4 +1,4 @@
-"""What a batch tells: how each file ended, and where the whole stands."""
+"""A batch's results: how each file ended, and the progress of the whole."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,30 +12,26 @@ from .store.schema import BatchEntry, FileFault, FileResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """How one file of a batch has ended: in this run, or, where ``tries`` is 0, by an earlier run that failed at it.
-
-    ``error`` is None where it has an output; ``report`` is None where no job ran: it failed before, or was copied.
-    """
+    """How one file of a batch has ended."""
 
     source: str
-    output: str
-    """The path or URL of the output; it is there only without an error."""
+    output: str  #: The path or URL of the output; it is there only without an error
     result: FileResult | None
-    error: BaseException | None
-    report: Report | None
+    error: BaseException | None  #: None where it has an output
+    report: Report | None  #: None where no job ran: it failed before, or was copied
     source_bytes: int | None
     output_bytes: int | None
-    tries: int
+    tries: int  #: 0 for one at which an earlier run failed
     wall_s: float
 
     @property
     def error_class(self) -> str:
-        """The error's class, as in ``codecfleet.errors``; "" where there is none."""
+        """The name of the error's class; "" where there is none."""
         return "" if self.error is None else type(self.error).__name__
 
     @property
     def exit_code(self) -> int:
-        """The exit code that stands for the error; 0 where there is none."""
+        """The error's exit code; 0 where there is none."""
         if self.error is None:
             return 0
         return self.error.exit_code if isinstance(self.error, CodecfleetError) else CodecfleetError.exit_code
@@ -63,7 +59,7 @@ class BatchResult:
 
 
 def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
-    """Return how an entry has ended at which an earlier run failed, and which this run leaves alone."""
+    """Return the result of an entry at which an earlier run failed, and which this run leaves alone."""
     return BatchResult(
         source=entry.source,
         output=joined(root, entry.output),
@@ -98,30 +94,25 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """Where a batch stands: ``files`` in all; ``done`` counts those ``skipped`` too, which an earlier run has done."""
+    """The progress of a batch."""
 
     elapsed_s: float
     files: int
-    done: int
-    skipped: int
+    done: int  #: those ``skipped`` too
+    skipped: int  #: done by an earlier run
     failed: int
     waiting: int
     running: tuple[FileProgress, ...]
-    frames: int
-    """Encoded in this run."""
+    frames: int  #: Encoded in this run
     fps: float
     eta_s: float | None
-    source_bytes: int
-    """Of all that is done."""
+    source_bytes: int  #: Of all that is done
     output_bytes: int
-    left_out: int
-    """Files that were found and are not video by their names."""
-    failures: tuple[tuple[str, int], ...]
-    """(class of the error, files), the most frequent first."""
+    left_out: int  #: Files that were found and are not video by their names
+    failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
     failed_files: tuple[tuple[str, FileFault], ...]
     """(input, why it failed) of the first few, earlier runs' included; empty until the batch has ended."""
-    exit_code: int
-    """How the command would end now: 0 while nothing has failed."""
+    exit_code: int  #: How the command would end now: 0 while nothing has failed
     warm_fleet: int | None = None
     """The process of the warm fleet that it runs on; None where its workers are its own or a cluster's."""
 

@@ -1,8 +1,7 @@
-"""Small files of a batch, many to a worker: each is one piece of work (``whole_file``), and all are one job's.
+"""Small files of a batch, each done whole by a worker (``whole_file``), and all of them one job to the pool.
 
-A file costs a message each way, and nothing else of it is done in the batch's own process, the narrowest place.
-Whatever goes wrong there, but for a fault that is the file's own, the file is done again as a job of its own: with its
-retries, its own demand, and its own error.
+A file costs the batch's own process, the bottleneck, one message each way. Where anything but the file itself is at
+fault, it is done again as a job of its own, with retries, demand and error of its own.
 """
 
 import asyncio
@@ -15,11 +14,10 @@ from typing import Final
 from ...actors.device.work import Constraints
 from ...actors.media.location import is_local
 from ...actors.task_owner import TaskOwner
-from ...cluster.fleet.own_machine import sole_processor
+from ...actors.worker.lone_runs import LONE_MAX
+from ...cluster.fleet.default import sole_processor
 from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import plain_demand
-from ...cluster.worker.lone_runs import LONE_MAX
-from ...cluster.worker_names import station_of
 from ...errors import FleetUnavailable
 from ..board.threads import in_thread
 from ..board.waiting import WAITING_S
@@ -31,16 +29,16 @@ from .whole_file import WholeFile, WholeFileDone
 MOST_BYTES: Final = 4 << 20
 """Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
 MANY: Final = 32
-"""While this many files are still to come, some run in processes of their own, which stay for the next files: half of a
-small file's time is spent holding the GIL. Starting such a process takes as long as that many files."""
+"""From this many waiting files on, some run in processes of their own, kept for the next ones: half of a small file's
+time is spent holding the GIL. Starting such a process takes as long as that many files."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
-"""Options that all small files of a batch have together, as one job's. A list may give a file others."""
+"""Options of the one job that all small files are: a file whose list gives it others is not one of them."""
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
-    """Return whether a file may be one piece of work, as far as that is known before it is read.
+    """Return whether a worker may do a file whole, as far as that is known before it is read.
 
-    An earlier try of it may have left a journal, which only a job of its own goes on from.
+    An earlier try may have left a journal, which only a job of its own continues.
     """
     is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
     is_here = is_local(spec.source) and is_local(spec.output)
@@ -51,20 +49,15 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 
 
 def goes_alone(alone: int, waiting: int) -> bool:
-    """Return whether the next file runs in a process of its own.
-
-    Args:
-        alone: how many files run in processes of their own now.
-        waiting: how many files of the batch still wait behind it.
-    """
+    """Return whether the next file runs in a process of its own, where ``alone`` do and ``waiting`` files follow it."""
     return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
-    """The small files in flight, behind which ``waiting()`` files of the batch wait. Used from one event loop.
+    """The small files in flight; ``waiting()`` files of the batch follow. Used from one event loop.
 
-    Only where all work runs on this machine, in processes that this one has started, and in software: there a worker
-    sees the files as this process does, writes with its rights, and no GPU would have encoded them.
+    Only where all work runs in software, in processes that this one started: there a worker has the same files and
+    rights as this process, and no GPU would have encoded them.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -79,11 +72,7 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Do a file whole, and return how; None where that is not possible here.
-
-        Raises:
-            CodecfleetError: no worker came, or it failed, its worker or its job; a job of its own may do better.
-        """
+        """Do a file whole; None where that is impossible here. CodecfleetError: a job of its own may do better."""
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())
@@ -99,7 +88,7 @@ class SmallFiles:
             async with TaskOwner() as owner:
                 owner.start(self._end_without_workers(), "wait for a worker")
                 done = await self._watch.submit(work)
-            station = station_of(self._watch.origin(work.label).worker)
+            station = self._watch.origin(work.label).worker.station
             return replace(done, span=replace(done.span, station=station))
         finally:
             self._alone -= alone
@@ -125,7 +114,7 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Keep the demand that all of them are: as many slots as were in flight at once, none when none is."""
+        """Set their demand: as many slots as there were files at once; None when there are none."""
         self._running += change
         if not self._running:
             self._most = 0

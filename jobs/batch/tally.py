@@ -1,4 +1,4 @@
-"""How many files of a batch are in each state, and how fast they get done: counted along, not asked of the database."""
+"""How many files of a batch are in each state, and their pace: counted here, so that progress needs no disk."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,8 +11,7 @@ from .store.database import BatchDatabase
 from .store.schema import BatchEntry, FileFault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
-FAILED_FILES: Final = 10
-"""The most failed files that a summary names."""
+FAILED_FILES: Final = 10  #: The most failed files that a summary names
 
 
 class Tally:
@@ -30,7 +29,7 @@ class Tally:
 
     @property
     def waiting(self) -> int:
-        """How many files are neither done nor in flight."""
+        """How many files wait."""
         return self._files[EntryState.WAITING]
 
     def begin(self, database: BatchDatabase) -> None:
@@ -68,7 +67,7 @@ class Tally:
             self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
 
     def compared(self, entry: BatchEntry, state: EntryState, found: EntryEvent) -> None:
-        """Count what comparing an entry found that an earlier run has ended."""
+        """Count the outcome of comparing an entry of an earlier run."""
         if found is EntryEvent.FOUND_CHANGED:
             self._move(state, EntryState.WAITING)
             self._left_bytes += entry.source_bytes or 0
@@ -81,7 +80,7 @@ class Tally:
             self._output_bytes += entry.output_bytes or 0
 
     def progress(self, running: Sequence[FileRun], *, elapsed_s: float, left_out: int) -> BatchProgress:
-        """Return where the batch stands, ``elapsed_s`` after its begin, with these files in flight."""
+        """Return the progress ``elapsed_s`` after the start, with these files in flight."""
         count = self._files
         frames = self._frames + sum(file.frames_done for file in running)
         in_flight = sum(_part(file) for file in running)

@@ -1,7 +1,7 @@
-"""A small file as one piece of work: a worker plans, encodes, joins, proves and publishes it alone, in one thread.
+"""A small file as one work item: a worker plans, encodes, joins, proves and publishes it in one thread.
 
-The job is the usual one, with the usual promises; only its request and its report go from process to process. It has
-no journal: what is left of it is done again.
+The job is the usual one; only its request and its report cross processes. It has no journal: an interrupted file is
+done again.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from ...actors.segment.encoding import EncodedSegment
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
 from ...cluster.fleet.run import ResultOrigin, WorkRun
 from ...cluster.placement.model import Demand, PlacementPreview
+from ...cluster.worker_names import NO_WORKER
 from ...errors import Cancelled, CodecfleetError, WorkError
 from ..board.threads import in_place
 from ..report.channel import EventChannel
@@ -23,8 +24,7 @@ from .store.schema import SegmentSpan
 
 ResultT = TypeVar("ResultT")
 
-MOST_PIXELS: Final = 1920 * 1088
-"""Of a picture: a worker's slot is given the memory that this takes."""
+MOST_PIXELS: Final = 1920 * 1088  #: Of a picture: a worker's slot is given the memory that this takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class WholeFile(Work[WholeFileDone]):
         return self.spec.source
 
     def run(self, context: WorkContext) -> WholeFileDone:
-        """Run in the calling thread; under the output's name is then the complete file, or what was there.
+        """Run in the calling thread; the output's name holds the complete file afterwards, or what it held before.
 
         Raises:
-            WorkError: it is more than one segment, or its pictures are too large; or its job failed so.
+            WorkError: it is more than one segment, or its pictures are too large; or its job raised it.
             CodecfleetError: its job's own.
             Cancelled: the work was cancelled.
         """
@@ -72,7 +72,7 @@ class WholeFile(Work[WholeFileDone]):
 
 @dataclass(slots=True)
 class _OneThread(Pool):
-    """Runs each piece of a job's work at once, where the job runs."""
+    """Runs each work item at once, where the job runs."""
 
     context: WorkContext
     job: asyncio.Task[Report] | None = None
@@ -86,7 +86,7 @@ class _OneThread(Pool):
         """Do nothing: it runs."""
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Refuse what is more than one small segment: that is for all workers, as a job of its own."""
+        """Refuse more than one small segment: such a job is for all workers."""
         if not isinstance(demand, Demand):
             return
         made = [each.width * each.height for each in demand.renditions]
@@ -98,7 +98,7 @@ class _OneThread(Pool):
         return PlacementPreview()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # who watches this thread from outside gives it up
+        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # a hung thread is seen from outside
         began_s = time.time()
         try:
             result = work.run(self.context)
@@ -118,7 +118,7 @@ class _OneThread(Pool):
                 station="",
                 decoded_by=result.tally.decoded_by,
             )
-        run.end(result, ResultOrigin("", work.file))
+        run.end(result, ResultOrigin(NO_WORKER, work.file))
         return run
 
     async def aclose(self) -> None:

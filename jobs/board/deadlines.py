@@ -14,7 +14,7 @@ from math import ceil, inf
 from statistics import median
 
 from ...actors.watchdog import OPENING_S
-from ...cluster.worker_names import has_device
+from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
 LOOK_S = 0.5
@@ -35,7 +35,7 @@ SETTLED = 0.5
 class Seen:
     """One look at a running piece of work: its station, and the frames done there when its worker last answered."""
 
-    station: str
+    station: StationId
     frames: int
 
 
@@ -48,7 +48,7 @@ class WorkPace:
 
     label: str
     total: int
-    station: str = ""
+    station: StationId = NO_WORKER.station
     awake_s: float = 0.0
     frames: int = 0
     mark_frames: int = 0
@@ -89,8 +89,8 @@ class Paces:
     patience: WaitOptions
     start_fps: float = 0.0
     running: Mapping[int, WorkPace] = field(default_factory=dict)
-    fps_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    lagging: frozenset[str] = frozenset()
+    fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)
+    lagging: frozenset[StationId] = frozenset()
 
     def begun(self, number: int, label: str, total: int) -> "Paces":
         """Return them with one more piece of work."""
@@ -118,7 +118,7 @@ class Paces:
         """Return how long a piece of work may do no step."""
         floor_s, fps = float(self.patience.deadline_s), self._usual_fps(pace.station)
         usual_s = pace.total / fps if pace.total and fps else floor_s
-        opening_s = OPENING_S if has_device(pace.station) and pace.station not in self.fps_at else 0.0
+        opening_s = OPENING_S if pace.station.has_device and pace.station not in self.fps_at else 0.0
         return max(floor_s, opening_s, self.patience.deadline_factor * usual_s)
 
     def hung(self) -> list[WorkPace]:
@@ -141,7 +141,7 @@ class Paces:
         # One that did well and then stopped is late once it has stood still for as long as all of it should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
-    def _usual_fps(self, station: str) -> float:
+    def _usual_fps(self, station: StationId) -> float:
         """Return the speed of a piece of work there; of the slowest station where none has ended there."""
         rates: Iterable[Sequence[float]] = [self.fps_at[station]] if station in self.fps_at else self.fps_at.values()
         return min((median(each) for each in rates), default=self.start_fps)

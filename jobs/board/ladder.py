@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from ...actors.device.work import Constraints
-from ...cluster.worker_names import station_of
+from ...cluster.worker_names import WorkerId
 from ...errors import (
     CodecfleetError,
     DeadlineMissed,
@@ -69,7 +69,7 @@ class Attempt:
 
     attempt: int
     constraints: Constraints
-    where: str
+    where: WorkerId
     fault: FaultKind
     cause: str
 
@@ -77,7 +77,7 @@ class Attempt:
     def of(cls, attempt: int, constraints: Constraints, error: CodecfleetError) -> "Attempt":
         """Return the attempt that ``error`` ended."""
         cause = f"{type(error).__name__}: {error.message}"
-        return cls(attempt, constraints, error.where, fault_of(error, constraints), cause)
+        return cls(attempt, constraints, WorkerId(error.where), fault_of(error, constraints), cause)
 
     @property
     def step(self) -> str:
@@ -181,5 +181,5 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
     """Return the last attempt's constraints, away from where any attempt failed by more than a chance death."""
-    failed = (station_of(attempt.where) for attempt in history if attempt.fault is not FaultKind.LOST)
+    failed = (attempt.where.station for attempt in history if attempt.fault is not FaultKind.LOST)
     return replace(history[-1].constraints, avoid=frozenset(failed))

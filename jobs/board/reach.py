@@ -31,19 +31,19 @@ class SourceReach:
 
         Raises:
             InputUnreadable: the source is gone.
-            FleetUnavailable: nothing can be started that would read it for others.
         """
-        if isinstance(work, EncodeAudio):
-            return cast("Work[ResultT]", replace(work, version=self.stamp.anywhere, shipment=await self._shipment()))
         reading: Any = work
-        if isinstance(decode := getattr(work, "decode", None), DecodeRange):
-            reading = replace(
-                reading, decode=replace(decode, version=self.stamp.anywhere, shipment=await self._shipment())
-            )
-        return cast("Work[ResultT]", reading)
+        decode = getattr(work, "decode", None)
+        if not isinstance(work, EncodeAudio) and not isinstance(decode, DecodeRange):
+            return work
+        shipment = await self._shipment()
+        read: dict[str, Any] = {"version": self.stamp.anywhere, "shipment": shipment}
+        parts = read if isinstance(work, EncodeAudio) else {"decode": replace(reading.decode, **read)}
+        return cast("Work[ResultT]", replace(reading, ships=shipment is not None, **parts))
 
     async def _shipment(self) -> RayShipment | None:
         if not self.ship or not is_local(self.stamp.source):
             return None
-        address = await self.pool.files_address()
+        while (address := (state := self.pool.state).files_address) is None:
+            await state.changed.wait()
         return await in_thread(shipment_of, self.stamp.source, address) if address else None

@@ -27,14 +27,14 @@ def in_place() -> Iterator[None]:
         _IN_PLACE.reset(token)
 
 
-async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
     """Run a blocking call in a thread; when cancelled, leave it to end on its own."""
     if _IN_PLACE.get():
         return call(*args, **options)
     return await asyncio.to_thread(call, *args, **options)
 
 
-async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
     """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
     if _IN_PLACE.get():
         return call(*args, **options)
@@ -46,7 +46,7 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
         raise
 
 
-async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
     """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
     if _IN_PLACE.get():
         return call(*args, **options)

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 from ...actors.device.work import Work
 from ...cluster.fleet.pool import Pool
 from ...cluster.fleet.run import ResultOrigin, WorkRun
-from ...cluster.worker_names import station_of
+from ...cluster.worker_names import NO_WORKER
 from ...errors import DeadlineMissed, WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
 
 ResultT = TypeVar("ResultT")
-_NOWHERE: Final = ResultOrigin("", "")
+_NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 
 
 async def _say_nothing(_message: str) -> None:
@@ -136,4 +136,4 @@ class WorkWatch:
 
     def _see(self) -> Mapping[str, Seen]:
         runs = [(label, run.progress) for label, run in self._runs.values()]
-        return {label: Seen(station_of(each.worker), each.frames) for label, each in runs if each.worker}
+        return {label: Seen(each.worker.station, each.frames) for label, each in runs if each.worker}

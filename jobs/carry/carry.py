@@ -1,7 +1,4 @@
-"""What becomes of everything that is not the encoded video track: copied, converted, encoded, or lost, and why.
-
-A pure function of the source's description, the request and the container; ``SideTracks`` does what it says.
-"""
+"""What becomes of everything but the encoded video track: copied, converted, encoded, or lost, and why. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,13 +10,13 @@ from ..report.report import TrackReport, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.drawn.burnt_track import burnt_track
 from ..source.tracks import Chapter, SourceDescription, Track, TrackKind
+from .chapters import row_losses
 from .containers import Container
 from .fates import Fates
-from .losses import losses_of
-from .sound import SPEAKER_CHECKS, changed_checks, later_formats, sound_changes, stated_layouts
-from .tags import kept_tags, needs_free_keys
+from .sound import SPEAKER_CHECKS, changed_checks, later_formats, sound_changes, sound_losses, stated_layouts
+from .tags import kept_tags, lost_dispositions, needs_free_keys, unheld_tags
 from .timecode import output_timecode
-from .track_plan import Action, PictureTimes, TrackPlan, content_checks, missed_checks
+from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_checks, missed_checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +30,7 @@ class CarryPlan:
     tags: tuple[tuple[str, str], ...]
     timecode: str | None
     losses: tuple[Warning_, ...]
-    end_s: Fraction | None = None
-    """When the film is over, on the source's clock; None where that is not known."""
+    end_s: Fraction | None = None  #: When the film is over, on the source's clock; None where that is not known
 
     @property
     def reports(self) -> tuple[TrackReport, ...]:
@@ -66,7 +62,7 @@ class CarryPlan:
     def _mixed(self) -> Iterator[Warning_]:
         for plan in self.tracks:
             if plan.channels is not None:
-                # What low-frequency effects alone carry is not heard any more; what is out of phase may cancel out.
+                # Sound in low-frequency effects alone is lost; what is out of phase may cancel out.
                 checks = content_checks(self.tracks, plan.track.index, *SPEAKER_CHECKS)
                 message = f"the channels of {plan.track.name} are mixed: {plan.reason}"
                 yield Warning_(code="audio-mixed", message=message, checks=checks)
@@ -145,12 +141,9 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Decide the fate of everything in ``source`` beside the video track at ``encoded_index``.
+    """Decide the fate of everything beside the video track with stream index ``encoded_index``, by default the spec's.
 
-    ``encoded_index`` is the container's stream index; None takes it from ``spec.video_track``.
-
-    Raises:
-        Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
+    Raises Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
@@ -171,7 +164,7 @@ def plan_carry(
         losses=(),
         end_s=None if source.end_s is None else max(source.end_s, pictures.end_s),
     )
-    return replace(plan, losses=tuple(losses_of(plan, source, spec)))
+    return replace(plan, losses=tuple(_losses(plan, source, spec)))
 
 
 def _encoded_track(source: SourceDescription, spec: TranscodeSpec, index: int | None) -> Track | None:
@@ -191,3 +184,56 @@ def _check_audio(source: SourceDescription, spec: TranscodeSpec, container: Cont
         if number >= count:
             message = f"{source.url} has no audio track {number}: it has {count}"
             raise Unsupported(message, "Count from 0; `codecfleet probe` lists the tracks.")
+
+
+def _losses(plan: CarryPlan, source: SourceDescription, spec: TranscodeSpec) -> Iterator[Warning_]:
+    name = plan.container.name
+    for track in plan.tracks:
+        yield from _track_losses(plan, track)
+    if plan.video is not None and plan.container.holds_tracks:
+        yield from _label_losses(plan, plan.video)
+    if source.chapters and not plan.chapters:
+        message = f"{len(source.chapters)} chapters are lost in .{name}"
+        yield Warning_(code="chapters-dropped", message=message, checks=("metadata.chapters",))
+    if plan.chapters and plan.container.chapters_in_a_row:
+        yield from row_losses(plan.chapters, plan.container, plan.end_s)
+    if source.timecode is not None and plan.timecode is None and not any(t.track.tag == "tmcd" for t in plan.tracks):
+        where = "at another frame rate" if spec.fps else f"in .{name}"
+        message = f"the timecode {source.timecode} is lost {where}"
+        yield Warning_(code="timecode-dropped", message=message, checks=("metadata.timecode",))
+    if renamed := sorted(key for key, _ in plan.tags if not plan.container.spaced_tags and " " in key):
+        message = f"tags are renamed in .{name}, whose names have no spaces: {', '.join(renamed)}"
+        yield Warning_(code="tags-renamed", message=message, checks=("metadata.tags",))
+    if lost := unheld_tags(source.tags, plan.container, free_keys=plan.free_keys):
+        message = f"tags are lost in .{name}: {', '.join(lost)}"
+        yield Warning_(code="tags-dropped", message=message, checks=("metadata.tags",))
+
+
+def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
+    described = track.track
+    if track.loss is not None:
+        message = f"{described.name} is {track.action.value}: {track.reason}"
+        yield Warning_(code=track.loss, message=message, checks=missed_checks(track))
+    for code, message in sound_losses(track, plan.container):
+        yield Warning_(code=code, message=message, checks=content_checks(plan.tracks, described.index, *SPEAKER_CHECKS))
+    if track.kept:
+        yield from _label_losses(plan, described)
+
+
+def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
+    """Name what the container does not say of a track that it holds."""
+    name, language = plan.container.name, track.language
+
+    def checks(label: str) -> tuple[str, ...]:
+        """Return what sees the loss; ``verify`` has no such check of the encoded track."""
+        return () if track is plan.video else label_checks(plan.tracks, track.index, label)
+
+    if language is not None and plan.container.language(language) is None:
+        message = f".{name} cannot name the language of {track.name}"
+        yield Warning_(code="language-dropped", message=message, checks=checks("language"))
+    if track.language_tag is not None and plan.container.language_tags is None:
+        message = f".{name} states the language of {track.name} without {track.language_tag}"
+        yield Warning_(code="language-shortened", message=message, checks=checks("language"))
+    if lost := lost_dispositions(track, plan.container):
+        message = f".{name} does not say that {track.name} is {', '.join(lost)}"
+        yield Warning_(code="disposition-dropped", message=message, checks=checks("disposition"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 from ...actors.encode.pix_fmt import is_rgb
@@ -15,8 +16,7 @@ from ..source.life import PictureLife, PictureRun
 from ..source.one_format import base_run
 
 _KEEPS_SHAPE: Final = Fraction(1, 200)
-_ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}
-"""Numbers of H.273 that mean the same as another."""
+_ALIKE: Final = {"primaries": {7: 6}, "transfer": {6: 1, 14: 1, 15: 1}, "matrix": {5: 6}}  #: Synonyms in H.273
 _BT709: Final = 1
 _NAMED_SPANS: Final = 3
 
@@ -60,15 +60,7 @@ def change_losses(
     *,
     codes_fields: bool,
 ) -> tuple[Warning_, ...]:
-    """Return a warning for every change that the output cannot show.
-
-    Args:
-        life: the track's runs.
-        source: the one format of the whole track.
-        index: the track's index.
-        tone: how HDR pictures become SDR, None where they do not.
-        codes_fields: whether the output's pictures are coded as interlaced ones.
-    """
+    """Return a warning for every change that the output cannot show; ``codes_fields``: it is coded as interlaced."""
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()
     return tuple(Warning_(code=code, message=message, checks=tuple(checks)) for code, message, *checks in found)
@@ -83,9 +75,11 @@ def _colours_lost(
         """Return whether no tone mapping makes BT.709 of a run."""
         return tone is None or TRANSFERS.get(run.colour.transfer) is not tone.transfer
 
+    def differs(name: str, run: PictureRun) -> bool:
+        return is_kept(run) and not _is_alike(name, run.colour, target)
+
     for name, words in (("primaries", "primaries"), ("transfer", "transfer function")):
-        when = _when(life, index, lambda run: is_kept(run) and not _is_alike(name, run.colour, target))  # noqa: B023
-        if when:
+        if when := _when(life, index, partial(differs, name)):
             message = f"colours are wrong {when}: these pictures have another {words} than the output"
             yield f"{name}-changes", message, f"metadata.{name}", f"pictures.{name}"
     if when := _when(life, index, lambda run: is_kept(run) and _is_stuck(run, source, target)):

@@ -1,7 +1,6 @@
 """Which chapters the output has, and where they begin and end. Pure.
 
-QuickTime's chapters, in mp4 and mov, are a track of text without holes: one title lasts until the next one. What lies
-between chapters, and before the first, is a chapter without a title there.
+QuickTime's chapters, in mp4 and mov, are a text track without holes: gaps become chapters without a title.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,7 @@ from ..report.report import Warning_
 from ..source.tracks import Chapter
 from .containers import Container
 
-_SAME_S = Fraction(1, 1000)
-"""Times this near are the same: containers round."""
+_SAME_S = Fraction(1, 1000)  #: Times this near are the same: containers round
 
 
 def chapters_of_part(
@@ -34,9 +32,9 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 
 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return chapters that follow one another from ``begin_s`` on; none begins or ends after the film's ``end_s``.
+    """Return chapters that follow one another from ``begin_s`` to at most ``end_s``, the film's end.
 
-    One that overlaps the next ends where that begins, and one that lasts no time ends there too.
+    One that overlaps the next, or lasts no time, ends where the next begins.
     """
     found: list[Chapter] = []
     at_s = begin_s

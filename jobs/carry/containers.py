@@ -1,7 +1,7 @@
-"""What each output container is, can hold, and how it is written: one frozen value per file extension.
+"""What each output container can hold and how it is written: one frozen value per file extension.
 
-The tables say what a player can be expected to read, which is less than what FFmpeg's muxers let through; every entry
-is written and read back by a test. docs/containers.md is the same table for people.
+The tables say what players can be expected to read, less than what FFmpeg's muxers accept; a test writes and reads
+every entry. docs/containers.md is the same table for people.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,10 +37,7 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file, as a row: nothing else depends on which container it is.
-
-    The codecs are those this container is known to be read with, not all that the muxer would take.
-    """
+    """One way to write an output file; nothing else depends on which one it is. Codecs are those that players read."""
 
     name: str  #: the file's extension, without its dot
     muxer: str  #: FFmpeg's name of what writes it; codecs have FFmpeg's names too
@@ -56,18 +53,15 @@ class Container:
     least_timescale: int = 0  #: the least timescale of a track; 0 where tracks have none of their own
     clock_s: Fraction | None = None  #: after this its clock starts again
     counts_decoding: bool = False  #: whether decoding times are sums of durations
-    has_header: bool = False
-    """Whether it describes its tracks in front of them: parameter sets, colours, HDR, how pictures are turned."""
+    has_header: bool = False  #: Whether a header in front states parameter sets, colours, HDR and orientation
     sample_shape: SampleShape = SampleShape.BITSTREAM
     dolby_vision: bool = False  #: whether Dolby Vision's configuration has a place
     hevc_tag: str = ""  #: by which four letters players know HEVC
 
     # Sound
     audio_codecs: frozenset[str] = frozenset()
-    audio_fallback: str | None = None
-    """What a track is encoded to when its own codec does not fit; None where the container holds no audio."""
-    counted_audio: frozenset[str] = frozenset()
-    """Of these codecs it states no times: their samples are counted, so gaps are written as silence."""
+    audio_fallback: str | None = None  #: The codec for tracks that do not fit; None where no audio fits
+    counted_audio: frozenset[str] = frozenset()  #: Codecs without times: samples are counted, gaps become silence
     edit_lists: bool = False  #: whether an edit list hides a track's beginning, and its last packet's duration the end
     codec_delay: bool = False  #: whether it states priming as a delay that is part of all times
     stated_ends: bool = False  #: whether it states when each track ends
@@ -78,8 +72,7 @@ class Container:
     """By codec, what FFmpeg writes and cannot decode again."""
     unnamed_refused: frozenset[str] = frozenset()  #: codecs whose channels no decoder takes without names
     pcm_needs_names: bool = False  #: whether channels of PCM must have names
-    channels_alone: frozenset[str] = frozenset()
-    """Codecs of which it states the number of channels, and not their speakers."""
+    channels_alone: frozenset[str] = frozenset()  #: Codecs of which it states the number of channels, no speakers
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
@@ -90,11 +83,9 @@ class Container:
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
     chapters: bool = False
-    chapters_in_a_row: bool = False
-    """Whether chapters lie end to end from 0 on, as in QuickTime's track of their titles."""
+    chapters_in_a_row: bool = False  #: Whether chapters lie end to end from 0 on, as in QuickTime's text track
     tags: bool = False
-    tag_boxes: frozenset[str] | None = None
-    """The tags with boxes that every player knows; None where all tags are alike."""
+    tag_boxes: frozenset[str] | None = None  #: Tags with boxes that every player knows; None where all are alike
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is text, of any rate
     language: Callable[[str], str | None] = nameless  #: how it spells a language; None where it cannot
@@ -112,11 +103,8 @@ class Container:
     def video_tick(self, source_time_base: Fraction) -> Fraction:
         """Return the tick, in seconds, in which this container stores video times.
 
-        In mp4 and mov every multiple of ``source_time_base`` is a whole number of ticks, so times stay exact; the
-        muxer doubles small timescales until they reach 10,000, and so does this.
-
-        Raises:
-            ValueError: the time base is not positive.
+        In mp4 and mov multiples of ``source_time_base`` stay whole; as in FFmpeg's muxer, small timescales are doubled.
+        Raises ValueError: the time base is not positive.
         """
         if source_time_base <= 0:
             raise ValueError(f"a time base must be positive: {source_time_base}")
@@ -137,11 +125,7 @@ class Container:
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Make sure that ``codec`` fits.
-
-        Raises:
-            Unsupported: it does not; the next step names those that do.
-        """
+        """Make sure that ``codec`` fits. Raises Unsupported: it does not; the next step names those that do."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))
@@ -149,11 +133,7 @@ class Container:
 
 
 def container_for(output: str, *, fragmented: bool = False) -> Container:
-    """Return the container that ``output``, a path or an address, names by its extension.
-
-    Raises:
-        Unsupported: the extension is not one of ours, or the container has no fragmented form.
-    """
+    """Return the container for a path's or address's extension. Raises Unsupported: unknown, or never fragmented."""
     path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
     extension = PurePosixPath(path).suffix.lower().removeprefix(".")
     container = _BY_EXTENSION.get(extension)
@@ -330,5 +310,4 @@ _BY_EXTENSION = {
     "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }
 
-EXTENSIONS = frozenset(_BY_EXTENSION)
-"""The extensions, without a dot, that name a container."""
+EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without a dot, that name a container

@@ -31,10 +31,8 @@ class Fates:
     source: SourceDescription
     spec: TranscodeSpec
     container: Container
-    timecode: str | None
-    """The output's; None if it has none."""
-    burnt: Track | None
-    """The subtitle track that is burnt into the pictures."""
+    timecode: str | None  #: The output's; None if it has none
+    burnt: Track | None  #: The subtitle track that is burnt into the pictures
 
     def of(self, track: Track) -> TrackPlan:
         """Return what becomes of a track."""
@@ -74,7 +72,6 @@ class Fates:
         return self._encoded(track, None if self.spec.audio == "copy" else self.spec.audio)
 
     def _no_sound(self, track: Track, *, copied: bool) -> str | None:
-        """Return why the output can have no track for this one."""
         if not self.container.holds_tracks:
             return f".{self.container.name} holds nothing but one video track"
         if not track.decodable or track.audio is None:

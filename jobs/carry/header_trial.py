@@ -1,7 +1,7 @@
 """What a container's header says of the pictures, and what it cannot: written once into memory, and read back.
 
-Muxers know more special cases than a table could: Matroska states a turn but no stretch, QuickTime no cube map, WebM
-refuses some arrangements of two views. So the header is tried, in well under a millisecond, before anything is encoded.
+Muxers have more special cases than a table could: Matroska states a turn but no stretch, QuickTime no cube map, WebM
+refuses some stereo arrangements. The trial takes well under a millisecond.
 """
 
 import io
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 _MATRIX = Struct("=9i")
 _ONE = 1 << 16
-_SKEW = 1 / 256
-"""How far from a right angle the axes of a matrix may be that only turns."""
-_SHAPE = 1 / 100
-"""How far from a stated shape of the samples one may be that follows from a matrix."""
+_SKEW = 1 / 256  #: How far from a right angle the axes of a matrix may be that only turns
+_SHAPE = 1 / 100  #: How far from a stated shape of the samples one may be that follows from a matrix
 _TICK = Fraction(1, 1000)
 
 
@@ -79,9 +77,8 @@ def settle_orientation(
 ) -> tuple[VideoFormat, StreamExtras]:
     """Return the output's format and extras with a display matrix that its container can state.
 
-    A matrix that stretches says the same as the samples' shape, and FFmpeg reads it as both. In mp4 and mov the matrix
-    stays whole and the shape is left out. Elsewhere, and where the source states another shape than its matrix, the
-    shape is stated, and the matrix only turns and flips.
+    FFmpeg reads a stretching matrix as the samples' shape too. In mp4 and mov the matrix stays, and no shape is stated.
+    Elsewhere, and where the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
     """
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
@@ -98,9 +95,9 @@ def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool
 
 
 def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:
-    """Return what the container's header is given beside the track's format, and what of it does not come back.
+    """Return what the header is given beside the format, and what of it does not come back.
 
-    What a muxer refuses is left out; what is read back as something else is written nevertheless, and named.
+    What a muxer refuses is left out; what is read back differently is written nevertheless, and named.
     """
     wanted = container_side_data(output, extras)
     if not wanted or not container.has_header:

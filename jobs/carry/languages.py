@@ -11,8 +11,7 @@ _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
 )
-_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())
-"""The other of a language's two names in ISO 639-2, to the one of the above."""
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: The other name in ISO 639-2: the one above
 
 
 def as_it_is(language: str) -> str:

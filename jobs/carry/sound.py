@@ -1,7 +1,4 @@
-"""Which speakers and rates a track of sound keeps: what can be copied, in which layout it is encoded, what is mixed.
-
-Pure functions of a track, its plan and the container.
-"""
+"""Which speakers and rates a track keeps: what can be copied, in which layout it is encoded, what is mixed. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +11,11 @@ from ..source.tracks import Track
 from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
-_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-"""The codecs whose packets each state their own channels, in any container."""
-_GIVES_DESCRIPTIONS = ("mov", "flv")
-"""The formats in which AAC's configuration lies beside the packets, and can change."""
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Packets state their channels
+_GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats with AAC's configuration beside the packets, where it can change
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
-SPEAKER_CHECKS = ("sound", "layout", "speakers")
-"""The checks of ``verify`` that see it when sound has other speakers than its source."""
+SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail on other speakers
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -51,10 +45,9 @@ def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
 
 
 def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
-    """Return the layout in which a track is encoded, mixed to that many ``channels``; None keeps all that can be kept.
+    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps all that can be kept.
 
-    Raises:
-        Unsupported: some of its channels have no place in a room, so they cannot be mixed.
+    Raises Unsupported: some of its channels have no place in a room, so they cannot be mixed.
     """
     stated = stated_layouts(codec, container)
     target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]

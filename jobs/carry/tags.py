@@ -1,7 +1,6 @@
-"""Which tags of a source say something about its content, what its tracks are for, and which containers hold that.
+"""Which tags of a source are about its content, what its tracks are for, and which containers hold that.
 
-A tag that describes the old file (its brand, its muxer, its statistics) would be false in the new one and is left out
-without a warning.
+Tags about the old file (brand, muxer, statistics) would be false in the new one and are dropped silently.
 """
 
 import re

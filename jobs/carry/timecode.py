@@ -1,7 +1,7 @@
-"""SMPTE timecode: what a picture is called, as it counts pictures in hours, minutes, seconds and pictures.
+"""SMPTE timecode: a picture's name in hours, minutes, seconds and pictures.
 
-Where a second does not have a whole number of pictures, the count of drop-frame timecode (SMPTE ST 12-1, 5.2.2) leaves
-out the first two names of every minute but each tenth, at twice the rate four, so that it keeps up with the clock.
+Drop-frame timecode (SMPTE ST 12-1, 5.2.2) skips the first two names of every minute but each tenth, at twice the rate
+four, to keep up with the clock at 29.97 pictures a second.
 """
 
 import re
@@ -14,12 +14,10 @@ from ..request.spec import TranscodeSpec
 from ..source.tracks import SourceDescription
 from .containers import Container
 
-_COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)
-"""Whole frame rates in which mp4 and mov can count (as FFmpeg's muxers accept them)."""
+_COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)  #: Whole frame rates of timecodes in mp4 and mov
 _WRITTEN: Final = re.compile(r"(\d{2}):([0-5]\d):([0-5]\d)([:;.,])(\d{2,3})")
 _DROPPED_AT_30: Final = 2
-_BASE: Final = 30
-"""Drop-frame timecode counts 30 pictures a second, or a multiple."""
+_BASE: Final = 30  #: Drop-frame timecode counts 30 pictures a second, or a multiple
 _HOURS, _MINUTES, _SECONDS = 24, 60, 60
 _HALF: Final = Fraction(1, 2)
 
@@ -28,12 +26,9 @@ _HALF: Final = Fraction(1, 2)
 class Timecode:
     """The name of one picture."""
 
-    picture: int
-    """Which picture of the day it is, counted from 00:00:00:00."""
-    per_second: int
-    """How many pictures it counts in a second: 30 for 29.97."""
-    drops: bool
-    """Whether the count leaves names out."""
+    picture: int  #: Which picture of the day it is, counted from 00:00:00:00
+    per_second: int  #: How many pictures it counts in a second: 30 for 29.97
+    drops: bool  #: Whether the count leaves names out
 
     @classmethod
     def parse(cls, text: str, rate: Fraction) -> Self | None:
@@ -93,7 +88,7 @@ def output_timecode(
 ) -> str | None:
     """Return the timecode of the output's first picture; None where there is none, or the output cannot count it.
 
-    There are ``rate`` pictures in a second; ``skipped_s`` lies between the source's first picture and the output's.
+    ``rate`` is in pictures a second; ``skipped_s`` lies between the source's first picture and the output's.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None

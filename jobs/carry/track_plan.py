@@ -33,32 +33,24 @@ class Action(Enum):
 class PictureTimes:
     """What the index knows of the encoded track's pictures."""
 
-    rate: Fraction | None = None
-    """How many there are in a second; None where only the container says it."""
-    skipped_s: Fraction = Fraction(0)
-    """How much later the output's first picture is shown in the source than the source's first one."""
-    end_s: Fraction = Fraction(0)
-    """When the source's pictures end, on its clock."""
+    rate: Fraction | None = None  #: How many there are in a second; None where only the container says it
+    skipped_s: Fraction = Fraction(0)  #: Between the source's first picture and the output's first one
+    end_s: Fraction = Fraction(0)  #: When the source's pictures end, on its clock
 
 
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
-    """One track's fate. ``codec`` is the output's, None where nothing is written; ``asked``: it was asked to go.
-
-    ``loss`` is a stable code, where something is lost that was not asked to go. Of encoded sound, ``bit_rate_bps`` is
-    its bitrate, None the usual one, ``channels`` the number that it is mixed to, None for its own, and
-    ``loudness_lufs`` what it is brought to, None for what it is.
-    """
+    """One track's fate."""
 
     track: Track
     action: Action
-    codec: str | None
+    codec: str | None  #: The output's; None where nothing is written
     reason: str
-    loss: str | None = None
-    asked: bool = False
-    bit_rate_bps: int | None = None
-    channels: int | None = None
-    loudness_lufs: Fraction | None = None
+    loss: str | None = None  #: A stable code, if something is lost that was not asked to go
+    asked: bool = False  #: Whether it was asked to go
+    bit_rate_bps: int | None = None  #: Of encoded sound; None for the usual one
+    channels: int | None = None  #: What encoded sound is mixed to; None for its own
+    loudness_lufs: Fraction | None = None  #: What encoded sound is brought to; None for its own
 
     @property
     def kept(self) -> bool:
@@ -80,8 +72,7 @@ class TrackPlan:
         )
 
 
-_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}
-"""The kinds that ``verify`` has checks of their own for, by the word in their names."""
+_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds that ``verify`` has checks for
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 from typing import Final
 
@@ -11,21 +12,15 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53
-"""Times are 64 bits wide, in ticks that may be finer in the file than here."""
+_LATEST_TICKS: Final = 1 << 53  #: Times are 64 bits wide, in ticks that may be finer in the file than here
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
 class FrameClock:
-    """Gives every frame its time, in ticks of ``time_base``.
+    """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    Args:
-        first: the first frames, one at least.
-        fps: shows frame n at n / ``fps``; None takes the frames' own times.
-        time_base: the tick; None is that of the first frame, or one in which the first frames' times are whole.
-
-    Raises:
-        UsageError: the first frame has no time, or none that gives the tick.
+    A ``time_base`` of None is the first frame's, or one in which the ``first`` frames' times are whole. Raises
+    UsageError: the first frame has no time, or none that gives the tick.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
@@ -46,11 +41,7 @@ class FrameClock:
         return ((self._last or 0) - (self._first or 0)) * self.time_base
 
     def ticks(self, offered: Offered) -> int:
-        """Return when the next frame is shown.
-
-        Raises:
-            UsageError: it has no time, none in whole ticks, or is not later than the one before.
-        """
+        """Return when the next frame is shown. Raises UsageError: no time, not whole ticks, or too early."""
         number, self._count = self._count, self._count + 1
         if self._fps is not None:
             found = number
@@ -81,9 +72,10 @@ def measured_rate(first: Sequence[Offered]) -> Fraction:
     """Return the nominal frame rate: what the first frame states, unless the first two are shown at quite another."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
-    if len(times) < 2 or times[1] <= times[0]:  # noqa: PLR2004 - two make a distance
+    apart_s = sum((after - before for before, after in pairwise(times)), Fraction(0))
+    if apart_s <= 0:
         return stated
-    measured = nominal_frame_rate(1 / (times[1] - times[0]))
+    measured = nominal_frame_rate(1 / apart_s)
     if not is_ffmpeg_ratio(measured):  # not a nominal rate
         return stated
     is_near = first[0].states_rate and _NEAR[0] < measured / stated < _NEAR[1]

@@ -1,7 +1,7 @@
 """Arrays on the GPU that users hand to ``encode``: read by NVENC where they lie, packed there, or fetched.
 
-Sources: the CUDA Array Interface, version 3, "Synchronization"; the Python array API standard, ``__dlpack__``;
-PyNvVideoCodec programming guide, section 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).
+Sources: CUDA Array Interface 3, "Synchronization"; Python array API standard, ``__dlpack__``; PyNvVideoCodec
+programming guide 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,8 @@ from ...actors.surfaces.from_rgb import LEAST_HEIGHT
 from ...actors.surfaces.strided import StridedChannel, StridedPicture
 from ...errors import EncoderFailed, UsageError
 
-_ADVICE: Final = "docs/frames.md lists what can be encoded."
+ADVICE: Final = "docs/frames.md lists what can be encoded."
+ROWS_AND_COLUMNS, WITH_CHANNELS = 2, 3  #: Axes of an array
 _PLANAR: Final = {
     "nv12": "yuv420p",
     "p010le": "yuv420p10le",
@@ -30,8 +31,7 @@ _PLANAR: Final = {
     "yuv444p": "yuv444p",
 }
 """How rows of all planes on a device are called, and FFmpeg's planar format of the same samples."""
-_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")
-"""Three planes, each with rows of its own."""
+_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Three planes, each with rows of its own
 _CHANNELS: Final = {
     **dict.fromkeys(("rgb24", "rgba", "rgb0"), (0, 1, 2)),
     **dict.fromkeys(("bgr24", "bgra", "bgr0"), (2, 1, 0)),
@@ -42,8 +42,7 @@ _CHANNELS: Final = {
 _IN_PAIRS: Final = {(2, 1): "nv12", (2, 2): "p010le", (1, 1): "nv16", (1, 2): "p210le"}
 """By rows of luma for one of chroma, and the bytes of a sample."""
 _ROWS_A_PICTURE: Final = {"4:2:0": Fraction(3, 2), "4:2:2": Fraction(2), "4:4:4": Fraction(3)}
-_BECOMES: Final = "yuv420p"
-"""What RGB becomes."""
+_BECOMES: Final = "yuv420p"  #: What RGB becomes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +50,7 @@ class DeviceInput:
     """What lies on the device: one array, or the planes of one picture."""
 
     planes: tuple[DeviceTensor, ...]
-    pix_fmt: str
-    """Its layout, where the planes tell; else ""."""
+    pix_fmt: str  #: Its layout, where the planes tell; else ""
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -76,11 +74,10 @@ class DeviceInput:
         return self.planes[0].item_bytes
 
 
-def find_tensor(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a user gives
-    """Return what lies on the device; None for what is not there. Leading axes of length 1 are left out.
+def find_tensor(item: object) -> DeviceInput | None:
+    """Return what lies on the device, without leading axes of length 1; None for what does not.
 
-    Raises:
-        UsageError: it does not say where it lies, has no samples, or holds no whole numbers.
+    Raises UsageError: it does not say where it lies, has no samples, or holds no whole numbers.
     """
     try:
         found = _found(item)
@@ -90,7 +87,7 @@ def find_tensor(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a u
         return None
     for plane in found.planes:
         if min(plane.shape, default=0) < 1:
-            raise UsageError(f"a tensor of {plane.shape} holds no picture", _ADVICE)
+            raise UsageError(f"a tensor of {plane.shape} holds no picture", ADVICE)
     planes = tuple(_in_bytes(each) for each in found.planes)
     return replace(found, planes=planes if len(planes) > 1 else (_without_ones(planes[0]),))
 
@@ -101,12 +98,9 @@ def is_rows(pix_fmt: str) -> bool:
 
 
 def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> StridedPicture | None:
-    """Return a picture in a layout that the device packs; None for others, which come to the host.
+    """Return a picture in a layout that the device packs (RGB by a ``matrix``, with even sides); None for others.
 
-    RGB is one only with a ``matrix`` to convert it by, and where sides are even.
-
-    Raises:
-        UsageError: there is none of that shape in that layout.
+    Raises UsageError: there is none of that shape in that layout.
     """
     if pix_fmt in _CHANNELS:
         return None if matrix is None else _rgb(found.planes[0], pix_fmt, matrix)
@@ -114,7 +108,7 @@ def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> Str
     if format_ is None or (not is_rows(pix_fmt) and len(found.planes) == 1 and not _is_tight(found.planes[0])):
         return None
     if format_.sample_bytes != found.item_bytes:
-        raise UsageError(f"samples of {found.item_bytes} bytes are not {pix_fmt}", _ADVICE)
+        raise UsageError(f"samples of {found.item_bytes} bytes are not {pix_fmt}", ADVICE)
     if len(found.planes) == 1:
         width, height = picture_size(found.planes[0].shape, pix_fmt)
         channels = _of_rows(found.planes[0], format_, pix_fmt, height)
@@ -139,23 +133,19 @@ def device_picture(picture: StridedPicture) -> DevicePicture:
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
-    """Return the (width, height) of a picture whose planes' rows lie below each other, in a layout of NVENC's.
-
-    Raises:
-        UsageError: there is none of that shape.
-    """
+    """Return (width, height) of planes whose rows follow each other, in a layout of NVENC's. Raises UsageError."""
     format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt))
-    rows, columns = shape if len(shape) == 2 else (0, 0)  # noqa: PLR2004 - rows and columns
+    rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
-        raise UsageError(f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit", _ADVICE)
+        raise UsageError(f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit", ADVICE)
     return columns, int(height)
 
 
 def _rgb(tensor: DeviceTensor, pix_fmt: str, matrix: int) -> StridedPicture | None:
     format_ = surface_format(_BECOMES)
     indices = _CHANNELS[pix_fmt]
-    if len(tensor.shape) != 3 or tensor.item_bytes != 1 or tensor.shape[2] <= max(indices):  # noqa: PLR2004 - pixels
+    if len(tensor.shape) != WITH_CHANNELS or tensor.item_bytes != 1 or tensor.shape[2] <= max(indices):
         return None
     height, width, _ = tensor.shape
     if format_ is None or not format_.holds(width, height) or height < LEAST_HEIGHT:
@@ -176,7 +166,6 @@ def _rgb(tensor: DeviceTensor, pix_fmt: str, matrix: int) -> StridedPicture | No
 def _of_rows(
     tensor: DeviceTensor, format_: SurfaceFormat, pix_fmt: str, height: int
 ) -> tuple[StridedChannel, StridedChannel, StridedChannel]:
-    """Return the channels of planes whose rows lie below each other."""
     down, across = strides_of(tensor)
     luma = StridedChannel(tensor.address, across, down)
     chroma = tensor.address + height * down
@@ -201,7 +190,7 @@ def _of_planes(
     )
     if not is_of or not format_.holds(width, height):
         message = f"planes of {[each.shape for each in planes]} are not a {pix_fmt} picture: their sides do not fit"
-        raise UsageError(message, _ADVICE)
+        raise UsageError(message, ADVICE)
     luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
@@ -233,7 +222,7 @@ def _is_tight(tensor: DeviceTensor) -> bool:
     return strides_of(tensor) == strides_of(replace(tensor, strides_bytes=None))
 
 
-def _found(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a user gives
+def _found(item: object) -> DeviceInput | None:
     if hasattr(item, "__dlpack_device__"):
         if device_kind(item) == CPU:
             return None
@@ -245,24 +234,25 @@ def _found(item: Any) -> DeviceInput | None:  # noqa: ANN401 - whatever a user g
     return DeviceInput(tuple(planes), _named(planes)) if planes else None
 
 
-def _planes(item: Any) -> list[DeviceTensor]:  # noqa: ANN401 - whatever a user gives
+def _planes(item: object) -> list[DeviceTensor]:
     """Return the planes of an object whose ``cuda()`` gives them; PyTorch's does something else."""
-    if hasattr(item, "__cuda_array_interface__") or not callable(getattr(item, "cuda", None)):
+    cuda = getattr(item, "cuda", None)
+    if hasattr(item, "__cuda_array_interface__") or not callable(cuda):
         return []
     try:
-        given = item.cuda()
+        given = cuda()
     except Exception as error:  # whatever a user's class raises
-        raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", _ADVICE) from error
+        raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 
 
 def _named(planes: list[DeviceTensor]) -> str:
     """Return FFmpeg's name of planes of (rows, columns, components); "" where their number does not tell."""
-    rows = [prod(plane.shape[:1]) for plane in planes]
-    if len(rows) == 2:  # noqa: PLR2004 - luma, and chroma in pairs
-        return _IN_PAIRS.get((rows[0] // max(1, rows[1]), planes[0].item_bytes), "")
-    if len(rows) == 3 and planes[0].item_bytes == 1:  # noqa: PLR2004 - Y, U and V
-        return "yuv444p" if rows[0] == rows[1] else "yuv420p"
+    match [prod(plane.shape[:1]) for plane in planes]:
+        case [luma, in_pairs]:
+            return _IN_PAIRS.get((luma // max(1, in_pairs), planes[0].item_bytes), "")
+        case [luma, blue, _] if planes[0].item_bytes == 1:
+            return "yuv444p" if luma == blue else "yuv420p"
     return ""
 
 
@@ -275,8 +265,8 @@ def _in_bytes(tensor: DeviceTensor) -> DeviceTensor:
 
 def _without_ones(tensor: DeviceTensor) -> DeviceTensor:
     shape, strides = tensor.shape, strides_of(tensor)
-    while len(shape) > 2 and shape[0] == 1:  # noqa: PLR2004 - rows and columns
+    while len(shape) > ROWS_AND_COLUMNS and shape[0] == 1:
         shape, strides = shape[1:], strides[1:]
-    if len(shape) > 2 and shape[2] == 1:  # noqa: PLR2004 - a component of its own
+    if len(shape) > ROWS_AND_COLUMNS and shape[2] == 1:
         shape, strides = shape[:2], strides[:2]
     return replace(tensor, shape=shape, strides_bytes=strides)

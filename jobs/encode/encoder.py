@@ -20,20 +20,11 @@ if TYPE_CHECKING:
     from .inputs import Offered
 
 
-PEEK_FRAMES: Final = 2
-"""Frames with times of their own that are looked at before the encoder opens: between them lies the frame rate."""
+PEEK_FRAMES: Final = 2  #: Frames with own times that are read before opening: the first two give the rate
 
 
 class FrameEncoder:
-    """Encodes frames into a file. One thread calls all of it but ``cancel`` and ``report``.
-
-    Args:
-        request: how.
-        codec: to what.
-        container: of the file.
-        path: of the file.
-        device: the GPU of this process, if it turns out to be one.
-    """
+    """Encodes frames into a file. One thread calls all of it but ``cancel`` and ``report``."""
 
     def __init__(
         self,
@@ -53,12 +44,7 @@ class FrameEncoder:
         self._cancelled = False
 
     def add(self, item: object) -> None:
-        """Take the next frame.
-
-        Raises:
-            UsageError: it is none, does not fit those before it, or has no time.
-            CodecfleetError: it cannot be encoded or written.
-        """
+        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: encoding failed."""
         offered = self._pictures.read(item)
         if self._file is not None:
             _write(self._file, self._pictures.encode(offered))
@@ -75,12 +61,7 @@ class FrameEncoder:
             self.add(item)
 
     def finish(self) -> None:
-        """Write what the encoder still holds, and close the file.
-
-        Raises:
-            UsageError: there was no frame.
-            CodecfleetError: the rest cannot be encoded or written.
-        """
+        """Write what the encoder still holds, and close the file. Raises UsageError: no frame; CodecfleetError."""
         file = self._file or self._begin()
         _write(file, self._pictures.session.finish())
         file.finish()
@@ -98,11 +79,7 @@ class FrameEncoder:
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back and say what is in it; ``began`` is when, by ``time.monotonic``, it all began.
-
-        Raises:
-            ProofFailed: it does not show every frame at its time.
-        """
+        """Read the file back and report; ``began`` is a ``time.monotonic``. Raises ProofFailed: a frame is missing."""
         if self._file is None:
             raise ProofFailed("nothing was encoded", "Give at least one frame.")
         pictures, settings = self._pictures, self._pictures.settings

@@ -19,20 +19,9 @@ if TYPE_CHECKING:
 
 
 class FrameFile:
-    """Writes a file. ``write`` takes packets; then ``finish``, or ``abandon``.
+    """Writes a file. ``write`` takes packets; then ``finish``, or ``abandon``. Raises StorageFailed.
 
-    Times are settled a group of pictures at a time: all groups are closed, so that the pictures of one are shown before
-    those of the next. Memory holds the packets of one group.
-
-    Args:
-        path: the file.
-        container: what it is.
-        settings: what encodes.
-        extradata: its parameter sets.
-        reorder_frames: by how many pictures it reorders.
-
-    Raises:
-        StorageFailed: it cannot be written.
+    Memory holds one group of pictures: all are closed, so the pictures of one are shown before those of the next.
     """
 
     def __init__(
@@ -66,23 +55,14 @@ class FrameFile:
         self.joined = self._file.joined
 
     def write(self, packet: EncodedPacket) -> None:
-        """Take the next packet.
-
-        Raises:
-            ProofFailed: its time does not fit into the container, or among the others.
-            StorageFailed: the file cannot be written.
-        """
+        """Take the next packet. Raises ProofFailed: its time does not fit; StorageFailed: it cannot be written."""
         if packet.is_keyframe and self._group:
             # Of a codec that does not reorder, or whose groups are closed: nothing before it is shown after it.
             self._flush(packet.pts_ticks)
         self._group.append(packet)
 
     def finish(self) -> JoinedTrack:
-        """Write what is left, and close the file.
-
-        Raises:
-            ProofFailed, StorageFailed: as ``write``.
-        """
+        """Write what is left, and close the file. Raises ProofFailed, StorageFailed: as ``write``."""
         if self._group:
             self._flush(None)
         return self._file.close()

@@ -19,10 +19,19 @@ from ...actors.surfaces.device_tensor import DeviceTensor
 from ...actors.surfaces.frames import Frame, device_of, plane_arrays
 from ...actors.surfaces.strided import StridedPicture
 from ...errors import Unsupported, UsageError
-from .device_inputs import DeviceInput, device_picture, find_tensor, is_rows, picture_size, strided_picture
+from .device_inputs import (
+    ADVICE,
+    ROWS_AND_COLUMNS,
+    WITH_CHANNELS,
+    DeviceInput,
+    device_picture,
+    find_tensor,
+    is_rows,
+    picture_size,
+    strided_picture,
+)
 from .request import EncodeFrame
 
-_ADVICE: Final = "docs/frames.md lists what can be encoded."
 _COLORSPACES: Final = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 _EXACT: Final = (
     Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.BITEXACT
@@ -33,23 +42,16 @@ _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offered:
-    """One picture to encode. ``pixels`` is a software frame, or a picture on the device.
-
-    ``format`` says all that is known of it; its frame rate is the picture's own where ``states_rate``, else a usual
-    one. ``time_s`` is None where it carries no time; ``ticks`` is the same as whole
-    ticks of a time base, where it came so. ``streams`` are those to wait for before a user's own memory on the device
-    is read, None where it is none; ``from_gpu`` says that it lay on the GPU, and ``device`` on which, None where that
-    is not known. ``asked`` is what is asked with it.
-    """
+    """One picture to encode, in software or on the device."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat
+    format: VideoFormat  #: With the picture's own frame rate where ``states_rate``, else a usual one
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None
-    streams: tuple[int, ...] | None = None
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` as whole ticks of a time base, if it came so
+    streams: tuple[int, ...] | None = None  #: Wait for them before reading a user's device memory; None: not such
     from_gpu: bool = False
-    device: int | None = None
-    asked: EncodeFrame | None = None
+    device: int | None = None  #: The GPU that it lay on, if known
+    asked: EncodeFrame | None = None  #: What is asked with it
     states_rate: bool = False
 
     def with_keyframe(self) -> "Offered":
@@ -65,31 +67,17 @@ class Offered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReader:
-    """Reads what a user gives as pictures.
+    """Reads what a user gives as pictures."""
 
-    Args:
-        pix_fmt: FFmpeg's name of how arrays are laid out; None guesses by their shape.
-        size: (width, height) of raw bytes.
-        frame_rate: the nominal rate, where the picture does not say.
-        fetch: brings an array from the device to the host, once it is complete.
-        pack: makes a picture on the device tight there, once its streams are done; None where the device cannot.
-        rgb: the colours that RGB on the device is converted to there; None leaves that to the host.
-    """
-
-    pix_fmt: str | None
-    size: tuple[int, int] | None
-    frame_rate: Fraction
-    fetch: Callable[[DeviceTensor], NDArray[Any]]
+    pix_fmt: str | None  #: FFmpeg's name of arrays' layout; None guesses by shape
+    size: tuple[int, int] | None  #: (width, height) of raw bytes
+    frame_rate: Fraction  #: The nominal rate, where the picture does not say
+    fetch: Callable[[DeviceTensor], NDArray[Any]]  #: Brings a complete array from the device to the host
     pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None
-    rgb: Colour | None = None
+    rgb: Colour | None = None  #: What RGB on the device is converted to there; None: the host does it
 
     def read(self, item: object) -> Offered:
-        """Read a picture, (picture, seconds), or an ``EncodeFrame``.
-
-        Raises:
-            UsageError: it is not a picture, or has another format.
-            DeviceError: it could not be brought to the host.
-        """
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is none; DeviceError."""
         if isinstance(item, EncodeFrame):
             offered = replace(self.read(item.picture), asked=item)
             return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
@@ -136,9 +124,8 @@ class InputReader:
         return Offered(picture, format_, None, from_gpu=True)
 
     def _fetched(self, found: DeviceInput, name: str) -> VideoFrame:
-        """Bring a picture to the host."""
         arrays = [self.fetch(plane) for plane in found.planes]
-        if len(arrays) == 1 and not (arrays[0].ndim == 2 and is_rows(name)):  # noqa: PLR2004 - rows of all planes
+        if len(arrays) == 1 and not (arrays[0].ndim == ROWS_AND_COLUMNS and is_rows(name)):
             return _framed(arrays[0], name)
         size = picture_size(found.shape, name)
         return _raw(np.concatenate([array.reshape(-1) for array in arrays]), name, size)
@@ -161,14 +148,14 @@ class InputReader:
                 item = np.frombuffer(item, dtype=np.uint8)
             array = item if isinstance(item, np.ndarray) else np.from_dlpack(item)
         except (AttributeError, TypeError, ValueError, BufferError, RuntimeError) as error:
-            raise UsageError(f"a {type(item).__name__} is not a picture: {error}", _ADVICE) from None
+            raise UsageError(f"a {type(item).__name__} is not a picture: {error}", ADVICE) from None
         if array.ndim == 1:
             if self.size is None:
                 message = f"raw video of {array.nbytes} bytes does not tell its size"
                 raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
-        if array.ndim == 2 and is_rows(name):  # noqa: PLR2004 - rows of all planes, of which PyAV knows few
+        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV knows few such formats
             return _raw(array, name, picture_size(array.shape, name))
         return _framed(array, name)
 
@@ -182,7 +169,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
         frame = VideoFrame(*size, name)
         planes = plane_arrays(frame)
     except (ValueError, Unsupported) as error:
-        raise UsageError(f"raw video of {name} cannot be read: {error}", _ADVICE) from None
+        raise UsageError(f"raw video of {name} cannot be read: {error}", ADVICE) from None
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
@@ -200,26 +187,20 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
         message = f"an array of {array.shape} {array.dtype} is not a {name} picture: {error}"
-        raise UsageError(message, f"Say what it is by input_pix_fmt. {_ADVICE}") from None
+        raise UsageError(message, f"Say what it is by input_pix_fmt. {ADVICE}") from None
 
 
 def _guessed(shape: Sequence[int], item_bytes: int) -> str:
-    if len(shape) == 3 and shape[2] in _CHANNELS and item_bytes == 1:  # noqa: PLR2004 - rows, columns, channels
+    if len(shape) == WITH_CHANNELS and shape[2] in _CHANNELS and item_bytes == 1:
         return _CHANNELS[shape[2]]
-    if len(shape) == 2 and item_bytes in _BY_BYTES:  # noqa: PLR2004 - rows of all planes
+    if len(shape) == ROWS_AND_COLUMNS and item_bytes in _BY_BYTES:
         return _BY_BYTES[item_bytes]
     message = f"an array of {tuple(shape)} with samples of {item_bytes} bytes does not tell what picture it is"
-    raise UsageError(message, f"Say it by input_pix_fmt. {_ADVICE}")
+    raise UsageError(message, f"Say it by input_pix_fmt. {ADVICE}")
 
 
 class HostConverter:
-    """Makes software frames of one format into what is encoded: not at all, or by one stated conversion.
-
-    Args:
-        source: what comes.
-        target: what is encoded.
-        time_base: of the encoder.
-    """
+    """Makes software frames of one format into what is encoded: not at all, or by one stated conversion."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target
@@ -228,15 +209,11 @@ class HostConverter:
         self._chain = FilterChain(FilterSettings(target), time_base)
 
     def converted(self, frame: VideoFrame, ticks: int) -> VideoFrame:
-        """Return a frame as the encoder takes it, shown at ``ticks``.
-
-        Raises:
-            Unsupported: FFmpeg cannot convert it.
-        """
+        """Return a frame as the encoder takes it, shown at ``ticks``. Raises Unsupported: FFmpeg cannot convert it."""
         pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
         found = next(iter(pictures), None)
         if found is None:
-            raise Unsupported(f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}", _ADVICE)
+            raise Unsupported(f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}", ADVICE)
         found.pts, found.time_base = ticks, self._time_base
         return found
 
@@ -252,4 +229,4 @@ class HostConverter:
             )
         except (ValueError, NotImplementedError, KeyError) as error:
             message = f"{frame.format.name} cannot be converted to {self._target.pix_fmt}: {error}"
-            raise Unsupported(message, _ADVICE) from error
+            raise Unsupported(message, ADVICE) from error

@@ -24,23 +24,14 @@ from .encoder import FrameEncoder
 from .request import EncodeOptions, EncodeReport, EncodeRequest
 
 
-class FrameSink(Protocol):
+class _FrameSink(Protocol):
     """Takes pictures, one after the other, in one thread; only ``cancel`` comes from another."""
 
-    def add(self, item: object) -> None:
-        """Take the next picture."""
-
-    def add_all(self, items: Iterable[object]) -> None:
-        """Take all pictures there are, until cancelled."""
-
-    def finish(self) -> None:
-        """Finish with those that were taken."""
-
-    def cancel(self) -> None:
-        """Take no more."""
-
-    def abandon(self) -> None:
-        """Close whatever is open, after an error."""
+    def add(self, item: object) -> None: ...
+    def add_all(self, items: Iterable[object]) -> None: ...
+    def finish(self) -> None: ...
+    def cancel(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 async def encode(
@@ -120,7 +111,7 @@ async def _encode(
         await asyncio.shield(in_thread(spool.remove))
 
 
-async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[object]) -> None:
+async def feed(encoder: _FrameSink, frames: Iterable[object] | AsyncIterable[object]) -> None:
     """Feed what takes pictures in one thread of its own: a session belongs to the thread that opened it."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-encode") as thread:

@@ -49,9 +49,6 @@ async def present(
         input_pix_fmt: how arrays are laid out, as of ``encode``.
         size: (width, height) of raw bytes.
 
-    Returns:
-        What was presented.
-
     Raises:
         UsageError: something is not a picture or does not fit the others, there is none, or the stream has a producer.
         Unsupported: EGL has no such frames.
@@ -85,7 +82,6 @@ class _Presenter:
             self._is_over = True
 
     def add_all(self, items: Iterable[object]) -> None:
-        """Present all pictures there are."""
         for item in items:
             if self._is_over:
                 return
@@ -99,7 +95,6 @@ class _Presenter:
         self.report = PresentReport(frames=self._frames, width=width, height=height, pix_fmt=pix_fmt, consumed=consumed)
 
     def cancel(self) -> None:
-        """Present no more; callable from any thread."""
         self._is_over = True
 
     def abandon(self) -> None:

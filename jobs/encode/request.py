@@ -91,23 +91,15 @@ Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
 class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """How pictures are encoded that a caller has.
-
-    ``fps`` shows frame n at n / ``fps``; None takes the frames' own times. ``input_pix_fmt`` is how arrays without a
-    format of their own are read, and ``size`` the (width, height) of raw bytes; ``pix_fmt`` is what is encoded,
-    ``matrix`` converts RGB to YUV. ``stream`` is the CUDA stream in which frames on the device are written.
-
-    Raises:
-        UsageError: the rates make no sense.
-    """
+    """How pictures that a caller has are encoded. Raises UsageError: the rates make no sense."""
 
     encoder: EncoderChoice = "auto"
-    fps: Ratio | None = None
+    fps: Ratio | None = None  #: Shows frame n at n / ``fps``; None takes the frames' own times
     time_base: Ratio | None = None
-    input_pix_fmt: str | None = None
-    size: PixelSize | None = None
-    pix_fmt: str | None = None
-    matrix: Matrix = "bt709"
+    input_pix_fmt: str | None = None  #: How arrays without a format of their own are read
+    size: PixelSize | None = None  #: (width, height) of raw bytes
+    pix_fmt: str | None = None  #: What is encoded
+    matrix: Matrix = "bt709"  #: Converts RGB to YUV
     sample_aspect_ratio: Ratio | None = None
 
     @model_validator(mode="after")
@@ -130,11 +122,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
 
 class EncodeRequest(PictureRequest):
-    """Frames into a file; ``PictureRequest`` says how.
-
-    Raises:
-        UsageError: the bitrate is too low.
-    """
+    """Frames into a file; ``PictureRequest`` says how. Raises UsageError: the bitrate is too low."""
 
     output: str
     overwrite: bool = False
@@ -153,28 +141,20 @@ class EncodeRequest(PictureRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What was written.
-
-    ``fallback`` says why software encoded what lay on a GPU, "" where it did not. ``substitute`` says why the pixel
-    format is not that of the pictures, or for RGB not ``yuv420p``; "" where it is.
-    """
+    """What was written."""
 
     output: str
     codec: str
-    encoder: str
-    """FFmpeg's name of the software encoder, or ``h264_nvenc`` and its kin."""
-    from_device: bool
-    """Whether the encoder took frames from the GPU's memory, without a copy through the host."""
-    fallback: str
+    encoder: str  #: FFmpeg's name of the software encoder, or ``h264_nvenc`` and its kin
+    from_device: bool  #: Whether the encoder took frames from the GPU's memory, without a copy through the host
+    fallback: str  #: Why software encoded what lay on a GPU; "" where it did not
     width: int
     height: int
     pix_fmt: str
     frames_in: int
-    frames_out: int
-    """Counted by reading the file back."""
-    duration_s: Fraction
-    """From the first frame to the end of the last."""
+    frames_out: int  #: Counted by reading the file back
+    duration_s: Fraction  #: From the first frame to the end of the last
     output_bytes: int
     output_sha256: str
     wall_s: float
-    substitute: str = ""
+    substitute: str = ""  #: Why the pixel format is not the pictures' (for RGB yuv420p); "" if it is

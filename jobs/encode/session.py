@@ -31,26 +31,19 @@ from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
 _USUAL_RATE: Final = Fraction(25)
-_RGB_BECOMES: Final = "yuv420p"
-"""What nearly every player takes."""
+_RGB_BECOMES: Final = "yuv420p"  #: What nearly every player takes
 _FULL_RANGE: Final = 2
 _NOTHING_ASKED: Final = EncodeFrame(None)
 
 
 class PictureSession:
-    """One encoder for one series of pictures, all of one size and format. One thread calls all of it.
+    """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``. One thread calls all of it."""
 
-    ``read`` each thing that a caller gives, ``open`` it for the first ones, then ``encode`` them.
-    """
-
-    settings: EncoderSettings
-    """What encodes; once open, as all below."""
+    settings: EncoderSettings  #: What encodes; once open, as all below
     session: EncoderSession[Any]
     clock: FrameClock
-    from_device: bool
-    """Whether the encoder takes pictures from the GPU's memory."""
-    fallback: str
-    """Why software encodes what lies on a GPU; "" where it does not."""
+    from_device: bool  #: Whether the encoder takes pictures from the GPU's memory
+    fallback: str  #: Why software encodes what lies on a GPU; "" where it does not
 
     def __init__(self, request: PictureRequest, codec: Codec, *, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -73,8 +66,7 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""
-        """Why the pixel format is not that of the pictures; "" where it is."""
+        self.substitute = ""  #: Why the pixel format is not that of the pictures; "" where it is
 
     def read(self, item: object) -> Offered:
         """Read a picture; ``UsageError`` if it is none, or does not fit those before it."""
@@ -93,11 +85,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one.
-
-        Raises:
-            CodecfleetError: nothing encodes them as requested.
-        """
+        """Open the encoder for pictures like the first one. Raises CodecfleetError: nothing encodes them so."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder
@@ -125,7 +113,6 @@ class PictureSession:
         return packets
 
     def _check_device(self, device: int | None) -> None:
-        """Refuse a picture on another GPU than the encoder's."""
         if device is None:
             return
         if self._ordinal is None:
@@ -139,7 +126,6 @@ class PictureSession:
         self._stack.close()
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release what was never closed, on any thread."""
         if not is_ending() and (stack := getattr(self, "_stack", None)) is not None:
             with suppress(CodecfleetError):
                 stack.close()
@@ -165,7 +151,6 @@ class PictureSession:
         return mover
 
     def _fetched(self, tensor: DeviceTensor) -> NDArray[Any]:
-        """Bring an array to the host."""
         return host_array(tensor, self._wait_for(tensor.device, tensor.streams).fetch)
 
     def _packed(self, picture: StridedPicture, found: DeviceInput) -> DevicePicture | None:

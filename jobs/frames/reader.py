@@ -40,9 +40,7 @@ class _Unsound(Exception):
 class FrameReader:
     """Decodes a source's frames in threads of its own, from ``start`` to ``close``.
 
-    Args:
-        source: what to decode.
-        wake: called from any thread when polling again may help, after it did not.
+    ``wake`` is called from any thread when polling again may help, after it did not.
     """
 
     def __init__(self, source: FrameSource, wake: Callable[[], None]) -> None:
@@ -70,12 +68,7 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame, None when it is not there yet: ``wake`` is called later.
-
-        Raises:
-            FramesEnd: there is none.
-            Exception: what kept a segment from being decoded.
-        """
+        """Return the next frame; None: ``wake`` is called later. Raises FramesEnd, or why a segment was not decoded."""
         if self._task is not None and self._task.done():
             if self._task.cancelled():
                 message = "the event loop in which these frames were first asked for has ended"
@@ -181,10 +174,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment. ``past`` is the last picture that an earlier one gave: what follows is wanted.
-
-    ``began`` is called with the first pictures.
-    """
+    """One attempt at a segment, for the pictures after ``past``; ``began`` is called with the first pictures."""
 
     def __init__(
         self,
@@ -229,10 +219,7 @@ class _Attempt:
     def decode(self) -> SegmentTally:
         """Decode the range into the queue, and return what was met.
 
-        Raises:
-            _Unsound: it must be decoded from further back.
-            Superseded: the segment is not wanted any more.
-            CodecfleetError: it cannot be decoded in this way.
+        Raises _Unsound: decode from further back; Superseded: not wanted any more; CodecfleetError: it failed.
         """
         self._queue.begin(whole=self._path.whole)
         self._tell_beginning(())
@@ -250,8 +237,7 @@ class _Attempt:
     def _tell_beginning(self, before: tuple[PictureHash, ...]) -> None:
         self._began(before, at_start=self._range.entry is None)
 
-    def _framed(self, ticks: int, picture: Any) -> Iterator[tuple[int, tuple[Frame, int]]]:  # noqa: ANN401 - of either memory
-        """Yield what a picture of the segment becomes, if it is wanted, and its bytes."""
+    def _framed(self, ticks: int, picture: VideoFrame | DevicePicture) -> Iterator[tuple[int, tuple[Frame, int]]]:
         if len(self._walk.taken) == SEAM_FRAMES:
             self._tell_beginning(tuple(self._walk.before))
         number = self._number(ticks)
@@ -284,8 +270,7 @@ class _Attempt:
     def _numbers(self) -> Callable[[int], int]:
         """Return what numbers the segment's pictures, called once for each, in order.
 
-        By the times that the index promises, so that what is lost to damage does not shift what follows; where times
-        are missing or repeated, by counting within the segment.
+        By the index's times, so that lost pictures do not shift later ones; by counting where times are in doubt.
         """
         ranges = self._source.ranges
         first = ranges.segments[0].start_ticks

@@ -13,8 +13,7 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-SEGMENT_S = Fraction(2)
-"""Short: a cut costs a few pictures decoded twice, and memory holds what is decoded ahead."""
+SEGMENT_S = Fraction(2)  #: Short: a cut costs a few pictures decoded twice, and memory holds what is decoded ahead
 
 
 class FrameOptions(TypedDict, total=False):
@@ -38,24 +37,18 @@ class FrameOptions(TypedDict, total=False):
 
 
 class FrameRequest(SourceRange, CudaPlace):
-    """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture.
-
-    ``every`` N takes the pictures 0, N, 2N ... of that part. ``size`` (width, height) and ``pix_fmt`` are what frames
-    become; on the device by its own filters, whose samples are not software's. ``threads`` is how many segments are
-    decoded at once, and ``memory_bytes`` bounds what is decoded ahead; None chooses. ``strict`` makes damage an error.
-    ``nvdec`` are options of NVDEC's sessions. ``stream`` is the CUDA stream in which frames on the device are used.
-    """
+    """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture."""
 
     source: str
     place: Place = "host"
     decoder: Decoder = "auto"
-    every: Annotated[int, Field(ge=1)] = 1
-    size: PixelSize | None = None
+    every: Annotated[int, Field(ge=1)] = 1  #: N takes the pictures 0, N, 2N ... of that part
+    size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from software's
     pix_fmt: str | None = None
-    threads: Annotated[int, Field(ge=1)] | None = None
-    memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None  #: How many segments are decoded at once; None chooses
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: The most that is decoded ahead; None chooses
     segment_s: Fraction = SEGMENT_S
-    strict: bool = False
+    strict: bool = False  #: Whether damage is an error
     nvdec: InstanceOf[NvdecOptions] = PLAIN
 
     @model_validator(mode="after")
@@ -83,23 +76,17 @@ class FrameRequest(SourceRange, CudaPlace):
 
 @dataclass(slots=True)
 class FramesReport:
-    """What happened so far. ``decoded_by`` counts segments by decoder, and ``fallbacks`` says why not NVDEC.
-
-    Damage is counted as in a transcode's report: packets that did not decode, pictures that a decoder called wrong.
-    """
+    """What happened so far; damage is counted as in a transcode's report."""
 
     frames_promised: int = 0
     frames: int = 0
     segments: int = 0
     on_device: bool = False
-    gpu_refusal: str = ""
-    """Why no GPU took part; "" where one did."""
-    decoded_by: dict[str, int] = field(default_factory=dict)
-    fallbacks: list[str] = field(default_factory=list)
+    gpu_refusal: str = ""  #: Why no GPU took part; "" where one did
+    decoded_by: dict[str, int] = field(default_factory=dict)  #: Segments, by decoder
+    fallbacks: list[str] = field(default_factory=list)  #: Why not NVDEC
     failed_packets: int = 0
     corrupt_frames: int = 0
-    entry_moves: int = 0
-    """How often a segment was decoded again, because its first pictures were not those that came before it."""
-    held_bytes: int = 0
-    """What is decoded ahead now."""
+    entry_moves: int = 0  #: How often a segment was decoded again from further back
+    held_bytes: int = 0  #: What is decoded ahead now
     held_bytes_max: int = 0

@@ -19,38 +19,28 @@ from ..source.source import SourceStamp, read_source
 from .request import FrameRequest
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4
-"""The part of the device's free memory that frames may take: one over this."""
-DEVICE_THREADS: Final = 14
-"""Sessions that fill the engines of a large GPU (docs/nvdec.md)."""
+DEVICE_SHARE: Final = 4  #: The part of the device's free memory that frames may take: one over this
+DEVICE_THREADS: Final = 14  #: Sessions that fill the engines of a large GPU (docs/nvdec.md)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSource:
-    """Everything that is settled. ``format`` is what is decoded, and ``output`` what a frame becomes, None if nothing.
-
-    ``gpu_refusal`` says why no GPU takes part. ``segments_at_once`` segments, of ``segment_bytes`` decoded ahead each,
-    are held at most.
-    """
+    """Everything that is settled before the first frame."""
 
     request: FrameRequest
     stamp: SourceStamp
     ranges: TrackRanges
-    format: VideoFormat
-    output: VideoFormat | None
+    format: VideoFormat  #: What is decoded
+    output: VideoFormat | None  #: What frames become; None: nothing else
     device: WorkerDevice | None
     on_device: bool
-    gpu_refusal: str
+    gpu_refusal: str  #: Why no GPU takes part; "" where one does
     paths: tuple[DecodePath[Any], ...]
     segments_at_once: int
-    segment_bytes: int
+    segment_bytes: int  #: The most that is decoded ahead of each of ``segments_at_once``
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths of a segment of ``frames`` pictures, the best first.
-
-        Raises:
-            Unsupported: its pictures do not fit into the memory for frames.
-        """
+        """Return the paths of a segment of ``frames`` pictures, best first. Raises Unsupported: memory is too small."""
         size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
         fitting = tuple(path for path in self.paths if not path.whole or size_bytes <= self.segment_bytes)
         if not fitting:
@@ -64,10 +54,6 @@ class FrameSource:
 
 def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
     """Read the source's index, decode its first picture, and settle who decodes the rest and where to.
-
-    Args:
-        request: what is asked for.
-        device: the GPU of this process, if it turns out to be one.
 
     Raises:
         InputError: the source cannot be read or decoded.
@@ -108,7 +94,6 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
 
 
 def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
-    """Return whether frames stay on a device that can be used."""
     if request.place == "auto":
         return request.decoder != "software" and not extras.device_unsupported_reason and not request.converts
     return request.place == "device"
@@ -145,11 +130,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device has a form for such pictures.
-
-    Raises:
-        Unsupported: it has none.
-    """
+    """Check that the device has a form for such pictures. Raises Unsupported: it has none."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
         message = f"no frame on the device is {picture.width}x{picture.height} {picture.pix_fmt}"

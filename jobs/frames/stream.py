@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import Final, Self, Unpack
 
 from ...actors.device.interface import WorkerDevice
@@ -22,8 +21,7 @@ from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
 from .stream_reader import StreamReader, stream_request
 
-TURN_FRAMES: Final = 16
-"""How many frames that are ready go out before the event loop has a turn."""
+TURN_FRAMES: Final = 16  #: How many frames that are ready go out before the event loop has a turn
 
 
 class FrameStream:
@@ -66,28 +64,16 @@ class FrameStream:
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate where no event loop runs: it waits for each frame. Leaving the loop closes the stream.
-
-        Raises:
-            UsageError: an event loop is running here.
-        """
+        """Iterate and wait for each frame; leaving the loop closes the stream. Raises UsageError in an event loop."""
         _refuse_in_loop("for")
         return self._waited() if self._held is None else self._held
 
     def __enter__(self) -> Self:
-        """Return itself, where no event loop runs.
-
-        Raises:
-            UsageError: an event loop is running here.
-        """
         _refuse_in_loop("with")
         self._held = self._waited()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
+    def __exit__(self, *error: object) -> None:
         self._is_closed = True
         if self._held is not None:
             self._held.close()
@@ -104,15 +90,10 @@ class FrameStream:
                     runner.run(self.aclose())
 
     def __aiter__(self) -> Self:
-        """Return itself."""
         return self
 
     async def __anext__(self) -> Frame:
-        """Return the next frame.
-
-        Raises:
-            CodecfleetError: it cannot be had; the stream is closed.
-        """
+        """Return the next frame. Raises CodecfleetError: it cannot be had; the stream is closed."""
         async with self._turn:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -134,17 +115,12 @@ class FrameStream:
             await asyncio.shield(in_thread(self._reader.close))
 
     async def __aenter__(self) -> Self:
-        """Return itself."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def __del__(self) -> None:
-        """Have the threads end if it was never closed."""
         if (reader := getattr(self, "_reader", None)) is not None:
             reader.stop()
 

@@ -19,12 +19,10 @@ from ..request.options import build
 from .reader import FramesEnd
 from .request import FrameRequest, FramesReport
 
-AHEAD_FRAMES: Final = 4
-"""Copied ahead at most: a live source's frames are of little use later."""
+AHEAD_FRAMES: Final = 4  #: Copied ahead at most: a live source's frames are of little use later
 _NANOSECOND: Final = Fraction(1, 1_000_000_000)
 _USUAL_RATE: Final = Fraction(25)
-_LOOK_S: Final = 0.1
-"""How long one call waits in the driver: closing waits for it."""
+_LOOK_S: Final = 0.1  #: How long one call waits in the driver: closing waits for it
 
 
 _OPTIONS: Final = ("place", "every")
@@ -33,11 +31,8 @@ _OPTIONS: Final = ("place", "every")
 class StreamReader:
     """A stream's consumer: takes its pictures in a thread of its own, from ``start`` to ``close``.
 
-    A number that is missing in ``frame.index`` is a picture that a mailbox replaced before it was taken.
-
-    Raises:
-        UsageError: the stream has its consumer, or is none.
-        EngineUnfit, DeviceError: this machine cannot consume it, or failed.
+    A number that ``frame.index`` skips is a picture that a mailbox replaced. Raises UsageError: it has its consumer, or
+    is none; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:
@@ -60,12 +55,7 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, None when it is not there yet: the reader wakes its consumer later.
-
-        Raises:
-            FramesEnd: the producer is gone, and all frames were taken.
-            Exception: what went wrong.
-        """
+        """Return the next frame; None: it wakes its caller later. Raises FramesEnd, or what went wrong."""
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()
@@ -157,11 +147,7 @@ class StreamReader:
 
 
 def stream_request(options: Mapping[str, object]) -> FrameRequest:
-    """Return what is asked of a stream's frames.
-
-    Raises:
-        UsageError: an option is none of theirs, or makes no sense.
-    """
+    """Return what is asked of a stream's frames. Raises UsageError: an option is none of theirs, or makes no sense."""
     others = sorted(set(options) - set(_OPTIONS))
     if others:
         raise UsageError(f"the frames of a stream have no {', '.join(others)}", "They have place and every.")

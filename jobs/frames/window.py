@@ -27,11 +27,7 @@ class FrameQueue:
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin with the segment's frames, or once more: what is hidden is forgotten.
-
-        Raises:
-            Superseded: they are not wanted any more.
-        """
+        """Begin, or begin again and forget what is hidden. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -39,11 +35,7 @@ class FrameQueue:
             self.is_hidden = whole
 
     def put(self, frame: Frame, size_bytes: int) -> None:
-        """Add a frame, once there is room for it.
-
-        Raises:
-            Superseded: it is not wanted any more.
-        """
+        """Add a frame, once there is room for it. Raises Superseded: it is not wanted any more."""
         window = self._window
         with window.changed:
             self.check()
@@ -56,11 +48,7 @@ class FrameQueue:
                 window.tell()
 
     def finish(self, tally: SegmentTally) -> None:
-        """Note that all frames are there, and what their segment met.
-
-        Raises:
-            Superseded: they are not wanted any more.
-        """
+        """Note that all frames are there, and what was met. Raises Superseded: they are no longer wanted."""
         with self._window.changed:
             self.check()
             self.is_hidden = False
@@ -104,10 +92,8 @@ class FrameQueue:
 class FrameWindow:
     """What is decoded ahead of one source: the queues of the segments in flight.
 
-    Args:
-        segment_bytes: how much of each segment may be ahead; one frame always may.
-        wake: called from any thread when taking again may help, after it did not.
-        report: what happened, kept up to date.
+    Each segment may be ``segment_bytes`` ahead, but one frame always may; any thread calls ``wake`` when taking again
+    may help, after it did not.
     """
 
     def __init__(self, segment_bytes: int, wake: Callable[[], None], report: FramesReport) -> None:
@@ -146,11 +132,7 @@ class FrameWindow:
             self.report.entry_moves += 1
 
     def take(self) -> Frame | int | None:
-        """Return the next frame; the number of a segment of which it was the last; None when it is not there yet.
-
-        Raises:
-            Exception: what kept the segment from being decoded.
-        """
+        """Return the next frame, or a segment whose last was taken, or None. Raises why a segment was not decoded."""
         with self.changed:
             queue = self._queues.get(self._open)
             found: Frame | int | None = None

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 PTS: Final = "pts_ticks"
 TIME_BASE: Final = "time_base"
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""The same in every file: a file's bytes depend on nothing but what is in it."""
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  # the same in every file: a file's bytes depend on nothing but what is in it
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredTensor:
-    """One tensor of the output: its name in the file, and the shape and type of all its frames together."""
+    """One tensor of the output, with the shape and type of all its frames together."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,11 +33,7 @@ class GatheredTensor:
 
 
 class TensorGather:
-    """Takes segments in order and writes the file.
-
-    Args:
-        folder: where unfinished work lies; it exists.
-    """
+    """Takes segments in order and writes the file; ``folder``, for unfinished work, exists."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,12 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment.
-
-        Raises:
-            ProofFailed: it does not follow what came before, or its tensors are of another kind.
-            StorageFailed: it cannot be written.
-        """
+        """Take the next segment. Raises StorageFailed, or ProofFailed if its times or tensors do not follow."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)
@@ -78,11 +68,7 @@ class TensorGather:
         self._ticks.append(np.array(segment.pts_ticks))
 
     def finish(self, time_base: tuple[int, int]) -> Path:
-        """Write the file in the folder and return its path.
-
-        Raises:
-            StorageFailed: it cannot be written.
-        """
+        """Write the file in the folder and return its path. Raises StorageFailed."""
         path = self._folder / "tensors.npz"
         ticks = np.concatenate(self._ticks) if self._ticks else np.zeros(0, dtype=np.int64)
         try:
@@ -128,7 +114,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:
-    """Yield names for the file: not ours, none twice, none with a folder in it."""
+    """Yield names for the file: distinct, not those of the times, and without folders."""
     taken = {PTS, TIME_BASE}
     for number, name in enumerate(names):
         plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or f"output_{number}"

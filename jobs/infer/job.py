@@ -1,7 +1,4 @@
-"""A network over a film: segments fan out over the DLAs, and their tensors come together in one file, in order.
-
-Segments are cut, proven at their seams, tried again and joined by the same rules as a transcode's (``board``).
-"""
+"""A network over a film: segments fan out over the DLAs as in a transcode, and their tensors are joined in order."""
 
 import asyncio
 import secrets
@@ -11,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...actors.background import SharedCall
 from ...actors.dla.engine import DlaMode, require_dlas
 from ...actors.dla.inference import InferredSegment, read_loadable, warm_networks
-from ...cluster.background import SharedCall
 from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...errors import Unsupported
@@ -30,14 +27,14 @@ from .spec import InferSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferReport:
-    """What happened. ``segments_by_device`` counts segments by the DLA that did them: (machine, number)."""
+    """What happened."""
 
     source: str
     output: str
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[tuple[str, int], int]
+    segments_by_device: dict[tuple[str, int], int]  # by machine and number of the DLA
     warnings: tuple[str, ...]
     infer_s: float
     wall_s: float
@@ -57,24 +54,15 @@ class InferReport:
         """Return it as plain JSON values; docs/cli.md describes them."""
         return {
             "schema": 1,
-            "source": self.source,
-            "output": self.output,
-            "frames": self.frames,
-            "segments": self.segments,
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "tensors": [{"name": t.name, "shape": list(t.shape), "dtype": str(t.dtype)} for t in self.tensors],
             "segments_by_device": {f"{host}/{dla}": n for (host, dla), n in sorted(self.segments_by_device.items())},
             "warnings": list(self.warnings),
-            "infer_s": self.infer_s,
-            "wall_s": self.wall_s,
         }
 
 
 def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
-    """Return how many DLAs this machine has.
-
-    Raises:
-        Unsupported: it has none, or not one of ``devices``, or what ``mode`` needs is missing.
-    """
+    """Return how many DLAs this machine has. Raises Unsupported if ``devices`` or what ``mode`` needs are missing."""
     count = require_dlas(DlaMode[mode.upper()])
     missing = [device for device in devices or () if device >= count]
     if missing:
@@ -92,11 +80,8 @@ async def infer(
 ) -> InferReport:
     """Run a network over a source, and write its tensors; leave either the complete output or nothing.
 
-    Args:
-        spec: what is asked for.
-        pool: where segments run; it is started once everything else is known to be sound.
-        networks: the networks of the process in which a segment runs.
-        progress: called a few times a second with how many frames are done.
+    ``pool`` starts during planning; ``networks`` are those of the process in which a segment runs; ``progress``
+    is called a few times a second with the frames done.
 
     Raises:
         Unsupported: nowhere in the pool is there a DLA, or the one asked for; or the loadable does not run on it.
@@ -125,8 +110,6 @@ async def infer(
 
 @dataclass(slots=True)
 class _InferRun:
-    """The running of one job."""
-
     job: str
     plan: InferPlan
     pool: Pool
@@ -149,15 +132,15 @@ class _InferRun:
             stamp=self.stamp,
             demand=plan.demand(self.job),
             work=lambda run: plan.work(self.job, run, self.networks),
-            end=lambda run, result: finished(run, result.tally, plan.decode(run).entry, plan.index),
+            end=lambda run, result: finished(run, result.tally, plan.decode(run).entry, plan.ranges.index),
             take=self._take,
             frames=lambda result: len(result.pts_ticks),
-            progress=lambda frames: self.progress(min(plan.frames, frames)),
+            progress=lambda frames: self.progress(min(plan.ranges.frames, frames)),
             may_fall_back=False,
             ship=spec.ship,
         )
         await segments.run()
-        base = plan.index.time_base
+        base = plan.ranges.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
         await uncancellable(publish, path, spec.output, overwrite=spec.overwrite)
@@ -183,6 +166,7 @@ class _InferRun:
         warnings = []
         if self._damaged:
             warnings.append(f"{counted(self._damaged, 'segment')} met damage; what could be decoded was inferred")
-        if self.gather.frames != self.plan.frames:
-            warnings.append(f"the index promises {self.plan.frames} frames, and {self.gather.frames} were decoded")
+        promised, decoded = self.plan.ranges.frames, self.gather.frames
+        if decoded != promised:
+            warnings.append(f"the index promises {promised} frames, and {decoded} were decoded")
         return warnings

@@ -1,4 +1,4 @@
-"""What an inference job is to do: the segments of its source, and the work of each."""
+"""What an inference job will do: the segments of its source, and the work of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,13 +13,11 @@ from ...actors.media.values import Colour
 from ...cluster.placement.model import Demand, plain_demand
 from ...errors import redacted
 from ..board.events import Run
-from ..plan.track_ranges import PlannedSegment, TrackRanges
-from ..source.index import TrackIndex
+from ..plan.track_ranges import TrackRanges
 from ..source.source import read_source
 from .spec import InferSpec
 
-NetworksOf = Callable[[], WarmNetworks]
-"""Gives the networks of the process in which it is called."""
+NetworksOf = Callable[[], WarmNetworks]  # gives the networks of the process in which it is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +25,20 @@ class InferPlan:
     """Segments of a track, and the work of each."""
 
     spec: InferSpec
-    index: TrackIndex
-    segments: tuple[PlannedSegment, ...]
+    ranges: TrackRanges
     loadable: Blob
     colour: Colour | None = None  # of every picture; None: each has its own
 
-    @property
-    def frames(self) -> int:
-        """How many frames the index promises."""
-        return sum(segment.frames for segment in self.segments)
-
     def decode(self, run: Run) -> DecodeRange:
         """Return what to decode for a run of a segment."""
-        ranges = TrackRanges(self.index, self.segments)
-        return ranges.decode(self.segments[run.segment], run.entry_moves, until=self.segments[run.until])
+        segments = self.ranges.segments
+        return self.ranges.decode(segments[run.segment], run.entry_moves, until=segments[run.until])
 
     def demand(self, job: str) -> Demand:
-        """Return what the whole job asks of machines: DLAs, and cores to decode for them."""
+        """Return what the job asks of machines: DLAs, and cores to decode for them."""
         return replace(
             plain_demand(job, 0),
-            segments=tuple(segment.frames for segment in self.segments),
+            segments=tuple(segment.frames for segment in self.ranges.segments),
             renditions=(),
             dlas=self.spec.devices or (),
             workers_max=self.spec.workers,
@@ -62,8 +54,8 @@ class InferPlan:
             constraints=run.constraints,
             segment=run.segment,
             decode=self.decode(run),
-            start_ticks=self.segments[run.segment].start_ticks,
-            end_ticks=self.segments[run.until].end_ticks,
+            start_ticks=self.ranges.segments[run.segment].start_ticks,
+            end_ticks=self.ranges.segments[run.until].end_ticks,
             network=NetworkSettings(
                 loadable=self.loadable,
                 tasks_at_once=self.spec.tasks_at_once,
@@ -82,18 +74,10 @@ class InferPlan:
 def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
     """Read the source's index and cut it.
 
-    Args:
-        spec: what is asked for.
-        loadable: the network.
-
-    Raises:
-        InputError: the source cannot be read, or nothing of it decodes.
-        RequestError: it has no such video track.
-        UsageError: nothing is presented in the asked-for part.
+    Raises InputError, RequestError where there is no such track, or UsageError where the requested part is empty.
     """
     reading = read_source(spec.source, spec.video_track)
     described, _ = reading.described()  # at least one picture decodes, or nothing is begun
-    index = reading.index
-    colour = None if index.colours else described.colour
-    ranges = TrackRanges.cut(index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
-    return InferPlan(spec, index, ranges.segments, loadable, colour)
+    colour = None if reading.index.colours else described.colour
+    ranges = TrackRanges.cut(reading.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
+    return InferPlan(spec, ranges, loadable, colour)

@@ -29,7 +29,7 @@ class _Network(Part):
     ] = (0.0,)
     scale: Annotated[
         tuple[float, ...],
-        Field(description="What the rest is multiplied by."),
+        Field(description="Factor for each sample, after --mean is subtracted: one, or one for each channel."),
         Option("--scale", NETWORK, default="1", metavar="S[,S,S]", kind=NUMBERS),
     ] = (1.0,)
     channels: Annotated[
@@ -52,23 +52,22 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ] = None
     mode: Annotated[
         Literal["hybrid", "standalone"],
-        Field(
-            description="What a DLA is coupled with: the GPU, through CUDA; or nothing, with NvSci's memory and fences."
-        ),
+        Field(description="Run the DLA through CUDA and the GPU (hybrid), or alone, with NvSci's memory and fences."),
         Option("--dla-mode", RUN),
     ] = "hybrid"
     dla_input: Annotated[
         Literal["host", "device"],
         Field(
-            description="Where pictures become the network's input: on the host, or on the GPU that decoded them, "
-            "whose scaling is its own, so that numbers differ in the last bits."
+            description="Make the network's input on the host, or on the GPU that decoded the picture. A GPU scales "
+            "differently, so results differ in the last bits."
         ),
         Option("--dla-input", RUN),
     ] = "host"
     waiting: Annotated[
         Literal["block", "spin"],
         Field(
-            description="How a thread waits for a DLA: asleep, which saves power, or spinning, which is back sooner."
+            description="How a thread waits for a DLA: block sleeps and saves power; spin uses a core and returns "
+            "sooner."
         ),
         Option("--dla-wait", RUN),
     ] = "block"

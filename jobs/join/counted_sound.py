@@ -1,7 +1,6 @@
-"""PCM in a container that counts its samples: gaps become silence, and what overlaps is left out.
+"""PCM in mp4 and mov: gaps become silence, overlaps are left out.
 
-mp4 and mov state no time for a packet of PCM: a sample is heard when all samples before it have been played. So the
-samples themselves must fill the track from its first to its last, each in its place.
+These containers count samples and state no times for PCM, so samples must fill the track without a hole.
 """
 
 import re
@@ -9,13 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-TOLERANCE_S = Fraction(1, 500)
-"""A packet stated within this of the end of the one before it follows it: containers round, and clocks jitter."""
-_SILENCE_S = 1
-"""How long one packet of silence is at most."""
+TOLERANCE_S = Fraction(1, 500)  #: Packets this close to the end of the one before follow it: clocks jitter
+_SILENCE_S = 1  #: How long one packet of silence is at most
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
-"""The byte that is silence, where it is not 0 (ITU-T G.711 for the two laws)."""
+_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Silent bytes other than 0 (ITU-T G.711)
 
 
 @dataclass(slots=True)
@@ -25,16 +21,11 @@ class CountedSound:
     codec: str
     channels: int
     sample_rate: int
-    tick_s: Fraction
-    """The source's tick."""
-    end: int | None = None
-    """Where the line ends so far, in samples; None before the first packet."""
-    gaps: int = 0
-    """How many gaps were filled."""
-    silent_samples: int = 0
-    """How many samples of silence fill them."""
-    dropped_samples: int = 0
-    """How many samples are left out: they overlap those ahead of them."""
+    tick_s: Fraction  #: The source's tick
+    end: int | None = None  #: Where the line ends so far, in samples; None before the first packet
+    gaps: int = 0  #: How many gaps were filled
+    silent_samples: int = 0  #: How many samples of silence fill them
+    dropped_samples: int = 0  #: How many samples are left out: they overlap those ahead of them
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yield silence up to ``position``, then what of a packet is new: each as (position, samples, bytes)."""

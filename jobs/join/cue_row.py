@@ -15,13 +15,9 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class CueRow:
-    """Takes cues in the order in which they begin, and gives cues that follow one another.
+    """Takes cues by their beginnings, gives cues one after another: overlapping ones are merged, the earliest first."""
 
-    Where several are shown, one cue has the lines of all, those of the earliest first; it ends when any of them does.
-    """
-
-    crowded: int = 0
-    """How many cues begin while others are shown, or last no time."""
+    crowded: int = 0  #: How many cues begin while others are shown, or last no time
     _at: int | None = None
     _shown: list[Shown] = field(default_factory=list)
 

@@ -1,8 +1,4 @@
-"""Joining: segments come in order, one exact file comes out.
-
-The output grows while later segments still run, and memory holds one segment at a time. Nothing is encoded here: the
-payloads are the workers', the times are the index's, and everything beside the video comes from ``SideTracks``.
-"""
+"""Joining: segments come in order, one exact file comes out; memory holds one segment at a time. Nothing is encoded."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -47,8 +43,7 @@ class Gather:
         self._sides: SideTracks | None = None
         self._side_packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())
         self._next_side: tuple[Fraction, Packet[Stream]] | None = None
-        self.warnings: tuple[Warning_, ...] = ()
-        """What was repaired in the tracks beside the video; complete after ``finish``."""
+        self.warnings: tuple[Warning_, ...] = ()  #: Repairs in the tracks beside the video; complete after ``finish``
 
     def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
@@ -68,12 +63,7 @@ class Gather:
         self._file.write(pts_ticks, _packets(segment), following_ticks, before=self._mux_sides)
 
     def finish(self) -> JoinedTrack:
-        """Write what is left beside the video and close the file.
-
-        Raises:
-            InputDamaged: no segment held a picture.
-            StorageFailed: the output cannot be written.
-        """
+        """Write what is left and close the file. Raises InputDamaged (no segment had a picture), StorageFailed."""
         if self._file is None:
             message = f"no picture of {self._plan.spec.source} that was asked for can be decoded"
             raise InputDamaged(message, "Get the film again; or choose another --start and --end, if it is a part.")
@@ -181,7 +171,6 @@ def _promised_times(plan: Plan) -> "NDArray[np.int64]":
 
 
 def _packets(segment: SpooledSegment) -> Iterator[tuple[bytes, bool]]:
-    """Yield a segment's packets and whether each is a keyframe."""
     payload, offset = segment.payload(), 0
     for size, is_keyframe in zip(segment.facts.sizes_bytes, segment.facts.keyframes, strict=True):
         yield payload[offset : offset + int(size)], bool(is_keyframe)

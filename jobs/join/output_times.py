@@ -1,11 +1,9 @@
 """Presentation and decoding times of the joined track: pure arithmetic, streamed segment by segment.
 
-DTS are rewritten over the whole track. The packet in place i of decoding order is decoded ``lead`` before the picture
-in place i of presentation order is shown, so decoding times have the distances of the pictures. In mp4 and mov each
-sample then lasts as long as a picture does, and all of them together as long as the track.
+The packet in place i of decoding order is decoded ``lead`` before the picture in place i of presentation order is
+shown. So in mp4 and mov, where decoding times are sums of durations, each sample lasts as long as a picture.
 
-With the reorder delay D of the encoder's parameter sets, no packet may be decoded later than the picture in place i-D
-is shown (H.264 C.4.5.3, H.265 C.5.2.3): where D pictures last longer than ``lead``, it is decoded at that moment.
+With reorder delay D, no packet may be decoded after the picture in place i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3).
 Both bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
 """
 
@@ -21,16 +19,14 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10
-"""How far the last pictures, if they last unusually long, may move decoding ahead for an exact sum of durations."""
+LONGEST_FINAL_LEAD_S: Final = 10  #: Last pictures that are shown for longer do not move decoding ahead
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
     """Return how long before its turn in presentation a packet is decoded, in the ticks of ``times``, which are sorted.
 
-    It is the time that ``reorder_frames`` pictures last: at a constant rate exactly, else the longest such time that is
-    less than half again the median; and at least that of the last ones, up to ``LONGEST_FINAL_LEAD_S``. Of a track with
-    no more pictures than that, each counts as the longest, or as ``usual`` if there is one picture.
+    That is how long ``reorder_frames`` pictures last at most, without outliers (1.5 times the median); but at least as
+    long as the last ones, up to ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)
@@ -57,15 +53,11 @@ class OutputTimes:
 
     source_time_base: Fraction
     output_tick: Fraction
-    origin_s: Fraction
-    """The source's time that becomes 0."""
+    origin_s: Fraction  #: The source's time that becomes 0
     reorder_frames: int
-    lead_ticks: Fraction
-    """How long before its turn in presentation a packet is decoded, in source ticks (``decoding_lead``)."""
-    last_shown_ticks: Callable[[int], Fraction]
-    """How long the very last picture is shown, by its time; both in source ticks."""
-    counts_decoding: bool = False
-    """Whether the container takes a packet's duration for the distance to the next decoding time (mp4, mov)."""
+    lead_ticks: Fraction  #: How long before its turn in presentation a packet is decoded, in source ticks
+    last_shown_ticks: Callable[[int], Fraction]  #: How long the last picture is shown, by its time; in source ticks
+    counts_decoding: bool = False  #: Whether a packet's duration is the distance to the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0
     _forgotten: int = 0
@@ -76,12 +68,9 @@ class OutputTimes:
         return round((ticks * self.source_time_base - self.origin_s) / self.output_tick)
 
     def segment(self, pts_ticks: Sequence[int], following: int | None) -> list[PacketTimes]:
-        """Return the times of a segment's packets, given in decoding order by their source times.
+        """Return the times of a segment's packets, in decoding order; ``following`` is as of ``Gather.join``.
 
-        ``following`` is the source time of the first picture after the segment, None at the track's end.
-
-        Raises:
-            ProofFailed: two pictures fall on one tick of the output, or a picture would be shown before it is decoded.
+        Raises ProofFailed: two pictures fall on one tick of the output, or one would be shown before it is decoded.
         """
         shown = sorted(pts_ticks)
         output = [self.to_output(ticks) for ticks in shown]
@@ -115,7 +104,6 @@ class OutputTimes:
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:
-        """Return when the next packet is decoded."""
         latest = self._placed - self.reorder_frames
         if latest < 0:
             bound = self._first + floor(Fraction(self._lead * latest, self.reorder_frames))

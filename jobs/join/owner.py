@@ -1,7 +1,7 @@
 """Who owns a work folder: one job at a time, so that two jobs never write one output.
 
-On one machine a lock on a file decides, which the kernel releases when its holder dies, however it dies. Between
-machines that share a file system a lock may not reach; there the file is also a lease, which its owner renews.
+On one machine a file lock decides, which the kernel releases when its holder dies. A shared file system may have no
+locks between machines, so the file is also a lease, which its owner renews.
 """
 
 import fcntl
@@ -22,26 +22,20 @@ from .plain_files import content_of, remove_any
 
 OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
-LEASE_S: Final = 60
-"""A lease that was not renewed for so long has ended: the time of four renewals."""
-_MOST_BYTES: Final = 4096
-"""Of an owner file."""
-_ENDED: Final = ("Z", "X")
-"""States in proc(5) of a process that has ended."""
+LEASE_S: Final = 60  #: A lease that was not renewed for so long has ended: the time of four renewals
+_MOST_BYTES: Final = 4096  #: Of an owner file
+_ENDED: Final = ("Z", "X")  #: States in proc(5) of a process that has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that owns a work folder; ``token`` tells two jobs of one process apart.
-
-    ``boot`` is its machine, since that was started; ``began`` is when the process was, in the kernel's own ticks.
-    """
+    """A process that owns a work folder."""
 
     host: str
-    boot: str
+    boot: str  #: The host's boot
     pid: int
-    began: str
-    token: str
+    began: str  #: When the process was started, in the kernel's ticks
+    token: str  #: One for each job of a process
 
     @classmethod
     def here(cls) -> Self:
@@ -75,13 +69,9 @@ class Owner:
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether ``other``, named by a folder that we have just locked, owns it all the same.
+    """Return whether ``other``, named in a folder that we have just locked, owns it all the same.
 
-    Args:
-        other: whom the folder names.
-        here: this process.
-        lives: it runs, or its lease has not ended.
-        locks_work: the file system has locks: then no living process of this machine owns the folder.
+    Where the file system has locks (``locks_work``), no living process of this machine does.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
@@ -98,10 +88,7 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process was started (proc(5): the 22nd field of stat).
-
-    "" where there is none, or it has ended and nothing has waited for it yet.
-    """
+    """Return when a process was started (proc(5): stat's 22nd field); "" if there is none, or it is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if state in _ENDED else fields[18]

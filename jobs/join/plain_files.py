@@ -7,19 +7,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})
-"""Opening fails so where the name is a link's, or a socket's."""
+_NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})  #: Opening fails so for a link or a socket
 
 
 def content_of(path: Path, most_bytes: int) -> bytes | None:
-    """Return the content of a file; None if it is a folder, pipe, link or device, or larger.
-
-    Follows no link, and never waits.
-
-    Raises:
-        FileNotFoundError: there is nothing.
-        OSError: it cannot be read.
-    """
+    """Return a file's content; None if it is a folder, pipe, link, device, or larger. Never waits. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -35,11 +27,7 @@ def content_of(path: Path, most_bytes: int) -> bytes | None:
 
 
 def remove_any(path: Path) -> None:
-    """Remove what has a name, whatever it is, if anything has. A link's target stays.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove what has a name, if anything has; a link's target stays. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -23,11 +23,9 @@ _REPORT_IT = "Nothing was published. Please report it with the input and the opt
 
 
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
-    """Check what the segments say of themselves, and that together they are the whole plan, before the file is closed.
+    """Check each segment's counts, and that the segments are the whole plan, before the file is closed.
 
-    Raises:
-        ProofFailed: a planned segment is missing or there twice; a segment gave another number of pictures than it
-            took; or two overlap in time.
+    Raises ProofFailed: a segment is missing, there twice or contradicts itself; or two overlap in time.
     """
     covered = [number for run in runs for number in range(run.segment, run.until + 1)]
     if covered != list(range(planned)):
@@ -61,12 +59,9 @@ def prove(
     joined: JoinedTrack,
     frames_due: int | None = None,
 ) -> Proof:
-    """Read the joined file back and hold it against the manifest.
+    """Read the joined file back and compare it with the manifest; raises ProofFailed where it differs.
 
-    ``frames_due`` is how many pictures it must show where they come at a rate of their own; None: all that were taken.
-
-    Raises:
-        ProofFailed: it does not show what was taken; nothing may be published.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all that were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
@@ -95,11 +90,7 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back and return how many pictures it shows, each at the time that was written.
-
-    Raises:
-        ProofFailed: it does not show ``taken`` pictures at those times; it is not to be published.
-    """
+    """Read a file back, and return its pictures; raises ProofFailed unless it shows ``taken`` at the written times."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
         message = f"{taken} frames were given, and the file shows {count}{'' if times_equal else ' at other times'}"

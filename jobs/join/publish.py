@@ -18,13 +18,10 @@ from .spool import storage_error
 if TYPE_CHECKING:
     from fsspec.spec import AbstractFileSystem
 
-WORK_SUFFIX: Final = ".codecfleet"
-"""What names of folders with unfinished work end in."""
+WORK_SUFFIX: Final = ".codecfleet"  #: What names of folders with unfinished work end in
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
-"""The longest name that Linux's file systems take, less what is added to it."""
-_READ_ONLY = frozenset({"data", "github", "http", "https"})
-"""Stores that fsspec can only read."""
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, less what is added
+_READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Stores that fsspec can only read
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -49,11 +46,7 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
 
 
 def check_folder_of(path: Path) -> None:
-    """Make sure that a file or folder can be created at a path.
-
-    Raises:
-        OutputUnwritable: the folder that it is to lie in is missing or cannot be written.
-    """
+    """Raise OutputUnwritable unless a file or folder can be created at a path: its folder is missing or read-only."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
@@ -63,10 +56,7 @@ def check_folder_of(path: Path) -> None:
 
 
 def work_folder(output: str) -> Path:
-    """Return where unfinished work on an output lies: hidden, beside a local one; else among the temporary files.
-
-    It is the same for every job that writes the output, so that they notice each other.
-    """
+    """Return where unfinished work on an output lies: beside a local one, hidden; else a temporary folder."""
     if is_local(output):
         path = local_path(output).absolute()
         return path.parent / f".{_shortened(path.name, output)}{WORK_SUFFIX}"
@@ -148,22 +138,22 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         store, path = open_store(output)
         taken = try_again(lambda: store.exists(path))
         same = taken and not is_local(source) and open_store(source) == (store, path)
-    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
-        raise _refused(output, error) from None
+    except Exception as error:  # every store raises errors of its own
+        raise _refused(output, error) from error
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
     if taken and not overwrite:
         raise _exists(output)
     try:
         try_again(lambda: _begin_and_discard(store, path))
-    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
-        raise _refused(output, error) from None
+    except Exception as error:  # every store raises errors of its own
+        raise _refused(output, error) from error
 
 
 def _begin_and_discard(store: "AbstractFileSystem", path: str) -> None:
-    """Begin an upload beside ``path`` and discard it: a bucket that is missing or takes nothing is known before work.
+    """Begin an upload beside ``path`` and discard it, to find a missing or read-only bucket before any work.
 
-    Only object stores are tried: of them, nothing is ever seen of an upload that was not completed.
+    Only object stores are tried: an upload that was not completed is never visible there.
     """
     from fsspec.spec import AbstractBufferedFile
 

@@ -1,11 +1,8 @@
 """Keeping the joined track within its leaky bucket: segments that would run it dry are encoded again.
 
-The bucket is a decoder's buffer. Bits flow in at the maximum rate until it is full; each picture takes its bits out at
-once when it is decoded (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate). An
-encoder keeps one segment within its buffer, but assumes how full it is at the start; over a join only this sum is true.
-
-Segments are judged in order, each from the level that those before it really left. So the outcome is a function of the
-plan alone, like everything else that decides bytes.
+The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
+An encoder keeps its own segment within the buffer, but only assumes how full it is at the start. Segments are judged in
+order, each from the level that those before it really left, so the outcome depends on the plan alone.
 """
 
 from collections.abc import Sequence
@@ -20,10 +17,8 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-STEPS = 100
-"""The encoder gets its initial fullness in hundredths, rounded down: it may find more, never less."""
-TRIES = 3
-"""How often one segment is encoded again; each time it is to expect half as much as before."""
+STEPS = 100  #: The encoder gets its initial fullness in hundredths, rounded down: it may find more, never less
+TRIES = 3  #: How often one segment is encoded again; each time it is to expect half as much as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +41,7 @@ class LeakyBucket:
     ) -> Passage:
         """Take pictures out of the buffer in decoding order; the n-th interval between them is ``durations_s[n]``.
 
-        A picture that finds too few bits is an underflow; the buffer is then taken as empty, so that one late picture
-        is counted once.
+        After an underflow the buffer counts as empty, so that one late picture is counted once.
         """
         underflows = 0
         for size, duration_s in zip(sizes_bytes, durations_s, strict=True):

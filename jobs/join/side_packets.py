@@ -1,13 +1,10 @@
 """Packets of tracks beside the encoded one: from the source's clock to the output's, with their bytes untouched.
 
-One ``Pipe`` per track takes the source's packets in demux order and gives the output's. Its rules:
-
-- Times move by one constant, so what was apart stays apart: late starts and gaps are kept.
-- Where the source's ticks are coarser than samples (Matroska, FLV), sound whose packets are of known length is put
-  back on its sample grid as long as the grid stays within a tick of what the source says.
-- A packet without times follows the one before it. A clock that steps back by more than a second, or leaps by more
-  than six hours (a 33-bit clock that FFmpeg takes to have wrapped), was reset: what follows moves up behind what came
-  before.
+- Times move by one constant: late starts and gaps are kept.
+- Where the source's ticks are coarser than samples (Matroska, FLV), sound of known packet length is put back on its
+  sample grid, within a tick of the stated time.
+- A packet without times follows the one before it. A clock that steps back over a second, or leaps over six hours (33
+  bits that FFmpeg unwrapped wrongly), was reset: what follows moves up to what came before.
 - Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
 """
 
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-UNHEARD_S = Fraction(1, 1000)
-"""As far as sound may move, nothing is said of it."""
+UNHEARD_S = Fraction(1, 1000)  #: As far as sound may move, nothing is said of it
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _AC3_SYNC = 0x0B77
@@ -44,6 +40,7 @@ _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """By configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
+_OPUS_COUNTED = 3  #: The code of packets whose second byte counts their frames
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
@@ -78,10 +75,8 @@ class Pipe(ABC):
     track: Track
     output: "Stream"
     interval: Interval
-    resets: int = 0
-    """How often the source's clock stepped back."""
-    is_empty: bool = True
-    """Whether nothing of the track is in the output so far."""
+    resets: int = 0  #: How often the source's clock stepped back
+    is_empty: bool = True  #: Whether nothing of the track is in the output so far
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
@@ -123,30 +118,18 @@ class Pipe(ABC):
 
 @dataclass(slots=True)
 class AudioPipe(Pipe):
-    """Copies sound. Times leave in samples.
+    """Copies sound. Times leave in samples."""
 
-    ``may_hide_start`` says that the output can hide the part of a first packet that lies before 0 (edit lists);
-    ``trims_by_duration`` that samples to drop at the end are stated by a shorter last packet (mp4) and not beside it.
-    """
-
-    may_hide_start: bool = True
-    trims_by_duration: bool = False
-    needs_ac3_headers: bool = False
-    """Whether the muxer reads the header of each packet of AC-3 and E-AC-3 (mp4), and takes none without one."""
-    counted: CountedSound | None = None
-    """The line of samples, where the output counts them (PCM in mp4 and mov)."""
-    padding_to_shift: int | None = None
-    """Samples of priming by which the muxer will move the whole track, in its own ticks (Matroska); None if not."""
-    first: int | None = None
-    """When the first packet begins in the output, in samples."""
-    hidden: int = 0
-    """How many packets an edit list hides among those that are heard."""
-    moved: int = 0
-    """How many packets are stated to begin audibly before the one ahead of them, and follow it instead."""
-    damaged: int = 0
-    """How many packets are left out for want of a header."""
-    begins_damaged: bool = False
-    """Whether the first one was."""
+    may_hide_start: bool = True  #: Whether edit lists hide the part of a first packet before 0
+    trims_by_duration: bool = False  #: Whether a shorter last packet drops samples at the end (mp4)
+    needs_ac3_headers: bool = False  #: Whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
+    counted: CountedSound | None = None  #: The line of samples, where the output counts them (PCM in mp4 and mov)
+    padding_to_shift: int | None = None  #: Samples of priming by which the muxer moves the track (Matroska)
+    first: int | None = None  #: When the first packet begins in the output, in samples
+    hidden: int = 0  #: How many packets an edit list hides among those that are heard
+    moved: int = 0  #: How many packets are stated to begin audibly before the one ahead of them, and follow it instead
+    damaged: int = 0  #: How many packets are left out for want of a header
+    begins_damaged: bool = False  #: Whether the first one was
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -258,16 +241,11 @@ class VideoPipe(Pipe):
 
 @dataclass(slots=True)
 class CuePipe(Pipe):
-    """Copies or converts subtitles and timed data: what is shown from one instant to another.
+    """Copies or converts subtitles and timed data, clipped to the interval."""
 
-    Cues are clipped to the interval. ``target`` is the codec to convert text to, None for a copy. ``one_at_a_time``
-    says that the output shows one cue until the next begins (mp4): ``crowded`` counts those that this changes. Text
-    that is converted is shown together then.
-    """
-
-    target: str | None = None
-    one_at_a_time: bool = False
-    crowded: int = 0
+    target: str | None = None  #: What text is converted to; None for a copy
+    one_at_a_time: bool = False  #: Whether a cue ends when the next begins (mp4); converted text is merged
+    crowded: int = 0  #: Cues that this changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
@@ -355,16 +333,13 @@ def _opus_samples(payload: bytes) -> int:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3
     frame = _OPUS_FRAME_SAMPLES[configuration]
-    if code == 3:  # noqa: PLR2004 - the next byte counts the frames
+    if code == _OPUS_COUNTED:
         return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
     return frame if code == 0 else 2 * frame
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return the millisecond at which a packet must be given to Matroska's muxer to be heard at the right one.
-
-    The muxer adds the priming, rounded by itself, to each time, rounded by itself; this undoes the double rounding.
-    """
+    """Return the millisecond to give Matroska's muxer, which rounds it and the priming apart before adding them."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 

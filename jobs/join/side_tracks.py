@@ -1,8 +1,4 @@
-"""Everything beside the encoded video track, from the source into the output.
-
-``SideTracks`` carries out a ``CarryPlan``: it makes the output's streams, then reads the source once more and gives
-the packets of all of them in the order of their decoding times, for the gather to weave into the video's.
-"""
+"""Everything beside the encoded video track: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -13,7 +9,6 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Self
 
 import av.error
-from av.packet import Packet
 from av.stream import Discard, Disposition
 
 from ...actors.media.av_stream import copy_parameters, set_audio_padding, set_audio_parameters, set_extradata
@@ -31,17 +26,17 @@ from ..carry.track_plan import Action, TrackPlan
 from ..report.report import Warning_
 from ..source.tracks import AudioTrack, Chapter, TrackKind
 from .counted_sound import CountedSound
-from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, skip_samples_data
+from .side_packets import AudioPipe, CuePipe, Interval, Pipe, VideoPipe, matroska_ticks, new_packet, skip_samples_data
 from .side_warnings import side_warnings
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
     from av.container.core import Chapter as OutputChapter
+    from av.packet import Packet
     from av.stream import Stream
 
 
-_WINDOW_S = 10
-"""How far apart in time the packets of two tracks may lie in the source and still be put in order."""
+_WINDOW_S = 10  #: How far apart in time the packets of two tracks may lie in the source and still be put in order
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
@@ -55,11 +50,10 @@ class SideTracks:
     Args:
         source_url: the source.
         plan: what becomes of each of its tracks.
-        origin_s: the instant of the source's clock that becomes 0 in the output; nothing kept may begin before it,
-            except what is not heard.
-        start_s: keep nothing that ends before this instant of the source's clock.
-        end_s: keep nothing that begins at or after this instant of the source's clock.
-        encoded: the tracks that the plan says to encode, by stream index.
+        origin_s: when the output's 0 is on the source's clock; only inaudible sound may begin before it.
+        start_s: keep nothing that ends before this, on the source's clock.
+        end_s: keep nothing that begins at or after this, on the source's clock.
+        encoded: the encoded tracks, by stream index.
     """
 
     def __init__(
@@ -104,11 +98,7 @@ class SideTracks:
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
-        """Create the streams, attachments, chapters and tags in ``output``, whose header is not yet written.
-
-        Raises:
-            WorkError: the output refuses a stream that the plan promised it.
-        """
+        """Create streams, attachments, chapters and tags before the header. Raises WorkError: one is refused."""
         output.metadata.update(self._plan.tags)
         if chapters := self._chapters():
             output.set_chapters(chapters)
@@ -123,10 +113,7 @@ class SideTracks:
         return tuple(pipe.track.name for pipe in self._pipes.values())
 
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
-        """Yield every packet with its decoding time in the output, in seconds, ready to be muxed.
-
-        Times never step back where the source holds its tracks less than ten seconds apart.
-        """
+        """Yield (decoding time in the output, packet), in order if the source's tracks are at most 10 s apart."""
         streams = [self._encoded_packets(index) for index in self._encoded_streams]
         pictures = iter([(Fraction(0), picture) for picture in self._pictures])
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
@@ -241,9 +228,7 @@ class SideTracks:
         else:
             stream = self._add_stream(output, plan)
             stream.disposition = Disposition.attached_pic
-            packet = Packet(len(picture))
-            packet.update(picture)
-            packet.is_keyframe = True
+            packet = new_packet(picture)
             packet.stream, packet.time_base = stream, Fraction(1, 90_000)
             packet.pts = packet.dts = packet.duration = 0
             self._pictures.append(packet)
@@ -338,12 +323,11 @@ class SideTracks:
             begin_s, end_s = begins * track.time_base, (pts + duration) * track.time_base
             if not self._interval.keeps_sound(begin_s, end_s, may_hide_start=edit_lists):
                 continue
-            packet = Packet(len(payload))
-            packet.update(payload)
+            packet = new_packet(payload)
             trailing = track.trailing_padding if number == last else 0
             if trailing and not edit_lists:
                 packet.set_sidedata(skip_samples_data(trailing))
-            packet.stream, packet.is_keyframe = stream, True
+            packet.stream = stream
             position, length, tick = (
                 pts - shift,
                 max(1, duration - trailing) if edit_lists else duration,

@@ -27,10 +27,7 @@ def side_warnings(
     silent: Collection[int],
     interval: Interval,
 ) -> list[Warning_]:
-    """Return the warnings of tracks whose packets have all passed, copied through ``pipes`` or ``encoded``.
-
-    Of the encoded ones nothing of the ``silent`` lies in the output.
-    """
+    """Return the warnings of finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` ones are lost."""
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
@@ -126,7 +123,6 @@ def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> I
 
 
 def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:
-    """Yield why a track is not as loud as was asked for."""
     if loudness.integrated_lufs is None:
         message = f"audio track {index} has nothing that is loud enough to be measured: it stays as it is"
         yield Warning_(code="loudness-unknown", message=message, checks=())

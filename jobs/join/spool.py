@@ -19,11 +19,9 @@ from .plain_files import content_of, remove_any
 JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
-_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")
-"""How the names of what jobs write into the folder begin, but for its owner's."""
+_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")  #: Name prefixes of a job's files
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DIGITS = 16
-"""How much of a payload's SHA-256 is in the name of its file; all of it is checked."""
+_DIGITS = 16  #: How much of a payload's SHA-256 is in the name of its file; all of it is checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +34,7 @@ class SpooledSegment:
     payload_sha256: str
 
     def payload(self) -> bytes:
-        """Read the payload back, checked.
-
-        Raises:
-            StorageFailed: it cannot be read, or is not what was written.
-        """
+        """Read the payload back, checked. Raises StorageFailed: it cannot be read, or is not what was written."""
         try:
             data = content_of(self.path, self.payload_bytes)
         except OSError as error:
@@ -51,13 +45,9 @@ class SpooledSegment:
 
 
 class Spool:
-    """The work folder of one job. It lies beside the output, so that publishing is a rename on one file system.
+    """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    Args:
-        folder: where unfinished files lie.
-        output: what the job writes.
-        payloads: where payloads lie, if not in ``folder``; it is there.
-        is_durable: whether a payload that was put survives a loss of power.
+    ``payloads`` is another folder for payloads, which exists; if ``is_durable`` they survive a loss of power.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
@@ -68,12 +58,10 @@ class Spool:
         self._owner = FolderOwner(folder, output)
 
     def open(self, *, continues: bool = False, discards: bool = False) -> None:
-        """Create the folder, or take it over from a job that has died.
-
-        What that job left stays if this one ``continues`` it, and goes if it ``discards`` it or it is of no use.
+        """Create the folder, or take over a dead job's, whose work is kept (``continues``) or deleted (``discards``).
 
         Raises:
-            JournalRefused: the other job could be continued, and neither was asked for.
+            JournalRefused: the dead job could be continued, and neither was asked for.
             OutputInUse: another job writes the same output.
             OutputUnwritable: it cannot be created.
             StorageFailed: there is no space left.
@@ -91,21 +79,13 @@ class Spool:
             raise
 
     def check(self) -> None:
-        """Make sure that the folder is still this job's.
-
-        Raises:
-            OutputInUse: this process slept for so long that another job has taken it over.
-        """
+        """Raise OutputInUse if another job has taken the folder over, because this process slept for too long."""
         if not self._owner.holds():
             message = f"{self.folder} is no longer this job's: it was removed, or another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def put(self, segment: EncodedSegment) -> SpooledSegment:
-        """Write a segment's payload, in a file that is named by number and content.
-
-        Raises:
-            StorageFailed: it cannot be written (the disk is full, say).
-        """
+        """Write a segment's payload, in a file named by number and content. Raises StorageFailed."""
         digest = hashlib.sha256(segment.payload.data).hexdigest()
         path = self.payloads / payload_name(segment.segment, digest)
         try:
@@ -130,11 +110,7 @@ class Spool:
         segment.path.unlink(missing_ok=True)
 
     def clear(self, *, all_but_work: bool = False) -> None:
-        """Delete all that a job writes into the folder, or all of it but journal and payloads. Other files stay.
-
-        Raises:
-            OSError: something cannot be deleted.
-        """
+        """Delete all job files, or all but journal and payloads; others stay. Raises OSError."""
         for path in self.folder.iterdir():
             is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
             if path.name.startswith(_WRITTEN) and not (all_but_work and is_work):

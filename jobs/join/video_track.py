@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import av
 import av.error
-from av.packet import Packet
 from av.video.stream import VideoStream
 
 from ...actors.encode.settings import Codec, EncoderSettings
@@ -22,10 +21,12 @@ from ...errors import CodecfleetError, InputUnreadable, StorageFailed, WorkError
 from ..carry.containers import Container
 from ..source.tracks import skipped_samples
 from .output_times import OutputTimes, PacketTimes
+from .side_packets import new_packet
 from .spool import storage_error
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
+    from av.packet import Packet
     from av.stream import Stream
 
 
@@ -33,21 +34,15 @@ if TYPE_CHECKING:
 class JoinedTrack:
     """What was written: the presentation time of every picture, in output ticks, in decoding order."""
 
-    origin_s: Fraction = Fraction(0)
     tick: Fraction = Fraction(1)
     pts: list[int] = field(default_factory=list)
-    payload_bytes: int = 0
 
 
 class TrackFile:
-    """An output file around one encoded video track. ``write`` takes its packets; then ``close``, or ``abandon``.
+    """An output file around one encoded video track: ``write`` its packets, then ``close``, or ``abandon``.
 
-    ``options`` gives the muxer's by the tick that it is asked for, ``extradata`` is the track's parameter sets, and
-    ``add_streams`` adds the track and whatever else is in the file. ``lead_ticks`` and ``last_shown_ticks`` are
-    those of ``OutputTimes``. ``states_language_tags`` says whether tracks have names with languages (``make_room``).
-
-    Raises:
-        StorageFailed: it cannot be written.
+    ``options`` are the muxer's, by tick; ``add_streams`` adds all streams; ``lead_ticks`` and ``last_shown_ticks`` are
+    those of ``OutputTimes``; ``states_language_tags`` is for ``make_room``. Raises StorageFailed.
     """
 
     def __init__(
@@ -71,9 +66,6 @@ class TrackFile:
         # by themselves.
         is_bare = settings.codec in (Codec.H264, Codec.HEVC) and not container.has_header
         self._prefix = extradata if is_bare else b""
-        self._time_base = time_base
-        self._reorder_frames = reorder_frames
-        self._lead_ticks, self._last_shown_ticks = lead_ticks, last_shown_ticks
         self._times: OutputTimes | None = None
         self._media: tuple[int, int] | None = None
         self._output: OutputContainer | None = None
@@ -90,20 +82,20 @@ class TrackFile:
             raise self._failed(error) from error
         # The muxer may have settled on another tick than the one it was asked for.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
+        self._times_from = partial(
+            OutputTimes,
+            time_base,
+            self.joined.tick,
+            reorder_frames=reorder_frames,
+            lead_ticks=lead_ticks,
+            last_shown_ticks=last_shown_ticks,
+            counts_decoding=container.counts_decoding,
+        )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
         """Settle what is time 0 of the file, before the first packet; ``copied`` names what comes from a source."""
         self._copied = copied
-        self.joined.origin_s = origin_s
-        self._times = OutputTimes(
-            source_time_base=self._time_base,
-            output_tick=self.joined.tick,
-            origin_s=origin_s,
-            reorder_frames=self._reorder_frames,
-            lead_ticks=self._lead_ticks,
-            last_shown_ticks=self._last_shown_ticks,
-            counts_decoding=self._container.counts_decoding,
-        )
+        self._times = self._times_from(origin_s=origin_s)
 
     def write(
         self,
@@ -113,14 +105,10 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe), in decoding order, that nothing after them is shown among.
+        """Write packets (data, is a keyframe) in decoding order; all are shown before any later one.
 
-        ``following_ticks`` is when the first picture after them is shown, None at the end; ``before`` is called before
-        each packet with its decoding time, in seconds after the file's time 0.
-
-        Raises:
-            ProofFailed: a time does not fit into the container, or among the others.
-            StorageFailed: the file cannot be written.
+        ``following_ticks`` is when the next picture is shown, None at the end; ``before`` gets each decoding time, in
+        seconds of the file. Raises ProofFailed (times do not fit), StorageFailed.
         """
         if self._times is None:
             raise WorkError("time 0 of the output is not settled", "Please report it.")
@@ -130,15 +118,9 @@ class TrackFile:
             self.mux(self._packet(self._prefix + data if is_keyframe else data, moment, is_keyframe=is_keyframe))
             self._media = moment.dts if self._media is None else self._media[0], moment.dts + moment.duration
             self.joined.pts.append(moment.pts)
-            self.joined.payload_bytes += len(data)
 
     def mux(self, packet: "Packet[Stream]") -> None:
-        """Write a packet of any stream.
-
-        Raises:
-            StorageFailed: it cannot be written.
-            InputUnreadable: the container refuses a packet that was copied: this one, or one shortly before it.
-        """
+        """Write a packet of any stream. Raises StorageFailed; InputUnreadable: this or a recent copy is refused."""
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
         if self._container.stated_ends:
@@ -152,12 +134,7 @@ class TrackFile:
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error
 
     def close(self) -> JoinedTrack:
-        """Close the file.
-
-        Raises:
-            StorageFailed: its end cannot be written.
-            InputUnreadable: the container refuses one of the last packets that were copied.
-        """
+        """Close the file. Raises StorageFailed; InputUnreadable: one of the last copied packets is refused."""
         output, self._output = self._output, None
         try:
             if output is not None:
@@ -168,7 +145,6 @@ class TrackFile:
         return self.joined
 
     def _changes(self) -> Iterator[Callable[[Read], Iterable[Change]]]:
-        """Yield what changes the closed file, for ``change_finished``."""
         if self._container.counts_decoding and not self._container.fragmented and self._media is not None:
             yield partial(media_duration, ticks=self._media[1] - self._media[0])
         if self._ends_s:
@@ -193,9 +169,8 @@ class TrackFile:
                 output.close()
 
     def _packet(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> "Packet[Stream]":
-        packet: Packet[Stream] = Packet(len(data))
+        packet = new_packet(data)
         packet.stream = self._stream
-        packet.update(data)
         packet.pts, packet.dts, packet.duration = moment.pts, moment.dts, moment.duration
         packet.time_base = self.joined.tick
         packet.is_keyframe = is_keyframe
@@ -228,13 +203,7 @@ def add_video_track(
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
     states_shape: bool = True,
 ) -> VideoStream:
-    """Add the stream that the packets of ``settings``'s encoder go into.
-
-    ``states_shape`` False leaves the samples' shape to a display matrix that stretches.
-
-    Raises:
-        WorkError: PyAV makes none.
-    """
+    """Add the encoder's stream; ``states_shape`` False leaves its shape to a display matrix. Raises WorkError."""
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):

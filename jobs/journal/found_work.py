@@ -1,4 +1,7 @@
-"""Unfinished work that lies somewhere: finding it, saying how it stands, removing what has no owner any more."""
+"""Unfinished work: finding it, its state, and removing what has no owner any more.
+
+All calls raise InputNotFound where there is no such place or work, and StorageFailed where it cannot be read.
+"""
 
 import time
 from collections.abc import Iterator
@@ -16,36 +19,31 @@ from ..join.spool import Spool
 from ..request.spec import TranscodeSpec
 from .header import spec_of
 from .lease import StoreLease, read_owner
-from .published import published
 from .records import read_stream
 from .replay import Replay, replay
 from .stores import FolderStore, ObjectStore
-from .work import place_of
+from .work import place_of, published
 
 
 class WorkState(Enum):
-    """How work stands: what to do about it."""
+    """The state of work."""
 
-    RUNNING = "running"
-    """A job is at it."""
-    UNFINISHED = "unfinished"
-    """``codecfleet resume`` continues it."""
-    USELESS = "useless"
-    """Nothing in it can be continued."""
-    UNREADABLE = "unreadable"
-    """It is another user's."""
+    RUNNING = "running"  #: A job is at it
+    UNFINISHED = "unfinished"  #: ``codecfleet resume`` continues it
+    USELESS = "useless"  #: Nothing in it can be continued
+    UNREADABLE = "unreadable"  #: It is another user's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundWork:
-    """Work at one place. ``age_s`` is since something was written; None where the store does not say."""
+    """Work at one place."""
 
     work: str
     state: WorkState
     owner: Owner | None
     found: Replay
     size_bytes: int
-    age_s: float | None
+    age_s: float | None  #: since the last write; None where the store does not say
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values; docs/cli.md describes it."""
@@ -68,22 +66,12 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work in a folder or below a URL, the one that ``place`` itself is, or that on the output ``place``.
-
-    Raises:
-        InputNotFound: there is no such place.
-        StorageFailed: it cannot be read.
-    """
+    """Return the work in a folder or below a URL, the one that ``place`` itself is, or that on the output ``place``."""
     return [_look(work) for work in _works(place)]
 
 
 def work_at(work: str) -> FoundWork:
-    """Return the work that lies there, or that on the output of that name.
-
-    Raises:
-        InputNotFound: none does.
-        StorageFailed: it cannot be read.
-    """
+    """Return the work there, or that on the output of that name."""
     found = find_work(work)
     if len(found) != 1 or not _is_work(_of_output(work)):
         message = f"{work} has no work of a job"
@@ -92,12 +80,11 @@ def work_at(work: str) -> FoundWork:
 
 
 def unfinished_spec(work: str) -> TranscodeSpec:
-    """Return the request of the job whose work lies there, or is on the output of that name, to be run again.
+    """Return the request of the job whose work is there, or on the output of that name, to be run again.
 
     Raises:
-        InputNotFound: no job's work lies there, or it lay elsewhere when it was begun.
+        InputNotFound: also where the work was elsewhere when it was begun.
         JournalRefused: a version with other options began it.
-        StorageFailed: it cannot be read.
     """
     there = work_at(work)
     work, header = there.work, there.found.header
@@ -125,12 +112,7 @@ def is_published(spec: TranscodeSpec) -> bool:
 
 
 def remove_work(place: str) -> tuple[list[str], list[str]]:
-    """Remove the work at a place; return which was removed, and which a living job or another user owns.
-
-    Raises:
-        InputNotFound: there is no such place.
-        StorageFailed: it cannot be read.
-    """
+    """Remove the work at a place; return which was removed, and which a living job or another user owns."""
     removed: list[str] = []
     kept: list[str] = []
     for work in _works(place):
@@ -143,7 +125,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 
 def _of_output(place: str) -> str:
-    """Return where work on an output of that name lies, if any does; else the place itself."""
+    """Return the work on an output of that name, if there is any; else the place itself."""
     if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)

@@ -1,4 +1,4 @@
-"""What a job's bytes depend on, as a journal's first record states it, and how two such records differ. Pure."""
+"""What a job's bytes depend on: a journal's first record, and how two such records differ. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -27,31 +27,21 @@ _NEITHER: Final = frozenset(
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 """Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {
-    "codecfleet": "codecfleet's version was {} and is {}",
-    "libraries": "PyAV's version was {} and is {}",
-    "input_version": "the input has changed since, or is another",
-    "input_index": "the input's packets are others",
-    "overlay": "the overlay picture has changed",
-    "font": "the font of the subtitles has changed",
-    "cuts": "the input is cut elsewhere",
-    "kind": "the encoder was {} and is {}",
-    "settings": "the encoder's settings or its pictures are others",
+    "codecfleet": ("codecfleet's version was {} and is {}", "continue it with that version"),
+    "libraries": ("PyAV's version was {} and is {}", "continue it with that version of PyAV"),
+    "input_version": ("the input has changed since, or is another", "put the input back as it was"),
+    "input_index": ("the input's packets are others", "put the input back as it was"),
+    "overlay": ("the overlay picture has changed", "put the picture back as it was"),
+    "font": ("the font of the subtitles has changed", "put the font back as it was"),
+    "cuts": ("the input is cut elsewhere", ""),
+    "kind": ("the encoder was {} and is {}", "continue it where that encoder is"),
+    "settings": ("the encoder's settings or its pictures are others", ""),
 }
-
-
-_CONTINUED_BY: Final = {
-    "codecfleet": "continue it with that version",
-    "libraries": "continue it with that version of PyAV",
-    "input_version": "put the input back as it was",
-    "input_index": "put the input back as it was",
-    "overlay": "put the picture back as it was",
-    "font": "put the font back as it was",
-    "kind": "continue it where that encoder is",
-}
+"""How a header may differ from the one before, and what else than starting over continues the work."""
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan, whose encoder is settled."""
+    """Return the header of a job with this plan, whose encoder is chosen."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),
@@ -78,63 +68,50 @@ def _own_version() -> str:
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:
-    """Return the SHA-256 of the picture that is laid over the film's, None where none is; and of a font, if any.
-
-    Raises:
-        InputError: they cannot be read.
-    """
+    """Return the SHA-256 of the overlay picture, or None, and of a font, if any. Raises InputError."""
     overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
     font = font_sha256(spec.subtitle_font)
     return {"overlay": overlay} | ({} if font is None else {"font": font})
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
-    """Return the request that a journal was begun for.
-
-    Raises:
-        ValueError: it is none that this version knows.
-    """
+    """Return the request that a journal was begun for; ValueError: this version does not know it."""
     return TranscodeSpec.model_validate(dict(header.spec))
 
 
 class Difference(NamedTuple):
-    """Why work is not that of a job, and what else than starting over continues it, "" where nothing does."""
+    """Why work is not that of a job."""
 
     reason: str
-    continued_by: str
+    continued_by: str  #: what continues it; "" where only starting over helps
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
-    """Return why the work under ``found`` is not that of ``wanted``; None where it is.
-
-    Without ``encoder``, which encoder writes it is left out.
-    """
-    # As it was written: lists in place of tuples.
-    wanted = _as_written(wanted)
-    before, now = dict(found.job), dict(wanted.job)
+    """Return why the work under ``found`` is not that of ``wanted``, ``encoder`` apart if it is False; else None."""
+    before, now = dict(found.job), _as_written(wanted.job)
     if encoder:
-        before, now = before | dict(found.encoder), now | dict(wanted.encoder)
+        before, now = before | dict(found.encoder), now | _as_written(wanted.encoder)
     if before == now:
         return None
     if before.get("spec") != now["spec"]:
         return Difference(_spec_difference(before.get("spec") or {}, now["spec"]), "run the command that began it")
     name = next(name for name in now if before.get(name) != now[name])
-    return Difference(_WORDS[name].format(before.get(name), now[name]), _CONTINUED_BY.get(name, ""))
+    reason, continued_by = _WORDS[name]
+    return Difference(reason.format(before.get(name), now[name]), continued_by)
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is that of ``found``, and its source is what it was; no plan is needed to know that."""
+    """Return whether a request is that of ``found`` and its source is unchanged, without a plan."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
     return before == now and all(found.job.get(name) == value for name, value in stated.items())
 
 
-def _as_written(header: JobHeader) -> JobHeader:
-    written = unpacked(packed(header))
-    if not isinstance(written, JobHeader):
-        raise TypeError(written)
-    return written
+def _as_written(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return it as a journal gives it back: with lists in place of tuples."""
+    written = unpacked(packed(JobHeader(job=stated, encoder={}, spec={}, output="", segments=0)))
+    return dict(written.job) if isinstance(written, JobHeader) else {}
 
 
 def _spec_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

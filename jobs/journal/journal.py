@@ -2,13 +2,16 @@
 
 import threading
 
-from .records import Begun, Complete, Encoded, JobHeader, Record, framed, packed, read_stream
+from .records import Begun, JobHeader, Record, framed, packed, read_stream
 from .replay import Replay, replay
 from .stores import Store
 
 
 class Journal:
-    """A job's records, in a store. ``open`` comes first, then ``begin`` unless the job goes on."""
+    """A job's records, in a store. ``open`` comes first, then ``begin`` unless the job goes on.
+
+    Every call raises StorageFailed where the store fails.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -21,11 +24,7 @@ class Journal:
         return self._store.keeps
 
     def open(self) -> Replay:
-        """Read what there is, and cut off what cannot be read.
-
-        Raises:
-            StorageFailed: the store does not answer.
-        """
+        """Read what there is, and cut off what cannot be read."""
         stream = read_stream(self._store.read())
         found = replay(stream)
         good, checksum = [], self._checksum
@@ -38,31 +37,16 @@ class Journal:
         return found
 
     def begin(self, header: JobHeader) -> None:
-        """Forget everything, and start the journal of a job.
-
-        Raises:
-            StorageFailed: the store fails.
-        """
+        """Remove everything, and start the journal of a job."""
         self._store.truncate(())
         self._store.sweep(())
         self._checksum = read_stream(b"").checksum
-        self._append(header, is_durable=True)
+        self.note(header)
 
-    def begun(self, segment: int) -> None:
-        """Note that a segment goes to a worker. Raises StorageFailed."""
-        self._append(Begun(segment), is_durable=False)
-
-    def encoded(self, record: Encoded) -> None:
-        """Note that a segment is encoded, whose payload is safe. Raises StorageFailed."""
-        self._append(record, is_durable=True)
-
-    def complete(self, record: Complete) -> None:
-        """Note the whole output, before it gets its name. Raises StorageFailed."""
-        self._append(record, is_durable=True)
-
-    def _append(self, record: Record, *, is_durable: bool) -> None:
+    def note(self, record: Record) -> None:
+        """Append a record. All but a ``Begun`` survive a loss of power, with those before them."""
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)
-            self._store.append(written, is_durable=is_durable)
+            self._store.append(written, is_durable=not isinstance(record, Begun))
             self._checksum = checksum

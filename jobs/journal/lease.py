@@ -1,7 +1,7 @@
 """Owning work in a store, which has no locks: an object that names its owner, who renews it.
 
-Two jobs that begin within the same moment are told apart by reading back what was written; a store that shows old
-content for longer than that may let both begin. Then the first that publishes wins.
+Of two jobs that begin at the same moment, one reads the other's name back and stops. A store without read-after-write
+consistency may let both begin; then the first that publishes wins.
 """
 
 import json
@@ -15,12 +15,9 @@ from .stores import ObjectStore
 
 
 class StoreLease:
-    """Owns the work in a store, from ``acquire`` to ``release``.
+    """Owns the work in a store, from ``acquire`` to ``release``; ``what`` is the output, for errors.
 
-    Args:
-        store: where it lies.
-        what: the output, for errors.
-        clock: seconds since 1970; machines that share a store agree on it within seconds.
+    Machines that share a store must agree on the time within seconds.
     """
 
     def __init__(self, store: ObjectStore, what: str) -> None:
@@ -31,12 +28,7 @@ class StoreLease:
         self._writing = threading.Lock()
 
     def acquire(self) -> None:
-        """Own it.
-
-        Raises:
-            OutputInUse: another job owns it.
-            StorageFailed: the store does not answer.
-        """
+        """Take ownership. Raises OutputInUse: another job has it; StorageFailed: the store does not answer."""
         other, renewed_s = read_owner(self._store)
         age_s = time.time() - renewed_s
         lives = other is not None and other.lives(self._here, age_s)
@@ -48,14 +40,14 @@ class StoreLease:
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the work is still this owner's; also where the store does not say."""
+        """Return whether the work is still this owner's, which it is where the store does not say."""
         try:
             return read_owner(self._store)[0] == self._here
         except StorageFailed:
             return True
 
     def release(self) -> None:
-        """Let go of it. Idempotent; never raises."""
+        """Release it. Idempotent; never raises."""
         if not self._released.is_set():
             self._released.set()
             with self._writing, suppress(StorageFailed):

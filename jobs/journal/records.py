@@ -9,33 +9,37 @@ ending the readable part there. Reading is pure; a prefix of a stream reads as a
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, TypeAlias
 
 import msgpack
+import numpy as np
 
+from ...actors.decode.decoding import PictureHash
+from ...actors.media.timeline import RepairedTime
 from ...actors.segment.encoding import EncodedSegment
-from .facts import BadFacts, facts_of, packed_facts
+from ...actors.segment.walk import SegmentTally
 
 FORMAT: Final = 1
 CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
-"""What stands for the checksum before the first record's."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}
-"""Names of files need not be valid text."""
+"""The checksum before the first record."""
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: Names of files need not be valid text
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
+"""The arrays with an entry for each packet, and how their entries are written."""
+_PLAIN: Final = tuple(
+    each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHeader:
-    """What the job is: the first record. ``job`` is all that its bytes depend on but ``encoder``; both are plain.
+    """The first record: what the job is, in plain values."""
 
-    ``spec`` are the fields of the request, from which the job is continued; ``output`` and ``segments`` are for people.
-    """
-
-    job: Mapping[str, Any]
+    job: Mapping[str, Any]  #: all that its bytes depend on but ``encoder``
     encoder: Mapping[str, Any]
-    spec: Mapping[str, Any]
+    spec: Mapping[str, Any]  #: the fields of the request, from which the job is continued
     output: str
     segments: int
 
@@ -84,15 +88,12 @@ class BadRecord(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
-    """What could be read of a journal, up to ``checksum``; ``rest_bytes`` of it could not.
-
-    ``is_torn`` says that the rest is one record that was not written to its end.
-    """
+    """The readable part of a journal."""
 
     contents: tuple[bytes, ...] = ()
-    checksum: bytes = _FIRST
-    rest_bytes: int = 0
-    is_torn: bool = False
+    checksum: bytes = _FIRST  #: of the last record
+    rest_bytes: int = 0  #: what could not be read
+    is_torn: bool = False  #: the rest is one record that was not written to its end
 
 
 def framed(content: bytes, before: bytes = _FIRST) -> tuple[bytes, bytes]:
@@ -120,37 +121,54 @@ def read_stream(data: bytes) -> RecordStream:
 
 def packed(record: Record) -> bytes:
     """Return a record's content."""
-    match record:
-        case JobHeader():
-            fields = {name: getattr(record, name) for name in ("job", "encoder", "spec", "output", "segments")}
-        case Begun():
-            fields = {"segment": record.segment}
-        case Encoded():
-            names = ("segment", "until", "entry_moves", "attempt", "payload_bytes", "payload_sha256")
-            fields = {name: getattr(record, name) for name in names} | {"facts": packed_facts(record.facts)}
-        case Complete():
-            fields = {name: getattr(record, name) for name in ("output_bytes", "output_sha256", "report")}
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    if isinstance(record, Encoded):
+        values["facts"] = _packed_facts(values.pop("facts"))  # the last, as ever
     kind = next(kind for kind, type_ in _KINDS.items() if isinstance(record, type_))
-    content: bytes = msgpack.packb({"kind": kind, **fields}, default=lambda value: value.item(), **_TEXT)
+    content: bytes = msgpack.packb({"kind": kind, **values}, default=lambda value: value.item(), **_TEXT)
     return content
 
 
 def unpacked(content: bytes) -> Record:
-    """Return the record of a content.
-
-    Raises:
-        BadRecord: it is none.
-    """
+    """Return the record of a content. Raises BadRecord: it is none."""
     try:
-        fields = msgpack.unpackb(content, strict_map_key=False, **_TEXT)
-        kind = fields.pop("kind")
+        values = msgpack.unpackb(content, strict_map_key=False, **_TEXT)
+        kind = values.pop("kind")
         if kind == "encoded":
-            fields["facts"] = facts_of(fields["facts"])
-        record: Record = _KINDS[kind](**fields)
-    except (AttributeError, BadFacts, KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
+            values["facts"] = _facts_of(values["facts"])
+        record: Record = _KINDS[kind](**values)
+    except (AttributeError, KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise BadRecord(f"{type(error).__name__}: {error}") from error
     return record
 
 
 def _checksum(before: bytes, content: bytes) -> bytes:
     return hashlib.blake2b(before + content, digest_size=CHECKSUM_BYTES).digest()
+
+
+def _packed_facts(segment: EncodedSegment) -> dict[str, Any]:
+    arrays = {name: np.asarray(getattr(segment, name)).astype(kind).tobytes() for name, kind in _ARRAYS.items()}
+    plain = {name: getattr(segment, name) for name in _PLAIN}
+    resized = [[width, height, count] for (width, height), count in segment.resized.items()]
+    return {**plain, **arrays, "resized": resized, "tally": asdict(segment.tally)}
+
+
+def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
+    """Return the segment, whose payload is empty; errors of many kinds where the values are none."""
+    arrays: dict[str, Any] = {name: np.frombuffer(values[name], dtype=kind).copy() for name, kind in _ARRAYS.items()}
+    if len({len(array) for array in arrays.values()}) != 1:
+        raise ValueError("the arrays differ in length")
+    return EncodedSegment(
+        **{name: values[name] for name in _PLAIN},
+        **arrays,
+        payload=np.empty(0, dtype=np.uint8),
+        tally=_tally(values["tally"]),
+        resized={(width, height): count for width, height, count in values["resized"]},
+    )
+
+
+def _tally(values: Mapping[str, Any]) -> SegmentTally:
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name in ("seam_before", "seam_after"):
+        plain[name] = tuple(PictureHash(**each) for each in values[name])
+    return SegmentTally(**{**plain, "repaired": RepairedTime(**values["repaired"])})

@@ -1,4 +1,4 @@
-"""What a journal says: its records, taken in one after the other. Pure."""
+"""The state that a journal's records lead to. Pure."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,20 +7,14 @@ from .records import BadRecord, Begun, Complete, Encoded, JobHeader, Record, Rec
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Where a job stood: what is encoded, by segment, and what was in flight.
-
-    ``complete`` is the whole output, if nothing was begun or encoded after it.
-
-    ``good_records`` are understood; ``broken`` says in words what of the journal could not be, "" where all could
-    or only the last record was cut short, as any death may leave it.
-    """
+    """How far a job got."""
 
     header: JobHeader | None = None
-    encoded: dict[int, Encoded] = field(default_factory=dict)
+    encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
-    complete: Complete | None = None
-    good_records: int = 0
-    broken: str = ""
+    complete: Complete | None = None  #: the whole output, if nothing was begun or encoded after it
+    good_records: int = 0  #: those that could be understood
+    broken: str = ""  #: what could not, in words; "" where that is only a last record cut short, as by any kill
 
     @property
     def segments_done(self) -> int:
@@ -28,11 +22,7 @@ class Replay:
         return sum(each.until - each.segment + 1 for each in self.encoded.values())
 
     def after(self, record: Record) -> "Replay":
-        """Return where the job stood after one more record.
-
-        Raises:
-            BadRecord: it can't follow on those before it.
-        """
+        """Return the state after one more record. Raises BadRecord: it can't follow on those before it."""
         counted = replace(self, good_records=self.good_records + 1, complete=None)
         match record, self.header:
             case JobHeader(), None:
@@ -40,7 +30,7 @@ class Replay:
             case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
                 return replace(counted, in_flight=self.in_flight | {segment})
             case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
-                # Whatever else claimed a part of it was encoded before their cut was given up.
+                # What else covers a part of it was encoded before the cut between them was removed.
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
@@ -56,7 +46,7 @@ class Replay:
 
 
 def replay(stream: RecordStream) -> Replay:
-    """Return what the records of a stream say, up to the first that makes no sense."""
+    """Return the state after the records of a stream, up to the first that makes no sense."""
     state = Replay()
     for content in stream.contents:
         try:

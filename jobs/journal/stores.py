@@ -1,16 +1,15 @@
 """Where a journal lies: in a folder of this machine, in a store behind fsspec, or nowhere.
 
-A store's objects cannot grow, so each record is an object of its own there; one after the other they are the stream
-that a folder's journal file is.
+A store's objects cannot grow, so each record is an object there; joined, they are the stream of a journal file.
 """
 
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...actors.media.location import split_protocol
 from ...actors.media.stores import open_store
@@ -20,39 +19,37 @@ from ..join.owner import OWNER_FILE
 from ..join.plain_files import content_of, remove_any
 from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 
+ResultT = TypeVar("ResultT")
+
 _RECORD: Final = "record-"
-_MOST_BYTES: Final = 1 << 30
-"""Of a journal: the records of 300 hours of film at 60 pictures a second."""
+_MOST_BYTES: Final = 1 << 30  #: Of a journal: the records of 300 hours of film at 60 pictures a second
 _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
 """Protocols of stores whose names are keys in a bucket, which s3fs and its kin would make with a folder."""
 
 
 class Store:
-    """Holds the records and payloads of one job: here, none of them, for jobs that want no journal.
+    """Holds the records and payloads of one job: here none, for jobs without a journal. Calls raise StorageFailed."""
 
-    ``keeps`` says whether it holds them until they are removed. Calls raise StorageFailed.
-    """
-
-    keeps = False
+    keeps = False  #: whether it holds them until they are removed
 
     def read(self) -> bytes:
         """Return the whole journal; nothing where there is none."""
         return b""
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
-        """Add a record, or nothing of it. A durable one, with all before it, survives a loss of power."""
+        """Add a whole record or nothing. A durable one, with all before it, survives a loss of power."""
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Leave only these first records."""
+        """Keep only these first records."""
 
     def put(self, payload: Path) -> None:
-        """Keep a payload, which lies in a file of the job's spool."""
+        """Keep a payload, a file of the job's spool."""
 
     def fetch(self, payload: Path) -> None:
-        """Copy a payload into that file of the spool, if it is here."""
+        """Copy a payload back into its file of the spool, if it is here."""
 
     def sweep(self, payloads: Collection[str]) -> None:
-        """Remove all payloads but those of these names."""
+        """Remove all payloads but these."""
 
     def remove(self) -> None:
         """Remove everything; never raises."""
@@ -68,7 +65,6 @@ class FolderStore(Store):
         self._path = folder / JOURNAL_FILE
 
     def read(self) -> bytes:
-        """Return the file; nothing of what no job has written."""
         try:
             return content_of(self._path, _MOST_BYTES) or b""
         except FileNotFoundError:
@@ -77,7 +73,6 @@ class FolderStore(Store):
             raise storage_error(error, self._path) from error
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
-        """Write to the file's end; what could only be written in part is cut off again."""
         try:
             with self._path.open("ab", buffering=0) as file:
                 before = file.tell()
@@ -97,7 +92,6 @@ class FolderStore(Store):
             sync(self._folder)
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Cut the file, or remove what has its name."""
         try:
             if not records:
                 remove_any(self._path)
@@ -108,7 +102,6 @@ class FolderStore(Store):
             raise storage_error(error, self._path) from error
 
     def sweep(self, payloads: Collection[str]) -> None:
-        """Delete files, and whatever else has such names."""
         try:
             for path in self._folder.glob(f"{PAYLOAD_PREFIX}*"):
                 if path.name not in payloads:
@@ -117,7 +110,6 @@ class FolderStore(Store):
             raise storage_error(error, self._folder) from error
 
     def remove(self) -> None:
-        """Delete payloads and journal."""
         with suppress(StorageFailed):
             self.sweep(())
         with suppress(OSError):
@@ -135,66 +127,59 @@ class ObjectStore(Store):
         self._records = 0
 
     def read(self) -> bytes:
-        """Return all objects of records as one."""
         found: list[bytes] = []
         for name in self._names():
             if name == self._record(len(found)):
-                found.append(self._call("cat_file", f"{self._root}/{name}"))
+                found.append(self._call(self._files.cat_file, f"{self._root}/{name}"))
         self._records = len(found)
         return b"".join(found)
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
-        """Write one more object."""
         del is_durable
-        self._call("pipe_file", f"{self._root}/{self._record(self._records)}", record)
+        self._call(self._files.pipe_file, f"{self._root}/{self._record(self._records)}", record)
         self._records += 1
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Delete the objects of later records."""
         for name in self._names():
             if name.startswith(_RECORD) and name >= self._record(len(records)):
-                self._call("rm_file", f"{self._root}/{name}")
+                self._call(self._files.rm_file, f"{self._root}/{name}")
         self._records = len(records)
 
     def put(self, payload: Path) -> None:
-        """Copy it there."""
-        self._call("put_file", str(payload), f"{self._root}/{payload.name}")
+        self._call(self._files.put_file, str(payload), f"{self._root}/{payload.name}")
 
     def fetch(self, payload: Path) -> None:
-        """Copy it here."""
         with suppress(StorageFailed):
-            self._call("get_file", f"{self._root}/{payload.name}", str(payload))
+            self._call(self._files.get_file, f"{self._root}/{payload.name}", str(payload))
 
     def sweep(self, payloads: Collection[str]) -> None:
-        """Delete objects."""
         for name in self._names():
             if name.startswith(PAYLOAD_PREFIX) and name not in payloads:
-                self._call("rm_file", f"{self._root}/{name}")
+                self._call(self._files.rm_file, f"{self._root}/{name}")
 
     def remove(self) -> None:
-        """Delete every object that a job writes."""
         with suppress(StorageFailed):
             for name in self._names():
                 if name.startswith((_RECORD, PAYLOAD_PREFIX, OWNER_FILE)):
-                    self._call("rm_file", f"{self._root}/{name}")
+                    self._call(self._files.rm_file, f"{self._root}/{name}")
         with suppress(StorageFailed):
-            self._call("rmdir", self._root)
+            self._call(self._files.rmdir, self._root)
 
     def content(self, name: str) -> bytes:
-        """Return an object; nothing where there is none. Raises StorageFailed: the store does not answer."""
+        """Return an object; b"" where there is none."""
         if name not in self._names():
             return b""
-        content: bytes = self._call("cat_file", f"{self._root}/{name}")
+        content: bytes = self._call(self._files.cat_file, f"{self._root}/{name}")
         return content
 
     @property
     def size_bytes(self) -> int:
-        """How much lies there. Raises StorageFailed."""
-        return int(self._call("du", self._root))
+        """The size of all objects."""
+        return int(self._call(self._files.du, self._root))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object whole. Raises StorageFailed: the store does not take it."""
-        self._call("pipe_file", f"{self._root}/{name}", content)
+        """Write an object."""
+        self._call(self._files.pipe_file, f"{self._root}/{name}", content)
 
     def _names(self) -> list[str]:
         self._files.invalidate_cache()
@@ -206,9 +191,9 @@ class ObjectStore(Store):
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
-    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - each method's own
+    def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         try:
-            return getattr(self._files, method)(*arguments)
+            return method(*arguments)
         except Exception as error:  # every store raises errors of its own
             raise _failed(self._url, error) from error
 

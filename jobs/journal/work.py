@@ -1,32 +1,23 @@
 """Where a job works: its spool, its journal, who owns them, and what becomes of them at its end."""
 
+import hashlib
 from contextlib import ExitStack
-from typing import Protocol
 
 from ...actors.media.location import is_local, local_path
+from ...actors.media.stores import open_store
 from ...errors import JournalRefused, OutputInUse, OutputUnwritable, StorageFailed
 from ..join.owner import FolderOwner
+from ..join.proof import file_sha256
 from ..join.publish import work_folder, work_name
 from ..join.spool import Spool, SpooledSegment, payload_name, unwritable
-from ..report.report import Report
+from ..report.report import Report, Resumed
 from ..request.spec import TranscodeSpec
-from .header import difference
+from .header import asks_again, difference
 from .journal import Journal
 from .lease import StoreLease
-from .published import published
 from .records import Complete, Encoded, JobHeader, read_stream
 from .replay import Replay, replay
 from .stores import FolderStore, ObjectStore, Store
-
-
-class _Ownership(Protocol):
-    def holds(self) -> bool:
-        """Return whether it is still owned."""
-        ...
-
-    def release(self) -> None:
-        """Let go."""
-        ...
 
 
 class WorkPlace:
@@ -35,7 +26,7 @@ class WorkPlace:
     def __init__(self, spec: TranscodeSpec) -> None:
         self._spec = spec
         self._elsewhere = None if spec.work is None or spec.no_journal else place_of(spec)
-        self._owner: _Ownership | None = None
+        self._owner: FolderOwner | StoreLease | None = None
         self._store = Store()
         folder = work_folder(spec.output)
         payloads = None
@@ -52,10 +43,10 @@ class WorkPlace:
         return "" if self._spec.no_journal else place_of(self._spec)
 
     def open(self) -> None:
-        """Own the work location and read its journal.
+        """Take ownership of the work location and read its journal.
 
         Raises:
-            JournalRefused: work of this output lies where this job does not look for it.
+            JournalRefused: there is work of this output where this job does not look for it.
             OutputInUse: another job writes the same output.
             OutputUnwritable: the location cannot be made.
             StorageFailed: it cannot be read.
@@ -83,7 +74,7 @@ class WorkPlace:
         return JournalRefused(message, f"Use --restart to start over{otherwise}.")
 
     def restore(self, header: JobHeader) -> Replay:
-        """Begin the job of this header, or go on with what was found of it; payloads that are damaged are left out.
+        """Begin the job of this header, or go on with what was found of it, without damaged payloads.
 
         Raises:
             JournalRefused: what was found is of another job.
@@ -96,12 +87,12 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # What is damaged goes too: it may be a folder, where the segment that is done again could not be written.
+        # Damaged ones go: what has the name may be a folder, where the segment could not be written again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
     def forget(self) -> None:
-        """Start over: what was found is of no use."""
+        """Start over."""
         self.found = Replay()
 
     def spooled(self, record: Encoded) -> SpooledSegment:
@@ -113,33 +104,29 @@ class WorkPlace:
         """Keep a segment that was spooled, and note it. Raises StorageFailed."""
         if self.journal.keeps:
             self._store.put(self.spooled(record).path)
-            self.journal.encoded(record)
+            self.journal.note(record)
 
     def complete(self, report: Report) -> None:
         """Note the output that gets its name next. Raises StorageFailed."""
         if self.journal.keeps:
             fields = report.model_dump(mode="json")
-            self.journal.complete(Complete(report.output_bytes, report.proof.output_sha256, fields))
+            self.journal.note(Complete(report.output_bytes, report.proof.output_sha256, fields))
 
     def published(self) -> Report | None:
-        """Return the report of an earlier run that has published the output; None where none did, or it is another."""
+        """Return the report of an earlier run that has published this very output; None where none did."""
         return published(self.found, self._spec)
 
     def check(self) -> None:
-        """Make sure that the output is still this job's to write.
-
-        Raises:
-            OutputInUse: another job has taken it over.
-        """
+        """Raise OutputInUse where another job has taken the output over."""
         self.spool.check()
         if self._owner is not None and not self._owner.holds():
             message = f"{self.location} is no longer this job's: another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Let go of everything but what the job can be continued from; return how many segments that are.
+        """Release everything, and return how many segments remain to continue from; without any, remove all.
 
-        Where that is nothing, nothing is left. Never raises.
+        Never raises.
         """
         if not self._is_open:
             return 0
@@ -170,7 +157,7 @@ class WorkPlace:
         self._release()
         self.spool.remove()
 
-    def _opened(self) -> tuple[Store, _Ownership | None]:
+    def _opened(self) -> tuple[Store, FolderOwner | StoreLease | None]:
         if self._spec.no_journal:
             return Store(), None
         if self._elsewhere is None:
@@ -194,7 +181,7 @@ class WorkPlace:
         return FolderStore(self.spool.payloads), owner
 
     def _is_whole(self, segment: SpooledSegment) -> bool:
-        """Return whether a payload is what was written; it is brought here if it is not."""
+        """Return whether a payload is what was written, here or in the store."""
         if not _has(segment):
             self._store.fetch(segment.path)
         return _has(segment)
@@ -209,6 +196,38 @@ def place_of(spec: TranscodeSpec) -> str:
     if spec.work is None:
         return str(work_folder(spec.output))
     return f"{spec.work.rstrip('/')}/{work_name(spec.output)}"
+
+
+def published(found: Replay, spec: TranscodeSpec) -> Report | None:
+    """Return the report of a job that was killed after it published ``spec``'s output; None where that is not certain.
+
+    The output must be the very file that the journal notes, and the source unchanged. Reads it if its size fits.
+    """
+    if found.header is None or found.complete is None or not asks_again(found.header, spec):
+        return None
+    if not _is_there(spec.output, found.complete):
+        return None
+    try:
+        report = Report.model_validate(dict(found.complete.report))
+    except ValueError:
+        return None  # written by a checkout between two versions
+    segments = tuple(each.model_copy(update={"restored": True}) for each in report.segments)
+    resumed = Resumed(restored=found.segments_done, redone=0, published=True)
+    return report.model_copy(update={"segments": segments, "resumed": resumed})
+
+
+def _is_there(output: str, noted: Complete) -> bool:
+    try:
+        if is_local(output):
+            path = local_path(output)
+            return path.stat().st_size == noted.output_bytes and file_sha256(path) == noted.output_sha256
+        store, name = open_store(output)
+        if store.size(name) != noted.output_bytes:
+            return False
+        with store.open(name, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
+    except Exception:  # noqa: BLE001 - stores raise errors of their own; an output that cannot be read is not certain
+        return False
 
 
 def _has(segment: SpooledSegment) -> bool:

@@ -30,10 +30,8 @@ from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
-_DECODERS: Final = {"av1": "libdav1d"}
-"""Where FFmpeg's decoder of a codec's own name needs hardware."""
-_MOST_HELD: Final = 64
-"""More packets than any decoder holds pictures of."""
+_DECODERS: Final = {"av1": "libdav1d"}  #: Where FFmpeg's decoder of a codec's own name needs hardware
+_MOST_HELD: Final = 64  #: More packets than any decoder holds pictures of
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 
 
@@ -41,25 +39,17 @@ _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 class DecoderRequest:
     """What a ``Decoder`` was asked for."""
 
-    codec: str
-    """FFmpeg's name."""
-    extradata: bytes
-    """The codec's configuration."""
+    codec: str  #: FFmpeg's name
+    extradata: bytes  #: The codec's configuration
     place: Place
     decoder: DecoderChoice
     nvdec: NvdecOptions
-    max_pixels: int
-    """Larger pictures count as damage."""
-    stream: int | None
-    """The CUDA stream in which frames on the device are used; None where their consumers say it."""
+    max_pixels: int  #: Larger pictures count as damage
+    stream: int | None  #: The CUDA stream in which frames on the device are used; None where their consumers say it
 
 
 class DecodingSession:
-    """Decodes packets one by one. One thread calls all of it.
-
-    After an error decoding begins again at the next keyframe. ``decoder="auto"`` goes on in software where NVDEC does
-    not take a keyframe.
-    """
+    """Decodes packets one by one; after an error from the next keyframe on. One thread calls all of it."""
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -81,11 +71,9 @@ class DecodingSession:
         _context(self._codec, request)
 
     def decode(self, item: object) -> list[Frame]:
-        """Decode a packet, and return the frames that are complete.
+        """Decode a packet; return the frames that are complete.
 
-        Raises:
-            UsageError: the argument is not a packet, or counts in another time base than those before it.
-            DeviceError: the device failed, or is required and does not decode this.
+        Raises UsageError: it is no packet, or has another time base than those before; DeviceError: the device failed.
         """
         packet = Packet.of(item)
         if self._time_base not in (None, packet.time_base):
@@ -115,24 +103,20 @@ class DecodingSession:
 
     def close(self) -> None:
         """Release everything; frames that were handed out stay valid."""
-        decoding, self._decoding = self._decoding, None
         mover, self._mover = self._mover, None
         try:
-            if decoding is not None:
-                decoding.close()
+            self._drop()
         finally:
             if mover is not None:
                 mover.close()
 
-    def _push(self, packet: Any, frames: list[Frame], *, is_entry: bool) -> None:  # noqa: ANN401 - PyAV's
-        """Decode a packet that some decoder takes, and add its frames."""
+    def _push(self, packet: "av.Packet[Any]", frames: list[Frame], *, is_entry: bool) -> None:
         number, self._number = self._number, self._number + 1
         if self._request.nvdec.sei_messages:
             self._note_messages(number, bytes(packet))
         is_first = self._decoding is None
         try:
-            decoding = self._begun()
-            frames.extend(self._framed(decoding, decoding.push(number, packet)))
+            self._take(number, packet, frames)
         except DeviceError as error:
             unfit = is_entry and isinstance(error, EngineUnfit)
             if self._request.decoder != "auto" or self.fallback or not (is_first or unfit):
@@ -143,8 +127,7 @@ class DecodingSession:
             else:  # NVDEC has seen nothing of this packet; what it holds of those before comes first
                 frames += self.flush()
             self.fallback = error.message
-            decoding = self._begun()
-            frames.extend(self._framed(decoding, decoding.push(number, packet)))
+            self._take(number, packet, frames)
         except BaseException:
             self._drop()
             raise
@@ -159,10 +142,10 @@ class DecodingSession:
         if decoding is not None:
             decoding.close()
 
-    def _begun(self) -> PacketDecoding[Any]:
+    def _take(self, number: int, packet: "av.Packet[Any]", frames: list[Frame]) -> None:
         if self._decoding is None:
             self._decoding = self._begin()
-        return self._decoding
+        frames.extend(self._framed(self._decoding, self._decoding.push(number, packet)))
 
     def _begin(self) -> PacketDecoding[Any]:
         request, context = self._request, _context(self._codec, self._request)

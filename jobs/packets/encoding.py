@@ -24,14 +24,10 @@ _WITH_BUFFER: Final = (Codec.H264, Codec.HEVC)
 
 
 class PacketsRequest(RateLimit, PictureRequest):
-    """What an ``Encoder`` was asked for.
+    """What an ``Encoder`` was asked for."""
 
-    ``fps`` is the nominal rate; with a ``time_base`` pictures have times of their own. ``repeat_headers`` writes the
-    parameter sets before each keyframe.
-    """
-
-    fps: Ratio
-    repeat_headers: bool = True
+    fps: Ratio  #: The nominal rate; with a ``time_base`` pictures have times of their own
+    repeat_headers: bool = True  #: Writes the parameter sets before each keyframe
 
     @model_validator(mode="after")
     def _check_peak(self) -> Self:

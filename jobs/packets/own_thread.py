@@ -1,27 +1,19 @@
-"""One thread for one session: calls run in it one after the other, whether a caller waits or awaits.
-
-A session of a driver belongs to one thread, and the caller's current CUDA device stays what it is.
-"""
+"""One thread for one session, whether a caller waits or awaits: a driver's session belongs to one thread."""
 
 import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from ...errors import UsageError
 
+CallP = ParamSpec("CallP")
 ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with a thread of its own: use it with ``with`` or ``async with``, or ``close`` it.
-
-    Args:
-        name: what it is, for errors.
-        last: the call that ends it.
-    """
+    """A session with a thread of its own, which ``last`` ends: use ``with`` or ``async with``, or ``close`` it."""
 
     def __init__(self, name: str, last: Callable[[], None]) -> None:
         self._name = name
@@ -41,34 +33,28 @@ class OwnThread:
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        """Return itself."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
-    def _call(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    def _call(self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs) -> ResultT:
         """Run a call, and wait for it; ``UsageError`` once closed."""
         return self._submitted(function, *args, **options).result()
 
-    async def _awaited(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:  # noqa: ANN401 - passed on
+    async def _awaited(self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs) -> ResultT:
         """Run a call, and await it; one that is cancelled runs to its end, and its result is lost."""
         return await asyncio.shield(asyncio.wrap_future(self._submitted(function, *args, **options)))
 
-    def _submitted(self, function: Callable[..., ResultT], *args: Any, **options: Any) -> Future[ResultT]:  # noqa: ANN401 - passed on
+    def _submitted(
+        self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs
+    ) -> Future[ResultT]:
         thread = self._thread
         if os.getpid() != self._process:
             message = f"the {self._name} belongs to process {self._process}, not to its fork"

@@ -11,10 +11,8 @@ from ...actors.bitstream.access_points import RandomAccess, random_access_kind
 from ...actors.bitstream.packet_headers import av1_headers, vp8_headers, vp9_headers
 from ...errors import UsageError
 
-USUAL_TIME_BASE: Final = Fraction(1, 90_000)
-"""MPEG's clock."""
-END_OF_STREAM, DISCONTINUITY = 1, 4
-"""Bits of ``decode_flag``: those of CUVID_PKT_* and of PyNvVideoCodec's ``VideoPacketFlag``."""
+USUAL_TIME_BASE: Final = Fraction(1, 90_000)  #: MPEG's clock
+END_OF_STREAM, DISCONTINUITY = 1, 4  #: Bits of ``decode_flag``, as CUVID_PKT_* and ``VideoPacketFlag``
 _ENTRIES: Final = frozenset(RandomAccess) - {RandomAccess.NONE, RandomAccess.INTRA_ONLY}
 _BEGINS: Final[dict[str, Callable[[bytes], bool]]] = {
     "vp8": lambda data: vp8_headers(data).begins,
@@ -33,22 +31,14 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)
-    """H.264 and HEVC in Annex B, or with lengths if the codec's configuration says so; AV1 as OBUs."""
-    pts: int | None = None
-    """When its picture is shown."""
-    dts: int | None = None
-    """When it is decoded."""
-    duration: int = 0
-    """How long its picture is shown; 0 is unknown."""
-    time_base: Fraction = USUAL_TIME_BASE
-    """Seconds in a tick."""
-    pos: int | None = None
-    """Where it begins in its file, in bytes."""
-    key: bool | None = None
-    """Whether decoding can begin at it; None reads that from the data."""
-    discontinuity: bool = False
-    """Whether packets before it are missing: the decoder is flushed, and goes on at the next keyframe."""
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B or with lengths, as ``extradata`` says; AV1 as OBUs
+    pts: int | None = None  #: When its picture is shown
+    dts: int | None = None  #: When it is decoded
+    duration: int = 0  #: How long its picture is shown; 0 is unknown
+    time_base: Fraction = USUAL_TIME_BASE  #: Seconds in a tick
+    pos: int | None = None  #: Where it begins in its file, in bytes
+    key: bool | None = None  #: Whether decoding can begin at it; None reads that from the data
+    discontinuity: bool = False  #: Packets before it are missing: flush, and go on at the next keyframe
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
     and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
@@ -69,7 +59,7 @@ class Packet:
         return len(self.data)
 
     @classmethod
-    def of(cls, packet: Any) -> "Packet":  # noqa: ANN401 - PyAV's packets have the type of their stream
+    def of(cls, packet: object) -> "Packet":
         """Return one of PyAV's packets; ``UsageError`` if it is something else, or empty."""
         if isinstance(packet, cls):
             return packet
@@ -88,7 +78,7 @@ class Packet:
 
     def to_av(self) -> "av.Packet[Any]":
         """Return PyAV's packet of it, to be muxed or decoded there."""
-        # With the room behind its data that libavcodec reads; one that is made of ``bytes`` has none.
+        # libavcodec reads past the data: a packet made of ``bytes`` lacks that padding.
         found: av.Packet[Any] = av.Packet(len(self.data))
         found.update(self.data)
         found.pts, found.dts, found.duration, found.time_base = self.pts, self.dts, self.duration, self.time_base

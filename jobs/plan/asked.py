@@ -16,10 +16,8 @@ from ..carry.containers import Container, container_for
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-LEAST_USUAL_BPS: Final = 50_000
-"""Below this, somebody has probably counted in kilobits."""
-_HDR: Final = {16: "PQ", 18: "HLG"}
-"""Transfer functions of HDR (H.273): made for 10 bits and more (BT.2100)."""
+LEAST_USUAL_BPS: Final = 50_000  #: Below this, somebody has probably counted in kilobits
+_HDR: Final = {16: "PQ", 18: "HLG"}  #: Transfer functions of HDR (H.273): made for 10 bits and more (BT.2100)
 _SDR_BITS: Final = 8
 
 
@@ -30,16 +28,11 @@ class AskedFor:
     container: Container
     codec: Codec
     software: SoftwareRequest
-    nvenc: NvencRequest | None
-    """What an NVENC is asked for; None where the job leaves none to ask."""
+    nvenc: NvencRequest | None  #: What an NVENC is asked for; None where the job leaves none to ask
 
 
 def asked_of(spec: TranscodeSpec) -> AskedFor:
-    """Return what a request asks for, without looking at its source.
-
-    Raises:
-        RequestError: no source can meet it.
-    """
+    """Return what a request asks for, without looking at its source. Raises RequestError: no source can meet it."""
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)

@@ -1,7 +1,6 @@
-"""``--crop auto``: where the picture lies between black borders, judged by a sample of the track's pictures.
+"""``--crop auto``: where the picture lies between black borders, by a sample of the track's pictures.
 
-A pure function of the source and the part that is used: the same pictures are decoded, in software and one thread, and
-judged by whole numbers.
+A pure function of the source and the part: the same pictures are decoded, in software, and judged by whole numbers.
 """
 
 from collections.abc import Iterator
@@ -22,14 +21,10 @@ from ..source.index import TrackIndex
 from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
-SAMPLES: Final = 32
-"""About how many pictures are judged."""
-STRIDE: Final = 8
-"""Of an access point's pictures, where more than one is judged, every so-many-th is."""
-DARK: Final = 8
-"""A line is black whose samples are at most this much brighter than black on average, in steps of 8 bits."""
-SPECK: Final = 48
-"""And none of them more than this."""
+SAMPLES: Final = 32  #: About how many pictures are judged
+STRIDE: Final = 8  #: Of an access point's pictures, where more than one is judged, every so-many-th is
+DARK: Final = 8  #: A line is black if its average is at most this much above black, in 8-bit steps
+SPECK: Final = 48  #: And none of them more than this
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -53,8 +48,7 @@ class FoundPicture:
         return f"--crop auto: {'the border' if self.region else 'no border'} is common to {pictures} of the track"
 
 
-NO_BORDER: Final = FoundPicture(None, None)
-"""Nothing was looked for."""
+NO_BORDER: Final = FoundPicture(None, None)  #: Nothing was looked for
 
 
 def find_picture(
@@ -62,11 +56,7 @@ def find_picture(
 ) -> FoundPicture:
     """Return the smallest region that holds all of each judged picture, its edges where chroma may be cut.
 
-    Only what is ``shown`` of the pictures is looked at, None for all of it. ``row_step`` is how many times further
-    apart such rows are: 2 for interlaced pictures.
-
-    Raises:
-        InputError: the source cannot be read.
+    Only what is ``shown`` is looked at; ``row_step`` is 2 for interlaced pictures. Raises InputError.
     """
     black = 0 if source.colour.range == FULL_RANGE or source.pix_fmt.startswith("yuvj") else _LIMITED_BLACK
     within = shown or Region(source.width, source.height, 0, 0)
@@ -137,7 +127,6 @@ def _is_usable(index: TrackIndex, point: AccessPoint) -> bool:
 
 
 def _decoded(ranges: TrackRanges, packet: int, wanted: list[int], chain: FilterChain) -> Iterator[_Luma]:
-    """Yield the luma of the pictures at these times, decoded from an access point."""
     if not wanted:
         return
     planned = PlannedSegment(0, wanted[0], wanted[-1] + 1, packet, len(wanted), "")

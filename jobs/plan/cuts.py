@@ -1,10 +1,7 @@
-"""Where a track is cut: a pure function of its index and the asked-for length.
+"""Where a track is cut: a pure function of its index and the asked-for length; cuts decide the output's bytes.
 
-Never of workers, cores or measured rates: the cuts decide the output's bytes. Nothing is decoded here.
-
-A cut costs bitrate, because the next segment starts with an IDR picture. It costs least where the source's own encoder
-put a keyframe for the picture's sake (a scene change), and most on a regular grid, where the picture did not ask for
-one. So a cut goes to an off-grid access point near the aim where there is one.
+A cut costs bitrate, because the next segment starts with an IDR picture: least at a scene change, where the source's
+own encoder put a keyframe, most on a regular grid. So cuts prefer off-grid access points near the aim.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,14 +19,10 @@ from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
-LONG_S = Fraction(10)
-"""The usual length of a segment: 5 s costs 0.4 % in bytes on film, 10 s about nothing."""
-SHORT_S = Fraction(4)
-"""No default segment is planned shorter than this."""
-SHARES = 4
-"""A short source is planned for this many segments, so that several workers have something to do."""
-TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
-"""How much of a source's end is cut into segments of half the usual length, so that the last workers end together."""
+LONG_S = Fraction(10)  #: The usual length of a segment: 5 s costs 0.4 % in bytes on film, 10 s about nothing
+SHORT_S = Fraction(4)  #: No default segment is planned shorter than this
+SHARES = 4  #: A short source is planned for this many segments, so that several workers have something to do
+TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)  #: The end gets half-length segments: workers finish together
 
 
 class CutReason(StrEnum):
@@ -44,16 +37,12 @@ class CutReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut: the presentation time it falls at, the access point to decode from, and why there.
+    """One cut."""
 
-    The access point is that of the time itself, but for cuts at multiples of a keyframe interval. ``number`` is the
-    first of the output's pictures after it, where they come at a rate of their own.
-    """
-
-    ticks: int
-    entry: AccessPoint
+    ticks: int  #: The presentation time that it falls at
+    entry: AccessPoint  #: Where to decode from: at that time, or before multiples of a keyframe interval
     reason: CutReason
-    number: int | None = None
+    number: int | None = None  #: The output's first picture after it, if it has a rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
@@ -71,7 +60,6 @@ class _Aim:
 
     @property
     def reach(self) -> int:
-        """How much later than the last one a cut may be."""
         return self.segment + self.segment // 2
 
 
@@ -86,9 +74,8 @@ def choose_cuts(
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
 
-    ``segment_s`` is the length to aim for; None is the usual one, and half of it near the end. A source with no usable
-    access point gives no cuts: it is one segment. With a ``grid`` all cuts are multiples of its interval; with a
-    ``rate`` every segment has one of its pictures at least.
+    Segments last about ``segment_s``; None is the usual length, half of it near the end. With a ``grid`` cuts are
+    multiples of its interval; with a ``rate`` every segment has a picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -139,10 +126,9 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 
 
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
-    """Return the first multiple of the keyframe interval at or after each access point, the nearest of them its entry.
+    """Return the first multiple of the keyframe interval after each access point, with the nearest as its entry.
 
-    So what a segment decodes before its start is shorter than the interval. A multiple without a picture is passed
-    over, and one around whose picture a time is in doubt: its keyframe then lies inside a segment.
+    A multiple without a picture, or with times in doubt around it, is passed over: its keyframe is inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -162,7 +148,7 @@ def _at_pictures(
 ) -> list[Cut]:
     """Return cuts between pictures of a rate: at each access point, or at the first keyframe chosen after it.
 
-    A keyframe that is chosen at the tick of the picture before it lies inside a segment.
+    A keyframe that is chosen at the tick of the picture before it is inside a segment.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]
@@ -181,7 +167,6 @@ def _at_pictures(
 
 
 def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
-    """Return the cuts between which a picture lies."""
     return [cut for before, cut in pairwise([None, *cuts]) if cut and (before is None or before.number != cut.number)]
 
 

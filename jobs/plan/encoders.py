@@ -1,7 +1,7 @@
-"""Which encoder a track gets: software's, or the NVENC of one kind of GPU, settled before its first segment.
+"""Which encoder writes a whole track: software, or the NVENC of one kind of GPU.
 
-One kind writes the whole track. A plan is made for software first; where the fleet says that an NVENC would finish it
-sooner, and nothing speaks against it, a worker is asked what its NVENC can do, and the plan is bound to it.
+A plan is for software first. If the fleet says that an NVENC is faster and nothing forbids it, a worker describes its
+NVENC, and the plan is bound to it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,17 +23,14 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"
-"""The code of the warning that says why software encodes what an NVENC was chosen for."""
+NOT_ON_NVENC = "encoder"  #: The code of the warning that says why software encodes what an NVENC was chosen for
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has one for this track"
 _STEP = "Use --encoder software, or leave it at auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
-    """Bind a plan for software to the encoder kind that is to write it; return it with what the user should know.
-
-    ``retried`` submits work, again where that helps.
+    """Bind a plan for software to the encoder kind that will write it; also return warnings. ``retried`` submits work.
 
     Raises:
         Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
@@ -76,12 +73,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 
 
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
-    """Return a plan whose track is written by the NVENC of one kind of GPU.
-
-    Raises:
-        Unsupported: no NVENC takes the format, the rates or one of the options.
-        EngineUnfit: this one does not.
-    """
+    """Return a plan for the NVENC of one kind of GPU. Raises Unsupported (by any NVENC), EngineUnfit (by this)."""
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)

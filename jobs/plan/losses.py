@@ -1,8 +1,4 @@
-"""What of the pictures themselves cannot be carried into the output, named one by one.
-
-Tracks, tags and chapters are ``carry``'s; this is about what rides on the video track: captions, dynamic HDR, a second
-view, alpha, field coding, and what the container has no place for.
-"""
+"""What of the video track itself is lost: captions, dynamic HDR, a second view, alpha, fields, container limits."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,12 +26,10 @@ from ..source.source import SourceReading
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
-LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
-"""Peak luminance of a mastering display, in cd/m², that an SEI message can state (H.264 D.2.29)."""
+LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000  #: In cd/m², of a mastering display in an SEI message (H.264 D.2.29)
 _ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
-_DOVI_WITHOUT_BASE_LAYER = 5
-"""Dolby Vision profile 5 codes its pictures in a colour space of its own: wrong colours without the metadata."""
+_DOVI_WITHOUT_BASE_LAYER = 5  #: Profile 5: without the metadata its colours are wrong
 
 _DOVI_OVER_BASE_LAYER = 8
 
@@ -139,12 +133,7 @@ def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
 
 
 def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
-    """Refuse losses and damage, for ``--strict``.
-
-    Raises:
-        WouldLose: something would be lost.
-        InputDamaged: the source is cut short, or its times need repair.
-    """
+    """Refuse losses (WouldLose) and damage or repaired times (InputDamaged), for ``--strict``."""
     if losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
@@ -160,9 +149,6 @@ def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) ->
 
 
 def keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
-    """Return whether Dolby Vision's metadata can be kept: over a base layer that is viewable without it.
-
-    Players ignore the metadata where the container has no place for its configuration record.
-    """
+    """Return whether Dolby Vision's metadata is kept: over a viewable base layer, in a container that configures it."""
     fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
     return extras.dovi_profile == _DOVI_OVER_BASE_LAYER and fits and container.dolby_vision

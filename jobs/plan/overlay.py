@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from ..request.values import Corner
     from ..source.index import TrackIndex
 
-MARGIN_SHARE: Final = 40
-"""A picture in a corner keeps this part of the film's width from both edges."""
+MARGIN_SHARE: Final = 40  #: A picture in a corner keeps this part of the film's width from both edges
 
 
 def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """Return what is laid over pictures in ``output``'s format; None where nothing is.
 
-    Raises:
-        InputError: its file could not be read.
-        Unsupported: it does not fit the pictures, or they are interlaced or of colours that it cannot be coded in.
+    Raises InputError: its file could not be read; Unsupported: it does not fit, or the pictures are interlaced or in
+    colours that it cannot be coded in.
     """
     if read is None:
         return None
@@ -74,13 +72,6 @@ def placed(size: Size, outer: Size, at: "tuple[int, int] | Corner") -> tuple[int
     near = [min(margin, each) for each in room]
     far = [each - edge for each, edge in zip(room, near, strict=True)]
     return (far if at.endswith("right") else near)[0], (far if at.startswith("bottom") else near)[1]
-
-
-def overlay_choices(overlay: Overlay | None) -> tuple[Warning_, ...]:
-    """Return what was asked for; ``verify`` lays the same on its reference, so no check may fail."""
-    if overlay is None:
-        return ()
-    return (Warning_(code="overlay", message=f"the pictures are {overlay.words}", checks=()),)
 
 
 def settle_burn(
@@ -141,15 +132,4 @@ def screen_of(source: VideoFormat, output: VideoFormat, steps: PictureSteps | No
         source=(whole.width, whole.height),
         shape=output.sample_aspect_ratio,
         square_samples=square_samples,
-    )
-
-
-def burn_choices(burnt: BurntSubtitles | None) -> tuple[Warning_, ...]:
-    """Return what was asked for; ``verify`` burns the same into its reference, so no check may fail."""
-    if burnt is None:
-        return ()
-    return (
-        Warning_(
-            code="subtitles-burnt", message=f"the subtitles of {burnt.track} are burnt into the pictures", checks=()
-        ),
     )

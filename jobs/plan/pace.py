@@ -25,25 +25,15 @@ from .track_ranges import TrackRanges
 class OutputClock:
     """The clock of encoded pictures."""
 
-    tick_s: Fraction
-    """How long a tick lasts."""
-    zero_s: Fraction
-    """The source's time of tick 0."""
-    picture_ticks: Fraction
-    """A picture's usual duration."""
-    last_ticks: Fraction
-    """How long the last picture is shown."""
-    last_shown_ticks: int | None = None
-    """When the index says that it is shown; None where the clock counts pictures."""
-    end_ticks: int | None = None
-    """When the part that was asked for ends; None where it ends with the source."""
+    tick_s: Fraction  #: How long a tick lasts
+    zero_s: Fraction  #: The source's time of tick 0
+    picture_ticks: Fraction  #: A picture's usual duration
+    last_ticks: Fraction  #: How long the last picture is shown
+    last_shown_ticks: int | None = None  #: When the index says that it is shown; None where the clock counts pictures
+    end_ticks: int | None = None  #: When the part that was asked for ends; None where it ends with the source
 
     def shown_ticks(self, last: int) -> Fraction:
-        """Return how long the ``last`` picture that was decoded is shown.
-
-        It is later than the index knew where packets have no times, and earlier where the ones behind it do not decode:
-        a part ends where it was asked to all the same.
-        """
+        """Return how long the ``last`` decoded picture is shown; a part keeps its end if later ones do not decode."""
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:
             return max(Fraction(self.end_ticks - last), self.picture_ticks)
@@ -101,12 +91,9 @@ def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | No
 def settle_rate(
     index: TrackIndex, source: VideoFormat, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> FrameRate | None:
-    """Return the rate that was asked for, from the first picture to the end of the part; None where none was.
+    """Return the rate that was asked for, if any; ``shown_from_ticks`` is when the first decodable picture is shown.
 
-    ``shown_from_ticks`` is when the source's first picture that decodes is shown; None is when the index says so.
-
-    Raises:
-        Unsupported: the pictures stay interlaced.
+    Raises Unsupported: the pictures stay interlaced.
     """
     if spec.fps is None or not len(index.times):
         return None
@@ -127,12 +114,9 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return where keyframes lie, counted from the output's first picture; None where none are asked for.
+    """Return where keyframes are asked for, counted from the output's first picture; ``shown_from_ticks`` as above.
 
-    ``shown_from_ticks`` is when the source's first picture that decodes is shown; None is when the index says so.
-
-    Raises:
-        UsageError: the interval is shorter than a picture.
+    Raises UsageError: the interval is shorter than a picture.
     """
     interval_s = spec.keyframe_interval_s
     if interval_s is None or not len(index.times):
@@ -168,13 +152,6 @@ def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:
     least_s = Fraction(ceil(10**6 / frame_rate), 10**6)
     message = f"--keyframe-interval {float(interval_s):g} s is shorter than a picture"
     raise UsageError(message, f"Give {float(least_s):g} s at least; packagers usually want 2 s.")
-
-
-def rate_choices(rate: FrameRate | None) -> tuple[Warning_, ...]:
-    """Return what was asked for; ``verify`` expects it of times and pictures, so no check may fail."""
-    if rate is None:
-        return ()
-    return (Warning_(code="frame-rate", message=f"the pictures are {rate.words}", checks=()),)
 
 
 def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:

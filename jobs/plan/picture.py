@@ -1,5 +1,6 @@
 """What comes out: the output's picture format and what is done to pictures, settled from the source and the spec."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -16,20 +17,18 @@ from ..carry.changes import change_losses, conversions, hdr_picture
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 from ..source.life import UNCHANGING, PictureLife
-from .overlay import burn_choices, overlay_choices, settle_burn, settle_overlay
-from .pace import SourcePart, rate_choices
+from .overlay import settle_burn, settle_overlay
+from .pace import SourcePart
 from .reads import Reads
 from .steps import Framing, canvas, settle_framing, settle_steps, stated_losses, step_choices
-from .tone import settle_tone, tone_choices
+from .tone import settle_tone
 
 _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
-_HD_LINES = 720
-"""From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers."""
-SVT_NARROW, SVT_SHORT = 24, 64
-"""SVT-AV1 4 never returns a picture with one side up to the first and the other over the second."""
+_HD_LINES = 720  #: From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns nothing for one side up to the first, the other over the second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +36,7 @@ class SettledFilters:
     """What is done to pictures before they are encoded; what that changes, loses, and does because it was asked for."""
 
     filters: FilterSettings
-    extras: StreamExtras
-    """What the output's track states beside its pictures."""
+    extras: StreamExtras  #: What the output's track states beside its pictures
     changes: tuple[Warning_, ...]
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]
@@ -57,9 +55,8 @@ class SettledPicture:
 def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: Codec) -> SettledFilters:
     """Return what is done to the pictures of a part of the source.
 
-    Raises:
-        InputError: what lies over or around the pictures could not be read.
-        Unsupported: what is asked for does not fit the pictures, or one another.
+    Raises InputError: an overlay or subtitles could not be read; Unsupported: the options do not fit the pictures, or
+    one another.
     """
     source, extras, reading = part.format, part.extras, part.reading
     framing = settle_framing(source, extras, spec, reads.picture.get().region)
@@ -90,25 +87,28 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
         extras=framing.extras(extras),
         changes=(*settled.changes, *conversions(reading.life, source, reading.index)),
         losses=(*stated_losses(source, extras, framing.stated), *losses),
-        choices=(
-            *step_choices(settled.steps, framing, extras),
-            *tone_choices(settled.tone),
-            *overlay_choices(overlay),
-            *rate_choices(part.rate),
-            *burn_choices(burn),
-        ),
+        choices=(*step_choices(settled.steps, framing, extras), *filter_choices(filters)),
     )
+
+
+def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
+    """Yield what was asked for; ``verify`` does the same to its reference, so no check may fail."""
+    for code, step, message in (
+        ("tone-mapping", filters.tone, "the pictures are {0.words}, and state no HDR values"),
+        ("overlay", filters.overlay, "the pictures are {0.words}"),
+        ("frame-rate", filters.rate, "the pictures are {0.words}"),
+        ("subtitles-burnt", filters.burn, "the subtitles of {0.track} are burnt into the pictures"),
+    ):
+        if step is not None:
+            yield Warning_(code=code, message=message.format(step), checks=())
 
 
 def settle_picture(
     source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing, life: PictureLife = UNCHANGING
 ) -> SettledPicture:
-    """Return what comes out of the source's pictures once they are cropped and turned by ``framing``.
+    """Return what comes out of the source's pictures once they are framed.
 
-    ``life`` is what changes in them.
-
-    Raises:
-        Unsupported: the encoder cannot take that size or format, or the border does not fit.
+    Raises Unsupported: the encoder cannot take that size or format, or the border does not fit.
     """
     if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: --denoise would mix their fields"
@@ -142,7 +142,6 @@ def settle_picture(
 
 
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
-    """Return how the output's colours are coded, but for tone mapping."""
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
         # The old full-range formats say it in their name; nothing else needs to.
@@ -151,7 +150,6 @@ def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
 
 
 def _in_sdr(picture: VideoFormat) -> VideoFormat:
-    """Return a format in BT.709's colours, without HDR values."""
     matrix = _IDENTITY if is_rgb(picture.pix_fmt) else _BT709
     colour = replace(picture.colour, primaries=_BT709, transfer=_BT709, matrix=matrix)
     return replace(picture, colour=colour, hdr=HdrStatic())

@@ -52,10 +52,7 @@ _GRAY_AND_ALPHA: Final = 2
 
 
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
-    """Return what a plan asks of machines: all of its segments.
-
-    Where the encoder is not settled yet, it is left open as far as the job leaves it open.
-    """
+    """Return what a plan asks of machines; an encoder that is not settled stays as open as the job leaves it."""
     video = plan.carry.video
     picture = plan.encoder.format
     rendition = Rendition(
@@ -101,7 +98,6 @@ def settled_demand(plan: Plan, job: str) -> Demand:
 
 
 def _encoder_choice(plan: Plan) -> EncoderChoice:
-    """Return which encoders a job leaves open."""
     if plan.spec.encoder == "nvenc":
         return EncoderChoice.NVENC
     problem = nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)
@@ -129,11 +125,7 @@ def device_unsupported_reason(plan: Plan) -> str:
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Refuse what a job asks of a GPU and cannot be had.
-
-    Raises:
-        Unsupported: no GPU may decode the input, or none that could will ever be there.
-    """
+    """Raise Unsupported if a job needs a GPU, and none may decode the input or will ever be there."""
     if not demand.needs_gpu:
         return
     reason = (await pool.preview(demand)).never
@@ -145,11 +137,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Refuse a job that needs a GPU on a machine that has no driver for one, and is alone.
-
-    Raises:
-        Unsupported: that is so.
-    """
+    """Raise Unsupported if a job needs a GPU, as this machine has no driver for one and is alone."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} cannot be had: this machine has no NVIDIA driver (libnvidia-ml.so.1 is not there)"
@@ -157,11 +145,7 @@ def check_driver(plan: Plan) -> None:
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:
-    """Refuse a job that no machine of a fleet can ever hold.
-
-    Raises:
-        NotEnoughMemory: one segment of it is larger than each machine's memory.
-    """
+    """Raise NotEnoughMemory if one segment of a job is larger than each machine's memory."""
     for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
         if refusal.is_too_large:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
@@ -239,7 +223,6 @@ class PlacedPlan:
             yield from wrapped(f"{track} is encoded by {name}: {self._why(kind, rendition)}", "")
 
     def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
-        """Return why a track has its encoder kind."""
         if rendition.kind is not None:
             return "the track has begun with it"
         if self.demand.encoder is not EncoderChoice.AUTO:
@@ -312,19 +295,16 @@ def _lane_json(entry: LaneSchedule) -> dict[str, Any]:
 def _counted(inventory: Inventory) -> str:
     devices = [device for node in inventory.nodes for device in node.devices]
     gpus = {
-        device.parent or device.device
-        for device in devices
-        if device.kind is not DeviceKind.CPU and not device.hosts_vgpus
+        device.parent or device.device for device in devices if not device.kind.is_processor and not device.hosts_vgpus
     }
     slices = sum(device.kind is DeviceKind.MIG for device in devices)
-    cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind is DeviceKind.CPU)
+    cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind.is_processor)
     parts = [counted(len(inventory.nodes), "node"), *([counted(len(gpus), "GPU")] if gpus else [])]
     parts += [counted(slices, "MIG slice")] if slices else []
     return ", ".join([*parts, counted(cores, "core")])
 
 
 def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, ...]:
-    """Return what equal lanes have in common."""
     lane = entry.lane
     return (lane.reason, _model(devices[lane.device]), lane.sessions, f"{lane.fps:.1f}", f"{lane.cores:.1f}")
 
@@ -335,7 +315,7 @@ def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
     model = _model(found[0])
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
-    is_processor = found[0].kind is DeviceKind.CPU
+    is_processor = found[0].kind.is_processor
     # The first part of a UUID, or of another identity the last.
     device = found[0].device
     short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
@@ -360,4 +340,4 @@ def _refused(refusal: Refusal, devices: dict[str, Device]) -> str:
 
 
 def _model(device: Device) -> str:
-    return "processor" if device.kind is DeviceKind.CPU else device.name.removeprefix("NVIDIA ")
+    return "processor" if device.kind.is_processor else device.name.removeprefix("NVIDIA ")

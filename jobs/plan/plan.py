@@ -1,7 +1,6 @@
-"""The plan of a job: what will be done, in which segments, with which encoder, and what will be lost. It runs nothing.
+"""The plan of a job: segments, encoder, losses. It runs nothing.
 
-Everything that decides the output's bytes is in the plan, and the plan is a pure function of the source and the spec:
-never of workers, cores or measured rates.
+It decides the output's bytes, and is a pure function of source and spec: never of workers, cores or measured rates.
 """
 
 from collections.abc import Mapping
@@ -45,36 +44,27 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is settled before any work begins.
-
-    ``nvenc`` is what an NVENC is asked for, None where the job leaves none to ask. ``kind`` is the NVENC that writes
-    the track and ``package`` the version of what drives it; None: software does. ``expected`` is the NVENC that a
-    placement has chosen, before it was asked for its settings.
-    """
+    """Everything that is settled before any work begins."""
 
     spec: TranscodeSpec
     container: Container
     index: TrackIndex
     source_format: VideoFormat
     extras: StreamExtras
-    header: Mapping[str, bytes]
-    """What the container states of the pictures beside their format: stream side data, by FFmpeg's kinds."""
+    header: Mapping[str, bytes]  #: Side data that the container states of the pictures, by FFmpeg's kinds
     tracks: SourceDescription
     carry: CarryPlan
     filters: FilterSettings
     encoder: EncoderSettings
-    nvenc: NvencRequest | None
+    nvenc: NvencRequest | None  #: What an NVENC is asked for; None where the job wants none
     segments: tuple[PlannedSegment, ...]
     warnings: tuple[Warning_, ...]
-    choices: tuple[Warning_, ...] = ()
-    """What differs from the source because it was asked for."""
-    cropped: FoundPicture = NO_BORDER
-    """What ``--crop auto`` has found."""
-    kind: EncoderKind | None = None
-    package: str = ""
-    expected: EncoderKind | None = None
-    grid: KeyframeGrid | CountedGrid | None = None
-    """Where keyframes lie, if that was asked for."""
+    choices: tuple[Warning_, ...] = ()  #: What differs from the source because it was asked for
+    cropped: FoundPicture = NO_BORDER  #: What ``--crop auto`` has found
+    kind: EncoderKind | None = None  #: The NVENC that writes the track; None: software
+    package: str = ""  #: The version of what drives that NVENC
+    expected: EncoderKind | None = None  #: The NVENC that a placement has chosen, before it was asked for its settings
+    grid: KeyframeGrid | CountedGrid | None = None  #: Where keyframes lie, if that was asked for
 
     @property
     def encoder_kind(self) -> str:
@@ -302,13 +292,11 @@ def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
 
 
 def _header(part: SourcePart, settled: SettledFilters, spec: TranscodeSpec, container: Container) -> Header:
-    """Return what the output's header states of the pictures."""
     extras = settled.extras.during(spec.start_s, spec.end_s)
     return settle_header(*settle_orientation(part.format, settled.filters.output, extras, container), container)
 
 
 def _carried(part: SourcePart, spec: TranscodeSpec, container: Container) -> CarryPlan:
-    """Return what becomes of everything beside the encoded track."""
     index = part.reading.index
     pictures = picture_times(index, spec, part.reading.first_ticks)
     tracks = _tracks_of_part(part.reading, spec)
@@ -325,7 +313,6 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
 
 
 def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
-    """Return every option of software's encoder."""
     # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container

@@ -1,7 +1,7 @@
-"""The reading step: all that a plan is made of, read before anything is decided. The steps of ``plan_of`` open nothing.
+"""All that a plan is made of, read before anything is decided; the steps of ``plan_of`` open nothing.
 
-What could not be read is a value too (``ReadResult``), and raises its error only in the step that needs it: a crop that
-does not fit is reported before an overlay that is missing.
+A failed read is a value too (``ReadResult``), and raises in the step that needs it: a bad crop is reported before a
+missing overlay.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,9 @@ class Reads:
 
 
 def read_for(spec: TranscodeSpec) -> Reads:
-    """Read the source of a job and what lies beside it, once what needs no source is known to fit together.
+    """Read a job's source and what lies beside it, once what needs no source is checked.
 
-    Raises:
-        InputError: the source cannot be read.
-        RequestError: the request can be met with no source, or this one has no such track.
+    Raises InputError: the source cannot be read; RequestError: no source fits, or this one has no such track.
     """
     refuse_folder(spec.source)
     asked_of(spec)

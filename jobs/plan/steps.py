@@ -24,8 +24,7 @@ from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-_TILT: Final = 1 / 256
-"""How far from a quarter turn the axes of a display matrix may be."""
+_TILT: Final = 1 / 256  #: How far from a quarter turn the axes of a display matrix may be
 _FLIPS: Final = {None: UPRIGHT, "h": MIRRORED, "v": UPSIDE_DOWN}
 _TYPE_BYTES: Final = 4
 
@@ -34,14 +33,10 @@ _TYPE_BYTES: Final = 4
 class Framing:
     """What is kept of each picture, and how it is turned, before it is scaled."""
 
-    crop: Region
-    """What is kept, of the decoded picture."""
-    turn: Turn
-    """How that is turned."""
-    replaces_matrix: bool
-    """Whether the turn holds what the source's display matrix says, which the output then has not."""
-    stated: Region
-    """What the source's container says is to be shown of the decoded picture: all of it where it says nothing."""
+    crop: Region  #: What is kept, of the decoded picture
+    turn: Turn  #: How that is turned
+    replaces_matrix: bool  #: Whether the turn includes the source's display matrix, which the output then lacks
+    stated: Region  #: What the source's container shows of the decoded picture; all of it if it does not say
 
     def framed(self, source: VideoFormat) -> VideoFormat:
         """Return the format of the source's pictures after it."""
@@ -59,10 +54,8 @@ def settle_framing(
 ) -> Framing:
     """Return what is kept and turned; ``found`` is what ``--crop auto`` has found, None for all that is shown.
 
-    Raises:
-        Unsupported: the crop does not fit the pictures; they are spherical, of two views or interlaced, so that they
-            cannot be cut or turned; or the display matrix is not made of quarter turns and mirrors, or would turn an
-            overlay.
+    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cut or turned; or the
+    display matrix has other angles than quarter turns, or would turn an overlay.
     """
     stated = stated_region(source, extras, rows=row_step(source, spec))
     crop = found or stated
@@ -87,10 +80,9 @@ def settle_framing(
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return what the container says is to be shown of each picture, shrunk to where chroma may be cut.
+    """Return what the container shows of each picture, shrunk to where chroma may be cut; ``rows`` is of ``row_step``.
 
-    ``rows`` is as of ``row_step``. All of it where the container says nothing, where nothing would be left, and of
-    spherical pictures or two views, whose projection counts from the whole picture.
+    All of it if the container says nothing, nothing would be left, or a projection counts from the whole picture.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
@@ -165,10 +157,9 @@ def _turns(spec: TranscodeSpec) -> bool:
 
 
 def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the turn that is carried out: the display matrix's, then ``rotate``, then ``flip``; none without either.
+    """Return the turn to carry out, if any: the display matrix's, then ``rotate``, then ``flip``.
 
-    Raises:
-        Unsupported: the display matrix is not made of quarter turns and mirrors.
+    Raises Unsupported: the display matrix is not made of quarter turns and mirrors.
     """
     if not _turns(spec):
         return UPRIGHT
@@ -202,12 +193,9 @@ def _projection(extras: StreamExtras) -> str:
 
 
 def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
-    """Return the size with its border: ``pad`` itself, or the smallest even one whose display shape that is.
+    """Return the size with its border: ``pad``, or the smallest even one of that display shape.
 
-    ``shape`` is the sample aspect ratio.
-
-    Raises:
-        Unsupported: the picture is larger than that.
+    ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than that.
     """
     width, height = scaled
     if pad is None:
@@ -227,8 +215,7 @@ def settle_steps(
 ) -> PictureSteps | None:
     """Return all steps, None where pictures are only scaled; ``padded`` is the format with the border.
 
-    Raises:
-        Unsupported: the picture has an odd side, so that its edge would lie within a sample of the border's chroma.
+    Raises Unsupported: an odd side would put the picture's edge within a sample of the border's chroma.
     """
     across, down = chroma_step(padded.pix_fmt)
     down *= row_step(source, spec)

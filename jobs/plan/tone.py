@@ -7,20 +7,14 @@ from ...actors.encode.pix_fmt import is_rgb
 from ...actors.media.values import UNSPECIFIED, VideoFormat
 from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, ToneMap, Transfer
 from ...errors import Unsupported
-from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})
-"""Primaries and matrices that are BT.2020's, or taken for them: HDR states little else."""
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices taken for BT.2020's: HDR has few others
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
 def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
-    """Return how pictures become SDR, None where they stay as they are: it was not asked for, or they are not HDR.
-
-    Raises:
-        Unsupported: their colours are not BT.2020's.
-    """
+    """Return how HDR becomes SDR, if it was asked for and they are HDR. Raises Unsupported: they are not BT.2020."""
     colour = source.colour
     if spec.tonemap is None or colour.transfer not in TRANSFERS:
         return None
@@ -47,11 +41,3 @@ def _peak_cd(source: VideoFormat) -> Fraction:
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
     return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))
-
-
-def tone_choices(tone: ToneMap | None) -> tuple[Warning_, ...]:
-    """Return what was asked for; ``verify`` expects it of pictures and colours, so no check may fail."""
-    if tone is None:
-        return ()
-    message = f"the pictures are {tone.words}, and state no HDR values"
-    return (Warning_(code="tone-mapping", message=message, checks=()),)

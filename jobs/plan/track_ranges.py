@@ -1,7 +1,4 @@
-"""A part of a track in segments, and what to decode for each of them.
-
-The same for whatever is done with the pictures: a cut lies where it lies by the track and the asked-for length alone.
-"""
+"""A part of a track in segments, and what to decode for each of them, whatever is done with the pictures."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -21,8 +18,7 @@ from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
-PACKET_MARGIN: Final = 2
-"""Packets sent beyond the last needed one where a packet may be less than a picture: a field of it, or a hidden one."""
+PACKET_MARGIN: Final = 2  #: Extra packets where one may be less than a picture: a field, or a hidden frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +28,10 @@ class PlannedSegment:
     segment: int
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int
-    """The packet of the access point that the segment starts at, or of the last one before; 0 at the track's start."""
+    cut_packet: int  #: The packet of the access point at the start, or the last one before it; 0 at the track's start
     frames: int
     reason: str
-    numbers: tuple[int, int] | None = None
-    """The first of the output's pictures that it makes, and the first that it does not, where they have a rate."""
+    numbers: tuple[int, int] | None = None  #: The output's pictures [first, end), if they have a rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +52,9 @@ class TrackRanges:
         grid: KeyframeGrid | CountedGrid | None = None,
         rate: FrameRate | None = None,
     ) -> Self:
-        """Cut a part of a track into segments of about that length; None is the usual one.
+        """Cut a part of a track into segments of about ``segment_s``, as ``choose_cuts`` does.
 
-        With a ``grid`` of keyframes they begin at its multiples. With a ``rate`` the output's pictures are counted.
-
-        Raises:
-            InputUnreadable: nothing of the track is presented.
-            UsageError: nothing is presented in that part.
+        Raises InputUnreadable: nothing of the track is presented; UsageError: nothing is presented in that part.
         """
         start, end = _interval(index, start_s, end_s)
         cuts = choose_cuts(index, segment_s, start, end, grid=grid, rate=rate)
@@ -91,10 +81,9 @@ class TrackRanges:
     def decode(
         self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
     ) -> DecodeRange:
-        """Return what to decode for a segment, and for the pictures past its end that prove its seam.
+        """Return what to decode for ``segment`` to ``until``, ``warm_up_frames`` before it and the seam's pictures.
 
-        Its entry is moved back ``entry_moves`` times; it ends where ``until`` ends, None is the segment itself.
-        ``warm_up_frames`` pictures before it are wanted too.
+        The entry is moved back ``entry_moves`` times.
         """
         index = self.index
         entry = self.entry(segment, entry_moves, warm_up_frames)
@@ -164,10 +153,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return an access point from which the picture at ``start`` decodes: one earlier than the nearest, to be safe.
-
-    No neighbour proves this seam, so an open GOP's first access point is not relied upon.
-    """
+    """Return an access point from which ``start`` decodes: one before the nearest, as no neighbour proves this seam."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)
@@ -180,10 +166,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest time of the source whose pictures may be shown at ``start`` or later.
-
-    Pictures that share the time before it are spread up to the next (rule R4), perhaps past the start.
-    """
+    """Return the earliest source time shown at ``start`` or later: pictures that share a time are spread (rule R4)."""
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

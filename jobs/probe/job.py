@@ -1,8 +1,4 @@
-"""``probe``: what is in a file, as its packets say it, and what is odd about it.
-
-The header is only the first word. Every packet is read: once for all tracks together, and once more for the index of
-each video track. One picture of each video track is decoded, and one more for each change in mid-stream.
-"""
+"""``probe``: what is in a file, by its packets, which are all read, and what is odd about it."""
 
 from fractions import Fraction
 from os import PathLike
@@ -12,25 +8,11 @@ from av.stream import Disposition
 from ...actors.media.shared_blocks import blocks_held
 from ..request.values import location
 from ..source.tracks import Track, TrackKind, describe_tracks, tag_value
-from .lines import describe_for_people
-from .oddities import Evidence, find_oddities
+from .lines import ProbeReport
+from .oddities import find_oddities
 from .packets import PacketTally, SourceTally, tally_packets
-from .values import AudioFacts, ChapterFacts, Oddity, SourceFacts, TrackFacts
+from .values import AudioFacts, ChapterFacts, TrackFacts
 from .video import VideoFindings, probe_video
-
-_TITLE_TAGS = ("title", "name")
-
-
-class ProbeReport(SourceFacts):
-    """What ``probe`` found; ``model_dump(mode="json")`` is the document that docs/probe.md describes."""
-
-    def lines(self) -> tuple[str, ...]:
-        """Return it for people, a line each."""
-        return tuple(describe_for_people(self))
-
-    def oddity(self, code: str) -> Oddity | None:
-        """Return the first oddity with that code, None where there is none."""
-        return next((oddity for oddity in self.oddities if oddity.code == code), None)
 
 
 def probe(source: str | PathLike[str]) -> ProbeReport:
@@ -69,7 +51,7 @@ def _probed(source: str) -> ProbeReport:
             for chapter in sorted(described.chapters, key=lambda each: each.start_s)
         ),
         tracks=tracks,
-        oddities=find_oddities(Evidence(tally, tracks, duration_s, videos)),
+        oddities=find_oddities(tally, tracks, duration_s, videos),
     )
 
 
@@ -83,7 +65,7 @@ def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> Tra
         tag=track.tag,
         language=track.language,
         language_tag=track.language_tag,
-        title=next((value for key in _TITLE_TAGS if (value := tag_value(track.tags, key)) is not None), None),
+        title=next((value for key in ("title", "name") if (value := tag_value(track.tags, key)) is not None), None),
         dispositions=tuple(f.name for f in Disposition if f.name is not None and f.value & track.disposition),
         decodable=track.decodable,
         start_s=track.start_s if timeline is None else timeline.first_s,
@@ -97,7 +79,6 @@ def _track(track: Track, tally: PacketTally, video: VideoFindings | None) -> Tra
 
 
 def _duration(tracks: tuple[TrackFacts, ...], tally: SourceTally) -> Fraction | None:
-    """Return how long pictures and sound last together."""
     spans = [_span(track, tally) for track in tracks if track.kind in ("video", "audio")]
     known = [span for span in spans if span is not None]
     return max(end for _, end in known) - min(start for start, _ in known) if known else None

@@ -1,18 +1,23 @@
-"""What ``probe`` found, for people: a few lines per track, the oddities last."""
+"""What ``probe`` found, for programs and for people: a few lines per track, the oddities last."""
 
 from collections.abc import Iterator
 from fractions import Fraction
 
+from pydantic import Field
+
+from ..report.report import ShownName
 from .values import (
     RIDER_WORDS,
-    AudioFacts,
+    ChapterFacts,
     ColourFacts,
     CropFacts,
     HdrFacts,
+    Oddity,
     PictureFacts,
-    SourceFacts,
+    Seconds,
     TimelineFacts,
     TrackFacts,
+    Value,
 )
 
 _SHOWN_POINTS = 10
@@ -25,21 +30,43 @@ _RANGES = {0: "unspecified", 1: "limited", 2: "full"}
 _UNSPECIFIED = 2
 
 
-def describe_for_people(facts: SourceFacts) -> Iterator[str]:
-    """Yield the lines."""
-    yield f"{facts.source}: {facts.container}, {_seconds(facts.duration_s)}, {facts.size_bytes:,} bytes"
-    if _seconds(facts.header_duration_s) != _seconds(facts.duration_s):
-        yield f"  the header says {_seconds(facts.header_duration_s)}"
-    if facts.timecode is not None:
-        yield f"  timecode {facts.timecode}"
-    for chapter in facts.chapters:
-        yield f"  chapter {_seconds(chapter.start_s)} to {_seconds(chapter.end_s)}: {chapter.title}"
-    for track in facts.tracks:
-        yield from _track(track)
-    yield "oddities:" if facts.oddities else "oddities: none"
-    for oddity in facts.oddities:
-        where = "" if oddity.track is None else f"track {oddity.track}: "
-        yield f"  {oddity.code}: {where}{oddity.message}"
+class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
+    """What ``probe`` found; ``model_dump(mode="json")`` is the document that docs/probe.md describes."""
+
+    schema_version: int = Field(default=1, alias="schema")
+    source: ShownName
+    container: str  # FFmpeg's name of the format
+    size_bytes: int
+    duration_s: Seconds | None  # first picture or sound to the end of the last, by the packets; None: unknown
+    header_duration_s: Seconds | None
+    tags: dict[str, str]
+    timecode: str | None
+    chapters: tuple[ChapterFacts, ...]
+    tracks: tuple[TrackFacts, ...]
+    oddities: tuple[Oddity, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return it for people, a line each."""
+        return tuple(self._lines())
+
+    def oddity(self, code: str) -> Oddity | None:
+        """Return the first oddity with that code, None where there is none."""
+        return next((oddity for oddity in self.oddities if oddity.code == code), None)
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.source}: {self.container}, {_seconds(self.duration_s)}, {self.size_bytes:,} bytes"
+        if _seconds(self.header_duration_s) != _seconds(self.duration_s):
+            yield f"  the header says {_seconds(self.header_duration_s)}"
+        if self.timecode is not None:
+            yield f"  timecode {self.timecode}"
+        for chapter in self.chapters:
+            yield f"  chapter {_seconds(chapter.start_s)} to {_seconds(chapter.end_s)}: {chapter.title}"
+        for track in self.tracks:
+            yield from _track(track)
+        yield "oddities:" if self.oddities else "oddities: none"
+        for oddity in self.oddities:
+            where = "" if oddity.track is None else f"track {oddity.track}: "
+            yield f"  {oddity.code}: {where}{oddity.message}"
 
 
 def _track(track: TrackFacts) -> Iterator[str]:
@@ -48,8 +75,9 @@ def _track(track: TrackFacts) -> Iterator[str]:
     start = None if track.start_s is None else f"from {_seconds(track.start_s)}"
     size = f"{track.packets} packets, {track.size_bytes:,} bytes" if track.packets else track.attachment
     yield f"track {track.index} ({track.kind}): {', '.join(filter(None, (*details, start, size)))}"
-    if track.audio is not None:
-        yield f"  {_audio(track.audio)}"
+    if (audio := track.audio) is not None:
+        priming = f", {audio.priming_samples} samples of priming" if audio.priming_samples else ""
+        yield f"  {audio.sample_rate} Hz, {audio.channels} channels ({audio.layout}){priming}"
     if track.video is None:
         return
     if track.video.picture is not None:
@@ -57,11 +85,6 @@ def _track(track: TrackFacts) -> Iterator[str]:
     if track.video.timeline is not None:
         yield from _timeline(track.video.timeline)
         yield f"  segments: {track.video.segments} by default"
-
-
-def _audio(audio: AudioFacts) -> str:
-    priming = f", {audio.priming_samples} samples of priming" if audio.priming_samples else ""
-    return f"{audio.sample_rate} Hz, {audio.channels} channels ({audio.layout}){priming}"
 
 
 def _picture(picture: PictureFacts) -> Iterator[str]:
@@ -73,35 +96,30 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
     yield f"  colour: {_colour(picture.colour)}"
     if picture.hdr is not None:
         yield f"  HDR10: {_hdr(picture.hdr)}"
-    extras = {
-        f"rotation {picture.rotation_degrees}": picture.rotation_degrees != 0,
-        "mirrored": picture.mirrored,
-        f"Dolby Vision profile {picture.dolby_vision_profile}": picture.dolby_vision_profile is not None,
-        f"spherical ({picture.spherical})": picture.spherical is not None,
-        "stereo": picture.stereo3d,
-        **{_rider(kind, words, picture): _is_shown(kind, picture) for kind, words in RIDER_WORDS.items()},
-        f"cropped by {_crop(picture.crop)}": picture.crop is not None,
-    }
-    if any(extras.values()):
-        yield f"  {', '.join(text for text, present in extras.items() if present)}"
+    extras = [
+        f"rotation {picture.rotation_degrees}" if picture.rotation_degrees else None,
+        "mirrored" if picture.mirrored else None,
+        None if picture.dolby_vision_profile is None else f"Dolby Vision profile {picture.dolby_vision_profile}",
+        None if picture.spherical is None else f"spherical ({picture.spherical})",
+        "stereo" if picture.stereo3d else None,
+        *_riders(picture),
+        None if picture.crop is None else f"cropped by {_crop(picture.crop)}",
+    ]
+    if shown := list(filter(None, extras)):
+        yield f"  {', '.join(shown)}"
 
 
-def _rider(kind: str, words: str, picture: PictureFacts) -> str:
-    begins = _begins_s(kind, picture)
-    return f"{words} from {float(begins):.3f} s on" if begins else words
+def _riders(picture: PictureFacts) -> Iterator[str]:
+    """Yield the kinds of side data that are not shown already for the whole track."""
+    begins_s = {rider.kind: rider.first_s for rider in reversed(picture.riders)}
+    for kind, words in RIDER_WORDS.items():
+        begins = begins_s.get(kind)
+        if kind in picture.side_data and (begins or kind not in _SHOWN_FOR_ALL):
+            yield f"{words} from {float(begins):.3f} s on" if begins else words
 
 
-def _is_shown(kind: str, picture: PictureFacts) -> bool:
-    """Return whether pictures have a kind that is not shown already, for the whole track."""
-    return kind in picture.side_data and (kind not in _SHOWN_FOR_ALL or bool(_begins_s(kind, picture)))
-
-
-def _begins_s(kind: str, picture: PictureFacts) -> Fraction | None:
-    return next((rider.first_s for rider in picture.riders if rider.kind == kind), None)
-
-
-def _crop(crop: CropFacts | None) -> str:
-    edges = () if crop is None else ((name, getattr(crop, name)) for name in ("top", "bottom", "left", "right"))
+def _crop(crop: CropFacts) -> str:
+    edges = ((name, getattr(crop, name)) for name in ("top", "bottom", "left", "right"))
     return ", ".join(f"{samples} at the {name}" for name, samples in edges if samples)
 
 

@@ -1,10 +1,6 @@
-"""What is odd about a source, in plain words with stable codes: the list of docs/probe.md.
-
-An oddity is not an error. It explains why a file was cut there, why a player disagrees, or what is repaired.
-"""
+"""What is odd about a source (docs/probe.md): why a file was cut there, why a player disagrees, what is repaired."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ..source.sound_life import counted_from, in_words
@@ -22,29 +18,24 @@ _ENCRYPTED_TAGS = frozenset({"encv", "enca", "encs", "enct", "drmi", "drms"})
 _ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the oddities are found in; ``videos`` by track."""
-
-    tally: SourceTally
-    tracks: tuple[TrackFacts, ...]
-    duration_s: Fraction | None
-    videos: Mapping[int, VideoFindings] = field(default_factory=dict)
-
-
-def find_oddities(evidence: Evidence) -> tuple[Oddity, ...]:
-    """Return the oddities of a source: those of the whole file first, then track by track."""
-    found = [Oddity(code=code, message=message) for code, message in _of_file(evidence)]
-    for track in evidence.tracks:
-        found += [Oddity(code=code, message=text, track=track.index) for code, text in _of_track(evidence, track)]
+def find_oddities(
+    tally: SourceTally, tracks: tuple[TrackFacts, ...], duration_s: Fraction | None, videos: Mapping[int, VideoFindings]
+) -> tuple[Oddity, ...]:
+    """Return the oddities of the whole file, then those of each track; ``videos`` are by track."""
+    found = [Oddity(code=code, message=message) for code, message in _of_file(tally, tracks, duration_s)]
+    first = next((each.video.timeline for each in tracks if each.video is not None and each.video.timeline), None)
+    for track in tracks:
+        own = _of_track(track, tally.tracks.get(track.index, PacketTally()), videos.get(track.index), first)
+        found += [Oddity(code=code, message=text, track=track.index) for code, text in own]
     return tuple(found)
 
 
-def _of_file(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    tally = evidence.tally
-    videos = sum(track.video is not None for track in evidence.tracks)
+def _of_file(
+    tally: SourceTally, tracks: tuple[TrackFacts, ...], measured: Fraction | None
+) -> Iterator[tuple[str, str]]:
+    videos = sum(track.video is not None for track in tracks)
     if videos == 0:
-        sound = any(track.audio is not None for track in evidence.tracks)
+        sound = any(track.audio is not None for track in tracks)
         yield "no-video", "there is no video, only sound" if sound else "there is no video"
     if videos > 1:
         message = f"there are {videos} video tracks; transcode takes the first unless told otherwise"
@@ -53,20 +44,20 @@ def _of_file(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "cut-short", f"reading stops before the end: {tally.broken}"
     elif tally.is_cut_short:
         yield "cut-short", "the file ends before its own structure says"
-    stated, measured = tally.header_duration_s, evidence.duration_s
+    stated = tally.header_duration_s
     if stated is not None and measured is not None and abs(stated - measured) > max(_LIE_S, measured * _LIE_SHARE):
         message = f"the header says {float(stated):.3f} s, the packets last {float(measured):.3f} s"
         yield "header-duration-lies", message
 
 
-def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]]:
-    tally = evidence.tally.tracks.get(track.index, PacketTally())
+def _of_track(
+    track: TrackFacts, tally: PacketTally, found: VideoFindings | None, first: TimelineFacts | None
+) -> Iterator[tuple[str, str]]:
     yield from _of_any_track(track, tally)
     if track.audio is not None:
-        yield from _of_sound(evidence, track, tally)
+        yield from _of_sound(track, tally, first)
     if track.video is None:
         return
-    found = evidence.videos.get(track.index)
     if found is not None and found.unreadable is not None:
         yield "no-index", found.unreadable
     if found is not None and found.undecodable is not None:
@@ -82,7 +73,6 @@ def _of_track(evidence: Evidence, track: TrackFacts) -> Iterator[tuple[str, str]
 
 
 def _of_changes(changes: tuple[ChangeFacts, ...]) -> Iterator[tuple[str, str]]:
-    """Yield an oddity for each property that changes, with its first changes."""
     for what in dict.fromkeys(change.what for change in changes):
         own = [change for change in changes if change.what == what]
         named = [f"{each.before} to {each.after} at {float(each.time_s):.3f} s" for each in own[:_NAMED_CHANGES]]
@@ -102,8 +92,7 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
         yield "empty-track", f"the {track.kind} track has no packets"
 
 
-def _of_sound(evidence: Evidence, track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, str]]:
-    first = next((t.video.timeline for t in evidence.tracks if t.video is not None and t.video.timeline), None)
+def _of_sound(track: TrackFacts, tally: PacketTally, first: TimelineFacts | None) -> Iterator[tuple[str, str]]:
     if tally.formats:
         zero_s = Fraction(0) if first is None else None if first.clock_resets else first.first_s
         words = in_words(counted_from(tally.formats, zero_s))

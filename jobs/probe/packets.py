@@ -1,4 +1,4 @@
-"""One pass over every packet of a source: what each track really holds, whatever the header says."""
+"""One pass over every packet of a source: what each track holds, whatever the header says."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,19 +25,16 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 
 @dataclass(slots=True)
 class PacketTally:
-    """What the packets of one track say. Times are on the source's clock; ``side_data`` are kinds by FFmpeg's names."""
+    """What the packets of one track say."""
 
-    header_frames: int = 0
-    """How many packets the header promises; 0 where it does not say."""
+    header_frames: int = 0  # how many packets the header promises; 0 where it does not say
     packets: int = 0
     size_bytes: int = 0
-    first_s: Fraction | None = None
+    first_s: Fraction | None = None  # on the source's clock, as ``end_s``
     end_s: Fraction | None = None
-    side_data: set[str] = field(default_factory=set)
-    sequence_changes: int = 0
-    """How often a keyframe of H.264 or HEVC brought other sequence parameter sets than the one before it."""
-    formats: tuple[SoundFormat, ...] = ()
-    """How its sound is coded, format after format, where that changes."""
+    side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
+    sequence_changes: int = 0  # how often a keyframe of H.264 or HEVC brought other sequence parameter sets
+    formats: tuple[SoundFormat, ...] = ()  # how its sound is coded, format after format, where that changes
     _sequence: frozenset[bytes] = frozenset()
 
     @property
@@ -58,19 +55,13 @@ class SourceTally:
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
-    broken: str | None = None
-    """Why reading stopped before the end, None where it did not."""
-    is_cut_short: bool = False
-    """Whether the file ends before its structure says."""
+    broken: str | None = None  # why reading stopped before the end, None where it did not
+    is_cut_short: bool = False  # whether the file ends before its structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 
 def tally_packets(source: str) -> SourceTally:
-    """Read every packet of ``source`` once.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Read every packet of ``source`` once. Raises InputError if it cannot be opened."""
     watch, ends = HeaderWatch(), PacketEnds()
     with open_source(source, watch=watch) as container:
         duration = container.duration
@@ -114,7 +105,6 @@ def _count(tally: PacketTally, packet: "Packet[Stream]") -> None:
 
 
 def _sequence_sets(packet: "Packet[Stream]", stream: "Stream", header: bytes) -> frozenset[bytes]:
-    """Return the sequence parameter sets that a keyframe brings along; none for other codecs."""
     context = stream.codec_context
     if stream.type != "video" or context is None or not packet.is_keyframe:
         return frozenset()

@@ -1,4 +1,4 @@
-"""A video track's index in numbers: what its packets say about time, order and where decoding can begin."""
+"""A video track's index in numbers: times, order and where decoding can begin."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,24 +6,25 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess
 from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
 from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 
-_FINE_TICKS = 10
-"""From this many ticks a picture on, a difference of one tick is rounding."""
-_SPAN_GAP_PACKETS = 16
-"""Unreliable packets no further apart than this are one span: a decoder's reordering joins them."""
+_FINE_TICKS = 10  # from this many ticks a picture on, a difference of one tick is rounding
+_SPAN_GAP_PACKETS = 16  # unreliable packets no further apart than this are one span: a decoder's reordering joins them
 
 
 def describe_timeline(index: TrackIndex) -> TimelineFacts:
     """Return the numbers of an index that has at least one presented picture."""
     places = [*(point.packet for point in index.access_points), index.packets]
     points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
-    dts = index.dts[(index.dts != MISSING) & index.presented]
+    missing = index.dts == MISSING
+    dts = index.dts[~missing & index.presented]
+    # Matroska has no decoding times; its demuxer knows them only after the first few packets.
+    known_dts = np.flatnonzero(~missing)
     known = index.pts[index.timed]
+    spans = np.split(index.unreliable, np.flatnonzero(np.diff(index.unreliable) > _SPAN_GAP_PACKETS) + 1)
     return TimelineFacts(
         time_base=index.time_base,
         packets=index.packets,
@@ -34,11 +35,11 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
         discarded_packets=_flagged(index, DISCARD),
         corrupt_packets=_flagged(index, CORRUPT),
         missing_pts=int((index.presented & (index.pts == MISSING)).sum()),
-        missing_dts=_missing_dts(index),
+        missing_dts=int(missing[known_dts[0] :].sum()) if len(known_dts) else index.packets,
         repeated_pts=len(known) - len(np.unique(known)),
         backward_dts=int((np.diff(dts) < 0).sum()),
         clock_resets=len(index.shifts),
-        unreliable_spans=_spans(index.unreliable),
+        unreliable_spans=tuple((int(span[0]), int(span[-1])) for span in spans if len(span)),
         flagged_packets=_flagged(index, KEY),
         unusable_keyframes=sum(kind is RandomAccess.NONE for kind in index.kinds.values()),
         access_points=points,
@@ -46,13 +47,6 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
         gop=_gop(index, points),
         rate=_rate(index),
     )
-
-
-def _missing_dts(index: TrackIndex) -> int:
-    missing = index.dts == MISSING
-    known = np.flatnonzero(~missing)
-    # Matroska has no decoding times; its demuxer knows them only after the first few packets.
-    return int(missing[known[0] :].sum()) if len(known) else index.packets
 
 
 def _flagged(index: TrackIndex, flag: int) -> int:
@@ -105,8 +99,3 @@ def _rate(index: TrackIndex) -> RateFacts:
         longest_s=longest * index.time_base,
         constant=longest - shortest <= (1 if typical >= _FINE_TICKS else 0),
     )
-
-
-def _spans(unreliable: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    breaks = np.flatnonzero(np.diff(unreliable) > _SPAN_GAP_PACKETS) + 1
-    return tuple((int(span[0]), int(span[-1])) for span in np.split(unreliable, breaks) if len(span))

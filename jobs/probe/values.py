@@ -1,33 +1,29 @@
-"""What ``probe`` reports: frozen values, the same for people and for programs.
-
-Times are exact in Python (``Fraction`` seconds, integer ticks); in JSON, seconds are numbers rounded to a microsecond
-and ratios are strings such as "30000/1001". docs/probe.md describes every field.
-"""
+"""What ``probe`` reports: docs/probe.md. Times are exact; in JSON, seconds are numbers and ratios strings."""
 
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
-
-from ..report.report import ShownName
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 Seconds = Annotated[Fraction, PlainSerializer(lambda s: round(float(s), 6), return_type=float, when_used="json")]
 Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="json")]
 
 
-class _Value(BaseModel):
+class Value(BaseModel):
+    """A part of what is reported."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
-class Oddity(_Value):
-    """Something a reader may not expect. ``code`` is stable, ``message`` is for people; ``track`` None is the file."""
+class Oddity(Value):
+    """Something unexpected. ``code`` is stable, ``message`` is for people; ``track`` None is the whole file."""
 
     code: str
     message: str
     track: int | None = None
 
 
-class ChapterFacts(_Value):
+class ChapterFacts(Value):
     """A named span of the source's clock."""
 
     start_s: Seconds
@@ -35,7 +31,7 @@ class ChapterFacts(_Value):
     title: str
 
 
-class AudioFacts(_Value):
+class AudioFacts(Value):
     """How sound is sampled."""
 
     sample_rate: int
@@ -44,7 +40,7 @@ class AudioFacts(_Value):
     priming_samples: int
 
 
-class ColourFacts(_Value):
+class ColourFacts(Value):
     """H.273 code points (2: unspecified); ``range`` and ``chroma_location`` are FFmpeg's numbers (0: unspecified)."""
 
     range: int
@@ -54,7 +50,7 @@ class ColourFacts(_Value):
     chroma_location: int
 
 
-class HdrFacts(_Value):
+class HdrFacts(Value):
     """Static HDR values: chromaticities as fractions of 1, luminance in cd/m²; None where the source has none."""
 
     red: tuple[Ratio, Ratio] | None = None
@@ -78,22 +74,18 @@ RIDER_WORDS: Final = {
     "LCEVC": "an LCEVC enhancement",
     "STEREO3D": "two views",
     "VIEW_ID": "a second view",
-}
-"""What rides on pictures, by the names of ``RiderFacts.kind``."""
+}  # by ``RiderFacts.kind``
 
 
-class RiderFacts(_Value):
+class RiderFacts(Value):
     """A kind of data that rides on pictures, and where it begins and ends, after the first picture."""
 
-    kind: str
-    """FFmpeg's name of the pictures' side data, or ``ALPHA`` or ``LCEVC``."""
-    first_s: Seconds | None
-    """When the first picture that has it is shown; None where that is not known."""
-    last_s: Seconds | None
-    """When the last one is."""
+    kind: str  # FFmpeg's name of the pictures' side data, or ``ALPHA`` or ``LCEVC``
+    first_s: Seconds | None  # when the first picture that has it is shown; None where that is not known
+    last_s: Seconds | None  # when the last one is
 
 
-class CropFacts(_Value):
+class CropFacts(Value):
     """How many samples at each edge of a picture are not to be shown."""
 
     top: int
@@ -102,7 +94,7 @@ class CropFacts(_Value):
     right: int
 
 
-class PictureFacts(_Value):
+class PictureFacts(Value):
     """What the pictures are."""
 
     width: int
@@ -113,26 +105,20 @@ class PictureFacts(_Value):
     field_order: str
     colour: ColourFacts
     hdr: HdrFacts | None
-    rotation_degrees: int
-    """Counter-clockwise."""
-    mirrored: bool
-    """Whether the display matrix flips as well."""
+    rotation_degrees: int  # counter-clockwise
+    mirrored: bool  # whether the display matrix flips as well
     display_matrix: tuple[int, ...] | None
-    crop: CropFacts | None = None
-    """What the container says is not to be shown."""
+    crop: CropFacts | None = None  # what the container says is not to be shown
     dolby_vision_profile: int | None
     spherical: str | None
     stereo3d: bool
     captions: bool
-    side_data: tuple[str, ...]
-    """The kinds that any picture has, by FFmpeg's names."""
-    riders: tuple[RiderFacts, ...] = ()
-    """Of those, what the packets have, and from when to when."""
-    decoded: bool
-    """Whether the first picture was decoded; without it the header speaks alone."""
+    side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
+    riders: tuple[RiderFacts, ...] = ()  # of those, what the packets have, and from when to when
+    decoded: bool  # whether the first picture was decoded; without it the header speaks alone
 
 
-class RateFacts(_Value):
+class RateFacts(Value):
     """The nominal frame rate, and what the times of the pictures say. Measured values are None for a single picture."""
 
     nominal_fps: Ratio
@@ -143,67 +129,58 @@ class RateFacts(_Value):
     constant: bool = True
 
 
-class AccessPointFacts(_Value):
-    """Where decoding can begin. ``time_s`` is relative to the first picture; None where the packet has no time.
-
-    ``leading_pictures`` follow it in decoding order and are shown before it.
-    """
+class AccessPointFacts(Value):
+    """Where decoding can begin."""
 
     packet: int
     time_ticks: int | None
-    time_s: Seconds | None
+    time_s: Seconds | None  # after the first picture; None where the packet has no time
     kind: str
-    leading_pictures: int
+    leading_pictures: int  # follow it in decoding order and are shown before it
 
 
-class GopFacts(_Value):
+class GopFacts(Value):
     """How many pictures lie between one access point and the next."""
 
-    structure: Literal["closed", "open", "single", "none"]
-    """``open`` where pictures that follow an access point need pictures before it; ``none`` without access points."""
+    structure: Literal["closed", "open", "single", "none"]  # open: pictures need others from before their group
     shortest_frames: int | None = None
     median_frames: int | None = None
     longest_frames: int | None = None
 
 
-class TimelineFacts(_Value):
+class TimelineFacts(Value):
     """The index of a video track in numbers; packets are counted in the file's order, from 0."""
 
     time_base: Ratio
     packets: int
     pictures: int
-    first_s: Seconds
-    """When the first picture is shown, on the source's own clock."""
+    first_s: Seconds  # when the first picture is shown, on the source's own clock
     last_s: Seconds
     duration_s: Seconds
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int
-    """Those before the first known one do not count, unless none is known."""
+    missing_dts: int  # those before the first known one do not count, unless none is known
     repeated_pts: int
     backward_dts: int
     clock_resets: int
-    unreliable_spans: tuple[tuple[int, int], ...]
-    """First and last packet of every span inside which no cut may fall."""
-    flagged_packets: int
-    """Packets that the container flags as keyframes."""
-    unusable_keyframes: int
-    """Those of them at which decoding cannot begin."""
+    unreliable_spans: tuple[tuple[int, int], ...]  # first and last packet of every span inside which no cut may fall
+    flagged_packets: int  # packets that the container flags as keyframes
+    unusable_keyframes: int  # those of them at which decoding cannot begin
     access_points: tuple[AccessPointFacts, ...]
     access_point_kinds: dict[str, int]
     gop: GopFacts
     rate: RateFacts
 
 
-class CutFacts(_Value):
+class CutFacts(Value):
     """Where ``transcode`` would cut by default, in seconds after the first picture."""
 
     time_s: Seconds
     reason: str
 
 
-class VideoFacts(_Value):
+class VideoFacts(Value):
     """A video track; ``picture`` and ``timeline`` are None where nothing could be learnt of them."""
 
     picture: PictureFacts | None
@@ -212,7 +189,7 @@ class VideoFacts(_Value):
     segments: int = 0
 
 
-class TrackFacts(_Value):
+class TrackFacts(Value):
     """One track, as the container describes it and as its packets show it."""
 
     index: int
@@ -220,8 +197,7 @@ class TrackFacts(_Value):
     codec: str | None
     tag: str
     language: str | None
-    language_tag: str | None = None
-    """The language by BCP 47, where the container states one that says more: pt-BR, zh-Hans."""
+    language_tag: str | None = None  # BCP 47, where the container states one that says more: pt-BR, zh-Hans
     title: str | None
     dispositions: tuple[str, ...]
     decodable: bool
@@ -231,23 +207,4 @@ class TrackFacts(_Value):
     size_bytes: int
     audio: AudioFacts | None
     video: VideoFacts | None
-    attachment: str | None
-    """File name and media type of an attachment."""
-
-
-class SourceFacts(_Value, serialize_by_alias=True, validate_by_name=True):
-    """Everything ``probe`` found in one source."""
-
-    schema_version: int = Field(default=1, alias="schema")
-    source: ShownName
-    container: str
-    """FFmpeg's name of the format."""
-    size_bytes: int
-    duration_s: Seconds | None
-    """From the first picture or sound to the end of the last, as the packets say; None where they say nothing."""
-    header_duration_s: Seconds | None
-    tags: dict[str, str]
-    timecode: str | None
-    chapters: tuple[ChapterFacts, ...]
-    tracks: tuple[TrackFacts, ...]
-    oddities: tuple[Oddity, ...]
+    attachment: str | None  # file name and media type of an attachment

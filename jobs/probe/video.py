@@ -1,4 +1,4 @@
-"""One video track: its pictures, its timeline and where it would be cut. Few pictures are decoded."""
+"""One video track: its pictures, its timeline and where it would be cut."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -35,20 +35,13 @@ class VideoFindings:
     """What was found of one video track, and why not more."""
 
     facts: VideoFacts
-    unreadable: str | None = None
-    """Why its packets could not be indexed."""
-    undecodable: str | None = None
-    """Why no picture of it could be decoded."""
-    changes: tuple[ChangeFacts, ...] = ()
-    """What changes in its pictures in mid-stream."""
+    unreadable: str | None = None  # why its packets could not be indexed
+    undecodable: str | None = None  # why no picture of it could be decoded
+    changes: tuple[ChangeFacts, ...] = ()  # what changes in its pictures in mid-stream
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe the ``track``-th video track, counted from 0; what cannot be learnt is missing from the facts.
-
-    Raises:
-        InputError: the source itself can no longer be opened.
-    """
+    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if it cannot be opened."""
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:
@@ -70,28 +63,20 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return what the container alone says of the pictures; None where that is not even their size."""
-    with open_source(source) as container:
-        try:
-            stream = video_stream(container, source, track)
-            video, extras = describe_video(stream), describe_extras(stream)
-        except InputUnreadable:
-            return _size_alone(source, track)
-    return _picture(video, extras, decoded=False)
-
-
-def _size_alone(source: str, track: int) -> PictureFacts | None:
-    """Return the little that is known of a codec that FFmpeg does not know, or of pictures without a format."""
+    """Return what the container alone says of the pictures; None if not even their size."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)
         except InputUnreadable:
             return None
-        stated = video_parameters(stream)
         extras = describe_extras(stream)
-    if stated.width <= 0 or stated.height <= 0:
-        return None
-    video = VideoFormat(stated.width, stated.height, "", stated.frame_rate or _ANY_RATE, colour=stated.colour)
+        try:
+            video = describe_video(stream)
+        except InputUnreadable:  # an unknown codec, or no pixel format
+            stated = video_parameters(stream)
+            if stated.width <= 0 or stated.height <= 0:
+                return None
+            video = VideoFormat(stated.width, stated.height, "", stated.frame_rate or _ANY_RATE, colour=stated.colour)
     return _picture(video, extras, decoded=False)
 
 
@@ -111,7 +96,7 @@ def _picture(video: VideoFormat, extras: StreamExtras, *, decoded: bool) -> Pict
         display_matrix=extras.display_matrix,
         crop=None if extras.crop is None else CropFacts.model_validate(extras.crop, from_attributes=True),
         dolby_vision_profile=extras.dovi_profile,
-        spherical=_projection(extras.spherical),
+        spherical=None if extras.spherical is None else _projection(extras.spherical),
         stereo3d=extras.stereo3d is not None,
         captions=extras.captions,
         side_data=tuple(sorted(extras.frame_kinds)),
@@ -128,7 +113,7 @@ def _hdr(hdr: HdrStatic) -> HdrFacts | None:
 
 
 def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:
-    """Return the counter-clockwise rotation in degrees that a display matrix states, and whether it mirrors too."""
+    """Return the counter-clockwise degrees of a display matrix, and whether it mirrors."""
     if matrix is None:
         return 0, False
     a, b, _, c, d, *_ = matrix
@@ -136,8 +121,6 @@ def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:
     return round(-math.degrees(math.atan2(b, a))) % 360, mirrored
 
 
-def _projection(spherical: bytes | None) -> str | None:
-    if spherical is None:
-        return None
+def _projection(spherical: bytes) -> str:
     number = int.from_bytes(spherical[:_SPHERICAL_NUMBER_BYTES], "little")
     return _PROJECTIONS[number] if number < len(_PROJECTIONS) else f"projection {number}"

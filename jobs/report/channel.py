@@ -1,4 +1,4 @@
-"""A job's events: timed by the job, kept in order; every listener gets all of them, whenever it begins to listen."""
+"""A job's events, timed and in order; every listener gets all of them, whenever it begins to listen."""
 
 import asyncio
 import time
@@ -6,9 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from ...actors.tracing import span
+from ...cluster.grouping import counted
+from ...cluster.logs.actions import LogAction
+from ...cluster.logs.entry import LogIds
+from ...cluster.logs.writing import log
 from ...errors import redacted
-from .events import Done, Event, Failed, Progress, StageStarted, Warned
-from .logged import log_event
+from . import events
+from .events import Event, Progress
 
 ResultT = TypeVar("ResultT")
 
@@ -35,10 +39,10 @@ class EventChannel:
     @property
     def is_over(self) -> bool:
         """Whether the event that ends a job was sent."""
-        return bool(self._events) and isinstance(self._events[-1][1], Done | Failed)
+        return bool(self._events) and isinstance(self._events[-1][1], events.Done | events.Failed)
 
     async def close(self) -> None:
-        """Say that nothing follows; listeners end once they have received everything."""
+        """End the channel; listeners end once they have received everything."""
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -61,12 +65,7 @@ class EventChannel:
 
 
 class JobEvents:
-    """Sends the events of one job; its clock starts when it is created.
-
-    Args:
-        job: its name.
-        channel: where its listeners are.
-    """
+    """Sends the events of one job; its clock starts when it is created."""
 
     def __init__(self, job: str, channel: EventChannel) -> None:
         self._job = job
@@ -90,16 +89,16 @@ class JobEvents:
         await self._channel.send(event)
 
     async def emit_waiting(self, reason: str) -> None:
-        """Say why there is no worker, unless that was the last reason given."""
+        """Report why there is no worker, unless that was the last reason given."""
         if reason and reason != self._waits_for:
             self._waits_for = reason
-            await self.emit(Warned, code="waiting", message=f"no worker yet: {reason}")
+            await self.emit(events.Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def timed(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
-        """Say that a stage begins, await its work and record how long it took."""
+        """Report that a stage begins, await its work and record how long it took."""
         began = time.monotonic()
         try:
-            await self.emit(StageStarted, stage=stage)
+            await self.emit(events.StageStarted, stage=stage)
         except asyncio.CancelledError:
             if isinstance(work, Coroutine):
                 work.close()
@@ -108,3 +107,31 @@ class JobEvents:
             result = await work
         self.stages_s[stage] = round(time.monotonic() - began, 4)
         return result
+
+
+def log_event(event: Event) -> None:
+    """Log what operators look for: neither progress nor the start of a first attempt."""
+    match event:
+        case events.Planned():
+            line = f"{counted(event.segments, 'segment')}, {counted(event.frames, 'frame')} to {event.encoder}"
+            _log(LogAction.JOB_PLANNED, line, event)
+        case events.JournalOpened() if event.restored:
+            _log(LogAction.JOB_RESUMED, f"{counted(event.restored, 'segment')} finished by an earlier run", event)
+        case events.Warned():
+            _log(LogAction.JOB_WARNED, f"{event.message} [{event.code}]", event)
+        case events.SegmentStarted() if event.is_second or event.attempt > 1:
+            action = LogAction.SEGMENT_DOUBLED if event.is_second else LogAction.SEGMENT_RETRIED
+            late = "is late, and runs a second time elsewhere"
+            line = f"segment {event.segment} {late if event.is_second else f'begins its try {event.attempt}'}"
+            _log(action, line, event, event.segment, event.attempt)
+        case events.SegmentFinished():
+            line = f"segment {event.segment} is done: {counted(event.frames, 'frame')} in {event.wall_s:.1f} s"
+            _log(LogAction.SEGMENT_DONE, line, event, event.segment)
+        case events.Done():
+            report = event.report
+            line = f"{report.output} is published: {counted(report.frames, 'frame')} in {event.at_s:.1f} s"
+            _log(LogAction.JOB_DONE, line, event)
+
+
+def _log(action: LogAction, line: str, event: Event, segment: int | None = None, attempt: int | None = None) -> None:
+    log(action, line, LogIds(job=event.job, segment=segment, attempt=attempt))

@@ -1,7 +1,4 @@
-"""The events of a job: a small, versioned vocabulary.
-
-Every event is a frozen value with a ``to_json`` form; docs/events.md describes the schema that ``--json`` prints.
-"""
+"""The events of a job, as frozen values; docs/events.md describes the schema that ``--json`` prints."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -31,9 +28,7 @@ class Event:
 def _plain(value: object) -> object:
     if isinstance(value, Report):
         return value.model_dump(mode="json")
-    if isinstance(value, Fraction):
-        return float(value)
-    return value
+    return float(value) if isinstance(value, Fraction) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +45,12 @@ class Planned(Event):
 
     kind: ClassVar[str] = "planned"
     segments: int
-    frames: int
-    """Pictures that the index promises; the true number is in the report."""
+    frames: int  # pictures that the index promises; the true number is in the report
     duration_s: Fraction
     codec: str
     encoder: str
     workers: int
-    warm_fleet: int | None = None
-    """The process of the warm fleet that it runs on; None where its workers are its own or a cluster's."""
+    warm_fleet: int | None = None  # process id of the warm fleet that it runs on; None: its own workers or a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +74,7 @@ class SegmentFinished(Event):
     frames: int
     payload_bytes: int
     wall_s: float
-    worker: str
-    """The worker that did it; "" where the pool names none."""
+    worker: str  # the worker that did it; "" where the pool names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +86,7 @@ class Progress(Event):
     frames_total: int
     fps: float
     eta_s: float | None
-    running: tuple[tuple[int, int, int], ...]
-    """The segments in flight as (segment, frames done, frames to do)."""
+    running: tuple[tuple[int, int, int], ...]  # the segments in flight as (segment, frames done, frames to do)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +96,7 @@ class Warned(Event):
     kind: ClassVar[str] = "warning"
     code: str
     message: str
-    checks: tuple[str, ...] = ()
-    """The checks of ``verify`` that may fail because of it, as in the report."""
+    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of it, as in the report
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +104,9 @@ class JournalOpened(Event):
     """From here on the job can be continued: ``codecfleet resume WORK``."""
 
     kind: ClassVar[str] = "journal"
-    work: str
-    """The work location: a folder or a URL."""
-    restored: int
-    """Planned segments that an earlier run has finished."""
-    redone: int
-    """Planned segments that were in flight when that run ended, or whose payload was damaged since."""
+    work: str  # the work location: a folder or a URL
+    restored: int  # planned segments that an earlier run has finished
+    redone: int  # planned segments that were in flight when that run ended, or whose payload was damaged since
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +115,7 @@ class WorkKept(Event):
 
     kind: ClassVar[str] = "kept"
     work: str
-    segments: int
-    """Planned segments that are finished."""
+    segments: int  # planned segments that are finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +131,7 @@ class Failed(Event):
     """The job ended without an output, and awaiting it raises; nothing follows."""
 
     kind: ClassVar[str] = "failed"
-    error: str
-    """The error's class, as in ``codecfleet.errors``; the exception's own for anything unexpected."""
+    error: str  # the error's class, as in ``codecfleet.errors``; the exception's own for anything unexpected
     message: str
     next_step: str
     exit_code: int

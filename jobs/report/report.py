@@ -1,5 +1,6 @@
 """What happened in a job, for people and for machines."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
@@ -8,46 +9,31 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from ...errors import redacted
 from ..request.values import FPS_MAX, FPS_MIN
 
-ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]
-"""A path or address as it is shown: without its secrets."""
-_SIDE_MAX: Final = 1 << 20
-"""More than any codec has."""
+ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]  # a path or address as it is shown: without its secrets
+_SIDE_MAX: Final = 1 << 20  # more than any codec has
 _Side: TypeAlias = Annotated[int, Field(ge=1, le=_SIDE_MAX)]
 _Place: TypeAlias = Annotated[int, Field(ge=0, le=_SIDE_MAX)]
 _Unit: TypeAlias = Annotated[int, Field(ge=-1, le=1)]
 
 
-def _number(text: str) -> str:
-    try:
-        Fraction(text)
-    except ZeroDivisionError:
-        raise ValueError("not a number") from None
-    return text
+def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
+    """Return the validator of text that is a fraction for which something holds."""
+
+    def checked(text: str) -> str:
+        try:
+            if holds(Fraction(text)):
+                return text
+        except ZeroDivisionError:
+            pass
+        raise ValueError("not a fraction that fits here")
+
+    return AfterValidator(checked)
 
 
-def _span(text: str) -> str:
-    if Fraction(_number(text)) < 0:
-        raise ValueError("less than 0")
-    return text
-
-
-def _ratio(text: str) -> str:
-    if not Fraction(_span(text)):
-        raise ValueError("not more than 0")
-    return text
-
-
-def _rate(text: str) -> str:
-    if not FPS_MIN <= Fraction(_number(text)) <= FPS_MAX:
-        raise ValueError("not a frame rate that can be asked for")
-    return text
-
-
-_Number: TypeAlias = Annotated[str, AfterValidator(_number)]
-"""A fraction; a span is not less than 0, a ratio more."""
-_Span: TypeAlias = Annotated[str, AfterValidator(_span)]
-_Ratio: TypeAlias = Annotated[str, AfterValidator(_ratio)]
-_Rate: TypeAlias = Annotated[str, AfterValidator(_rate)]
+_Number: TypeAlias = Annotated[str, _fraction(lambda _: True)]
+_Span: TypeAlias = Annotated[str, _fraction(lambda value: value >= 0)]
+_Ratio: TypeAlias = Annotated[str, _fraction(lambda value: value > 0)]
+_Rate: TypeAlias = Annotated[str, _fraction(lambda value: FPS_MIN <= value <= FPS_MAX)]
 
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
@@ -55,14 +41,10 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
 
     code: str
     message: str
-    checks: tuple[str, ...]
-    """The checks of ``verify`` that may fail because of it; empty where none can.
-
-    Each is a check's whole name, or its first words: ``audio.1`` stands for all checks of that track's sound.
-    """
+    checks: tuple[str, ...]  # of ``verify`` that may fail because of it, by name or first words: ``audio.1``
 
     def explains(self, check: str) -> bool:
-        """Return whether the check of that name may fail because of this."""
+        """Return whether the check of that name may fail because of it."""
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
@@ -70,12 +52,9 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """An attempt at a segment that failed, and what ended it."""
 
     attempt: int
-    step: str
-    """How it ran: "beside other work", "in a process of its own", "decoded in software", or the last two together."""
-    where: str
-    """The worker; "" where the pool names none."""
-    fault: str
-    """What it says of the segment: failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)."""
+    step: str  # "beside other work", "in a process of its own", "decoded in software", or the last two together
+    where: str  # the worker; "" where the pool names none
+    fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
 
 
@@ -93,44 +72,32 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     payload_bytes: int
     payload_sha256: str
     damaged_packets: int
-    damaged_frames: int = 0
-    """Pictures that their decoder called wrong, or of which parts were never decoded."""
-    damaged_pts_ticks: tuple[int, ...] = ()
-    """When the first 16 of them are shown."""
-    entry_moves: int
-    """How often its access point had to move back before the seam agreed."""
+    damaged_frames: int = 0  # pictures that their decoder called wrong, or of which parts were never decoded
+    damaged_pts_ticks: tuple[int, ...] = ()  # when the first 16 of them are shown
+    entry_moves: int  # how often its access point had to move back before the seam agreed
     attempts: int
-    failures: tuple[AttemptReport, ...] = ()
-    """Those of them that failed, in order."""
-    restored: bool = False
-    """Whether an earlier run of the job encoded it."""
-    decoded_by: str = "software"
-    """What decoded it: "software", or "nvdec"."""
-    fallback: str = ""
-    """Why software decoded it on a worker that has a device for it; "" where that was not so."""
+    failures: tuple[AttemptReport, ...] = ()  # those of them that failed, in order
+    restored: bool = False  # whether an earlier run of the job encoded it
+    decoded_by: str = "software"  # what decoded it: "software", or "nvdec"
+    fallback: str = ""  # why software decoded it on a worker that has a device for it; "" where that was not so
     decode_s: float
     encode_s: float
     wall_s: float
 
 
 class PictureReport(BaseModel, frozen=True, extra="forbid"):
-    """How pictures were cropped, turned, scaled and padded, in this order. Sizes are (width, height) in samples.
-
-    A picture was brought to ``size``, where it had another; ``crop`` (width, height, x, y) of it was kept, turned,
-    scaled to ``scaled`` and laid on a black picture of size ``padded`` with its upper left corner at ``place``.
-    """
+    """How pictures were scaled to ``size``, cropped, turned, scaled and padded; sizes are (width, height)."""
 
     size: tuple[_Side, _Side]
-    crop: tuple[_Side, _Side, _Place, _Place]
-    turn: tuple[_Unit, _Unit, _Unit, _Unit]
-    """a, b, c, d: the sample at (x, y) went to (a x + c y, b x + d y), y downwards, as by a display matrix."""
+    crop: tuple[_Side, _Side, _Place, _Place]  # the part that was kept: width, height, x, y
+    turn: tuple[_Unit, _Unit, _Unit, _Unit]  # a, b, c, d: (x, y) went to (a x + c y, b x + d y), y downwards
     scaled: tuple[_Side, _Side]
     padded: tuple[_Side, _Side]
-    place: tuple[_Place, _Place]
+    place: tuple[_Place, _Place]  # of the picture's upper left corner on the padded one
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse what turns nothing, and what lies outside of what it is a part of."""
+        """Refuse a matrix that is no turn, and parts that lie outside."""
         a, b, c, d = self.turn
         inner = [(self.crop[:2], self.crop[2:], self.size), (self.scaled, self.place, self.padded)]
         sides = [side for part, place, whole in inner for side in zip(part, place, whole, strict=True)]
@@ -143,20 +110,16 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
     """How HDR became SDR: docs/filters.md has the formula."""
 
     operator: Literal["bt2390", "hable"]
-    transfer: Literal["pq", "hlg"]
-    """How the source codes light."""
-    peak_cd: _Ratio
-    """The brightest light that is told apart, in cd/m², as a fraction."""
+    transfer: Literal["pq", "hlg"]  # how the source codes light
+    peak_cd: _Ratio  # the brightest light that is told apart, in cd/m², as a fraction
 
 
 class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     """What was laid over every picture: docs/filters.md has the formula."""
 
     picture: ShownName
-    sha256: str
-    """Of the picture's file."""
-    place: tuple[_Place, _Place]
-    """Where its upper left corner lies, in samples of the output."""
+    sha256: str  # of the picture's file
+    place: tuple[_Place, _Place]  # where its upper left corner lies, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
@@ -164,16 +127,11 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     """Which subtitles were burnt in, and where the whole of the source's picture lies in the output's."""
 
     source_index: int
-    sha256: str
-    """Of all that the track shows: samples, places and times."""
-    screen: tuple[_Number, _Number, _Number, _Number]
-    """Left, top, width and height in samples of the output, as fractions; crop may leave part of it outside."""
-    source: tuple[_Side, _Side]
-    """The size of the source's picture, turned as the output is."""
-    shape: _Ratio
-    """The output's sample aspect ratio, as a fraction."""
-    font: ShownName | None = None
-    """The file in which text was to be set; None where none was named."""
+    sha256: str  # of all that the track shows: samples, places and times
+    screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
+    source: tuple[_Side, _Side]  # the size of the source's picture, turned as the output is
+    shape: _Ratio  # the output's sample aspect ratio, as a fraction
+    font: ShownName | None = None  # the file in which text was to be set; None where none was named
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
@@ -207,14 +165,12 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
-    frames_due: int | None = None
-    """How many pictures a frame rate that was asked for gives; None: one for each that was taken."""
+    frames_due: int | None = None  # pictures that the requested frame rate gives; None: one for each taken
     first_pts_s: str
     last_pts_s: str
     seams: int
     seams_equal: int
-    output_frames: int
-    """Video packets with a distinct presentation time, counted by reading the joined file back."""
+    output_frames: int  # video packets with a distinct presentation time, counted by reading the joined file back
     times_equal: bool
     output_sha256: str
 
@@ -222,12 +178,9 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 class Resumed(BaseModel, frozen=True, extra="forbid"):
     """What a job had from an earlier run of itself, in planned segments."""
 
-    restored: int
-    """They were finished, and were not encoded again."""
-    redone: int
-    """They were in flight when that run ended, or their payload was damaged since."""
-    published: bool = False
-    """Whether that run had published the output, so that only its work was to be removed; the report is then its."""
+    restored: int  # they were finished, and were not encoded again
+    redone: int  # they were in flight when that run ended, or their payload was damaged since
+    published: bool = False  # the earlier run had published the output; the report is that run's
 
 
 class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
@@ -239,13 +192,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     output: ShownName
     container: str
     codec: str
-    start_s: _Span | None = None
-    """Where the part that was asked for begins, after the source's first picture; None: with that picture."""
-    end_s: _Span | None = None
-    """Where it ends; None: with the source."""
+    start_s: _Span | None = None  # the requested part begins, after the first picture; None: with that picture
+    end_s: _Span | None = None  # where it ends; None: with the source
     video_track: int = Field(default=0, ge=0)
-    encoder_kind: str
-    """Implementation, version and every option: what the output's bytes depend on besides the source."""
+    encoder_kind: str  # implementation, version and every option: what the output's bytes depend on besides the source
     width: int
     height: int
     pix_fmt: str
@@ -256,34 +206,22 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     workers: int
     segments: tuple[SegmentReport, ...]
     tracks: tuple[TrackReport, ...]
-    loudness: tuple[LoudnessReport, ...] = ()
-    """Of each track whose loudness was changed."""
+    loudness: tuple[LoudnessReport, ...] = ()  # of each track whose loudness was changed
     proof: Proof
     warnings: tuple[Warning_, ...]
-    choices: tuple[Warning_, ...] = ()
-    """What differs from the source because it was asked for; no warning is said of it."""
-    timings_s: dict[str, float]
-    """Wall seconds per stage: index, plan, startup, encode, gather, proof, publish; and total."""
-    fps: float
-    """Encoded frames a second of the encode stage, as in progress: without start-up, join and proof."""
-    resumed: Resumed | None = None
-    """Where the job went on after an earlier run of it; None where it began afresh."""
-    steps: PictureReport | None = None
-    """How pictures were cropped, turned and padded; None where they were not."""
-    warm_fleet: int | None = None
-    """The process of the warm fleet that it began on; None where its workers were its own or a cluster's."""
-    tone: ToneReport | None = None
-    """How HDR became SDR; None where colours stayed what they were."""
-    overlay: OverlayReport | None = None
-    """What was laid over the pictures; None: nothing."""
-    burnt: BurnReport | None = None
-    """Which subtitles were burnt in after all else; None: none."""
-    frame_rate: _Rate | None = None
-    """How many pictures a second were asked for, as a fraction; None: each picture of the source at its own time."""
+    choices: tuple[Warning_, ...] = ()  # differences from the source that were asked for; no warning is given
+    timings_s: dict[str, float]  # wall time of index, plan, startup, encode, gather, proof, publish; and total
+    fps: float  # encoded frames a second of the encode stage, as in progress: without start-up, join and proof
+    resumed: Resumed | None = None  # where the job went on after an earlier run of it; None where it began afresh
+    steps: PictureReport | None = None  # how pictures were cropped, turned and padded; None where they were not
+    warm_fleet: int | None = None  # process id of the warm fleet that it began on; None: own workers or a cluster
+    tone: ToneReport | None = None  # how HDR became SDR; None where colours stayed what they were
+    overlay: OverlayReport | None = None  # what was laid over the pictures; None: nothing
+    burnt: BurnReport | None = None  # which subtitles were burnt in after all else; None: none
+    frame_rate: _Rate | None = None  # requested pictures a second, as a fraction; None: the source's own times
+    # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "": pictures were not denoised.
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    """Options of FFmpeg's ``bilateral``, with which pictures were denoised after all but the border; "" where not."""
-    gpu_refusal: str = ""
-    """Why no GPU worked for the job; empty where one did, where there is none, or none was to."""
+    gpu_refusal: str = ""  # why no GPU worked for the job; empty where one did, where there is none, or none was to
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:

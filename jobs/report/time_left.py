@@ -4,8 +4,7 @@ from typing import Final
 
 _SOON_S: Final = 60.0
 _PART_SOON: Final = 1 / 100
-_PART: Final = 1 / 1000
-"""The least part of the whole whose pace is believed: in the first minute, when workers still start, and later."""
+_PART: Final = 1 / 1000  # least part done whose pace is believed: in the first minute, and later
 
 
 def time_left_s(elapsed_s: float, *, done: float, left: float) -> float | None:

@@ -1,7 +1,6 @@
-"""The user's configuration: what is set once for all jobs, by a file and by environment variables.
+"""The user's configuration, set once for all jobs by a file and environment variables, which win: docs/config.md.
 
-docs/config.md lists the keys. Of the same key the environment counts instead of the file; ``Config`` knows where each
-value came from. Only the command line reads it by itself.
+``Config`` knows where each value came from. Only the command line reads it by itself.
 """
 
 import os
@@ -29,15 +28,13 @@ from .running import Journaling, RunOptions, Segmenting, WaitOptions
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 
-PREFIX: Final = "CODECFLEET_"
-"""A key's variable has this before the key in capitals."""
+PREFIX: Final = "CODECFLEET_"  #: A key's variable has this before the key in capitals
 _CLUSTER_VARIABLE: Final = "RAY_ADDRESS"
 _BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 """What Kubernetes puts into every pod's environment for a service whose name begins with codecfleet."""
 _HELP: Final = "docs/config.md lists the keys of the configuration."
 _SCHEMA: Final = 1
-_DIGITS_MAX: Final = 40
-"""More than a time has that the parser takes."""
+_DIGITS_MAX: Final = 40  #: More than a time has that the parser takes
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -46,7 +43,7 @@ class _PresetOption(Part):
         PresetChoice | None,
         Field(
             description="Speed: 1 is fastest, 7 slowest and smallest; or x264's name: docs/encoders.md. Or a preset's "
-            "name: docs/presets.md. Or one of each."
+            "name: docs/config.md. Or one of each."
         ),
         Option("--preset", VIDEO, default="4", example='"web-h264"', kind=PRESETS),
     ] = None
@@ -68,7 +65,7 @@ class _FleetOptions(Part):
             min_length=1,
             description="Policy file of a cluster, read by the driver that starts its supervisor: docs/placement.md.",
         ),
-        Option("", default="configs/policy.toml", key="policy"),
+        Option("", default="configs/policy.toml"),
     ] = None
     autoscale: Annotated[
         str | None,
@@ -77,7 +74,7 @@ class _FleetOptions(Part):
             description="Autoscaling file of a cluster, read by the driver that starts its supervisor: "
             "docs/autoscaling.md.",
         ),
-        Option("", default="the cluster has the nodes that it has", key="autoscale"),
+        Option("", default="no autoscaling"),
     ] = None
     idle_s: Annotated[
         Fraction,
@@ -86,36 +83,36 @@ class _FleetOptions(Part):
             description="Time after which a cluster's unused worker is released; read by the driver that starts the "
             "supervisor: docs/supervisor.md.",
         ),
-        Option("", key="idle_s"),
+        Option(""),
     ] = Fraction(30)
     ray: Annotated[
         Literal["late", "first"],
         Field(
-            description="When a private Ray starts: late is where it pays, first is before any work, all of which then "
-            "runs on it: docs/speed.md."
+            description="When a private Ray starts: late, once it pays, or first, before any work, which then all runs "
+            "on it: docs/speed.md."
         ),
-        Option("", key="ray"),
+        Option(""),
     ] = "late"
     warm: Annotated[
         Literal["auto", "never"],
         Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/warm-fleet.md."),
-        Option("", key="warm"),
+        Option(""),
     ] = "auto"
     cuda_compat: Annotated[
         str | None,
         Field(
             min_length=1,
-            description="A CUDA compat package that workers may load: its folder, or never for none: docs/nodes.md.",
+            description="Folder of the CUDA compat package that workers may load, or never: docs/nodes.md.",
         ),
-        Option("", default="those in /usr/local/cuda*/compat and where libraries are searched", key="cuda_compat"),
+        Option("", default="found in /usr/local/cuda*/compat and on the library path"),
     ] = None
     sandbox: Annotated[
         Literal["auto", "required", "off"],
         Field(
-            description="Whether a command's processes are confined to its files, without network: where that is "
-            "possible, always, or never: docs/security.md."
+            description="Confine a command's processes to its files, without network: where possible (auto), always "
+            "(required) or never (off): docs/security.md."
         ),
-        Option("", key="sandbox"),
+        Option(""),
     ] = "auto"
     log: Annotated[
         Literal["text", "json", "off"] | None,
@@ -123,11 +120,9 @@ class _FleetOptions(Part):
             description="How a cluster's supervisor and workers write their logs; with text or json a command writes "
             "one too, to stderr instead of progress: docs/logs.md."
         ),
-        Option("", default="text, and commands write none", key="log"),
+        Option("", default="text, and commands write none"),
     ] = None
-    debug: Annotated[
-        bool, Field(description="Print the traceback before an error's line."), Option("", key="debug")
-    ] = False
+    debug: Annotated[bool, Field(description="Print the traceback before an error's line."), Option("")] = False
 
 
 # The fields of a later base come first.
@@ -163,23 +158,14 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration.
-
-    Attributes:
-        settings: every key's value.
-        origins: by field, where those that were set come from; the others are defaults.
-        path: the file, if it is there; None for a user without a home.
-        is_there: whether it is, and may be read.
-        own_presets: the folder of the user's own presets, if it is there; None for a user without a home.
-        sent: files that count instead of those of the same name here.
-    """
+    """A configuration."""
 
     settings: Settings
-    origins: Mapping[str, ValueOrigin]
-    path: Path | None
-    is_there: bool
-    own_presets: Path | None
-    sent: SentFiles = field(default_factory=SentFiles)
+    origins: Mapping[str, ValueOrigin]  #: By field, of those that were set
+    path: Path | None  #: The file's, if any; None for a user without a home
+    is_there: bool  #: Whether the file is, and may be read
+    own_presets: Path | None  #: The folder of the user's presets, if any; None without a home
+    sent: SentFiles = field(default_factory=SentFiles)  #: Files that count instead of those of the same name here
 
     def origin(self, field: str) -> ValueOrigin:
         """Return where a field's value came from."""
@@ -235,12 +221,8 @@ class Config:
     ) -> SpecT:
         """Return the spec of a job or a batch: ``given`` over a spec file over a preset over this configuration.
 
-        Args:
-            model: which spec: ``TranscodeSpec``, or a batch's.
-            given: the job's own options, with its input and output.
-            choice: its ``--preset``. Where it has neither that nor a spec file, the configuration's counts.
-            spec_file: the path of its ``--spec``.
-            next_step: what to type where the options do not fit together.
+        ``choice`` is its ``--preset``, ``spec_file`` its ``--spec``; without either the configuration's preset counts.
+        ``next_step`` says what to type where options do not fit together.
 
         Raises:
             UsageError: there is no such preset; a file or an option makes no sense.
@@ -268,9 +250,7 @@ class Config:
 def load_config(environment: Mapping[str, str] = os.environ) -> Config:
     """Return the user's configuration, of the file and the variables that ``environment`` names.
 
-    Raises:
-        UsageError: the file cannot be read or is not TOML; a key or a ``CODECFLEET_`` variable is unknown, or its
-            value makes no sense.
+    Raises UsageError: the file cannot be read or is not TOML; a key or a variable is unknown, or its value is wrong.
     """
     path = config_path(environment)
     is_there = path is not None and os.access(path, os.F_OK)
@@ -327,7 +307,7 @@ def _plain(value: object) -> object:
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
     """Return the error for a key that is not ``known``; ``spell`` says how one that is is written there."""
     if key in KEYS:
-        return UsageError(message, "What the output is stands in a preset or a spec file: docs/presets.md.")
+        return UsageError(message, "What the output is stands in a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})
     return UsageError(message, f"Did you mean {spell(near)}?" if near else _HELP)
 

@@ -11,8 +11,7 @@ from .spellings import CODECS
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 _EXCLUDED: Final = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
-_OF_A_CODEC: Final = ("quality", "encoder_options")
-"""What means something else, or nothing, to another codec's encoder."""
+_OF_A_CODEC: Final = ("quality", "encoder_options")  #: What another codec's encoder reads otherwise, or not at all
 _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
 
@@ -25,12 +24,9 @@ class Layer:
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Return the ``model`` of all layers, of which a later one's fields count instead of an earlier one's: ``left_by``.
+    """Return the ``model`` of all layers; later ones win (``left_by``), and the last one spells what none has.
 
-    What no layer has is spelled as in the last.
-
-    Raises:
-        UsageError: the fields do not fit together, or one makes no sense.
+    Raises UsageError: the fields do not fit together, or one makes no sense.
     """
     values: dict[str, Any] = {}
     spellers: dict[str, Speller] = {}
@@ -41,10 +37,10 @@ def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> Spec
 
 
 def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of some fields still counts under those ``given``.
+    """Return what of ``former`` still counts under ``given``.
 
-    A bitrate also ends an earlier quality, and a quality an earlier bitrate; another codec ends the quality and the
-    encoder's options that were meant for the earlier one; sound that is not encoded ends how it would be.
+    Quality and bitrate end each other; another codec ends the quality and options meant for the earlier one; sound that
+    is not encoded ends how it would be.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

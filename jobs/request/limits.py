@@ -18,42 +18,42 @@ class LimitOptions(Part):
 
     max_pixels: Annotated[
         int,
-        Field(ge=1, le=(1 << 31) - 1, description="Pixels of one picture of a source, at most: docs/security.md."),
-        Option("", key="max_pixels"),
+        Field(ge=1, le=(1 << 31) - 1, description="Most pixels in one picture of a source: docs/security.md."),
+        Option(""),
     ] = _DEFAULTS.max_pixels
     max_frame_rate: Annotated[
         int,
-        Field(ge=1, le=1_000_000_000, description="Nominal frames a second of a source, at most."),
-        Option("", key="max_frame_rate"),
+        Field(ge=1, le=1_000_000_000, description="Highest nominal frame rate of a source."),
+        Option(""),
     ] = _DEFAULTS.max_frame_rate
     max_duration_s: Annotated[
         int,
-        Field(ge=1, le=1_000_000_000, description="Seconds of a source's video track, at most."),
-        Option("", key="max_duration_s"),
+        Field(ge=1, le=1_000_000_000, description="Longest video track of a source, in seconds."),
+        Option(""),
     ] = _DEFAULTS.max_duration_s
     max_tracks: Annotated[
         int,
-        Field(ge=1, le=100_000, description="Tracks of a source, at most."),
-        Option("", key="max_tracks"),
+        Field(ge=1, le=100_000, description="Most tracks in a source."),
+        Option(""),
     ] = _DEFAULTS.max_tracks
     max_packets: Annotated[
         int,
-        Field(ge=1, le=10_000_000_000, description="Packets of a source's video track, at most."),
-        Option("", key="max_packets"),
+        Field(ge=1, le=10_000_000_000, description="Most packets in a source's video track."),
+        Option(""),
     ] = _DEFAULTS.max_packets
     max_attachment_bytes: Annotated[
         int,
-        Field(ge=1, le=(1 << 31) - 1, description="Bytes of one file attached to a source, at most."),
-        Option("", key="max_attachment_bytes"),
+        Field(ge=1, le=(1 << 31) - 1, description="Largest file attached to a source, in bytes."),
+        Option(""),
     ] = _DEFAULTS.max_attachment_bytes
     max_pixels_per_byte: Annotated[
         int,
         Field(
             ge=1,
             le=1_000_000_000_000,
-            description="Pixels of all pictures of a source's video track, for each byte of the source, at most.",
+            description="Most pixels in a source's whole video track for each byte of the source.",
         ),
-        Option("", key="max_pixels_per_byte"),
+        Option(""),
     ] = _DEFAULTS.max_pixels_per_byte
 
 

@@ -1,8 +1,6 @@
-"""Options, stated once: a field of a model says how the command line, a TOML file and the documents write it.
+"""Options, stated once: ``Option`` is metadata of a pydantic field, for the command line, TOML files and the documents.
 
-``Option`` is metadata of a pydantic field. What its values look like follows from the field's type and bounds; a type
-that can be written in several ways names its ``Kind``. From these come the parameters of the commands, the keys of
-spec files, the tables in docs/, and the names in error messages, as the user wrote them.
+The field's type and bounds say what values look like; a type that can be written in several ways names its ``Kind``.
 """
 
 import re
@@ -42,31 +40,24 @@ from .values import (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Speller = Callable[[str], str]
-"""Turns a field's name into the name that the user wrote, or would write."""
+Speller = Callable[[str], str]  #: Turns a field's name into the name that the user wrote, or would write
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a kind are written.
-
-    ``read`` takes a name for its error, and a value as the command line has it (text, or a list of texts) or as TOML
-    has it (with decimal numbers as text), and raises ``UsageError``.
-    """
+    """How values of a kind are written; ``read(name, value)`` takes the command line's text or TOML's value."""
 
     metavar: str
-    values: str
-    """What a TOML file takes, in the words of docs/config.md."""
+    values: str  #: What a TOML file takes, in the words of docs/config.md
     read: Callable[[str, object], Any]
-    is_list: bool = False
-    """Whether the command line may give it more than once."""
+    is_list: bool = False  #: Whether the command line may give it more than once
 
 
 def _word(raw: object) -> str | None:
     return str(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else None
 
 
-def _words(noun: str, parse: Callable[[str, str], Any], name: str, raw: object) -> Any:  # noqa: ANN401 - any value
+def _words(noun: str, parse: Callable[[str, str], Any], name: str, raw: object) -> object:
     if (word := _word(raw)) is None:
         raise refusal(name, str(raw), f"not {noun}", "Write text in quotes, or a number.")
     return parse(name, word)
@@ -137,11 +128,7 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return the value of a field that a program gives as text, written as on the command line; others as they are.
-
-    Raises:
-        ValueError: the text makes no sense.
-    """
+    """Return a field's value, parsed as on the command line if it is text. Raises ValueError: it makes no sense."""
     if not isinstance(value, str):
         return value
     try:
@@ -153,22 +140,16 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys.
+    """How a field is written. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys."""
 
-    ``flag`` without dashes is an argument, which no file sets; "" is a setting that only files and the environment
-    have. ``key`` is "" where it is the flag's own name;
-    ``default`` says in words what an empty field means; ``example`` is a value in TOML; ``kind`` may be left out where
-    the field's type implies it. ``help`` is the field's description.
-    """
-
-    flag: str
+    flag: str  #: Without dashes an argument, which no file sets; "" only for files and variables
     panel: str | None = None
-    default: str = ""
-    example: str = ""
-    key: str = ""
+    default: str = ""  #: What an empty field means, in words
+    example: str = ""  #: A value in TOML
+    key: str = ""  #: "" where it is the flag's own name, or the field's
     metavar: str = ""
-    kind: Kind = NAME
-    help: str = ""
+    kind: Kind = NAME  #: May be left out if the field's type implies it
+    help: str = ""  #: The field's description
     aliases: tuple[str, ...] = ()
 
     @property
@@ -216,32 +197,28 @@ def _choice(choices: Sequence[str]) -> Kind:
 def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
     """Return a model's options by field, in the order of its fields, with their kinds and their defaults in words."""
     return {
-        name: _settled(field, option)
+        name: _settled(name, field, option)
         for name, field in model.model_fields.items()
         for option in field.metadata
         if isinstance(option, Option)
     }
 
 
-def _settled(field: FieldInfo, option: Option) -> Option:
+def _settled(name: str, field: FieldInfo, option: Option) -> Option:
     kind = _kind_of(field) if option.kind is NAME else option.kind
     stated = option.default or kind is FLAG or field.default in (None, ()) or field.is_required()
     return replace(
         option,
         kind=kind,
         help=field.description or "",
-        key="" if option.is_argument else option.key or option.flag.removeprefix("--").replace("-", "_"),
+        key="" if option.is_argument else option.key or option.flag.removeprefix("--").replace("-", "_") or name,
         metavar=option.metavar or kind.metavar,
         default=option.default if stated else str(field.default),
     )
 
 
 def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """Return fields or keys under their own names where an alias is given: {alias: name}.
-
-    Raises:
-        ValueError: one is given under both names.
-    """
+    """Return fields or keys under their own names, by {alias: name}. Raises ValueError: one is given under both."""
     for alias, name in aliases.items():
         if alias in given and name in given:
             raise ValueError(f"{alias} and {name} are one option: leave one of them out")
@@ -254,11 +231,7 @@ def flag_of(model: type[BaseModel]) -> Speller:
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields.
-
-    Raises:
-        UsageError: a value makes no sense, alone or beside another one; its message has the names that ``spell`` gives.
-    """
+    """Return a model of these fields. Raises UsageError: values make no sense; ``spell`` names their fields."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -3,7 +3,7 @@
 import os
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -28,14 +28,14 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_names(cls, given: Any) -> Any:  # noqa: ANN401 - whatever a program gives
+    def _check_names(cls, given: object) -> object:
         if not isinstance(given, dict):
             return given
         given = with_own_names(given, {alias: field for field, each in options_of(cls).items() for alias in each.also})
         if unknown := [name for name in given if name not in cls.model_fields]:
             flags = {option.flag.removeprefix("--").replace("-", "_"): each for each, option in options_of(cls).items()}
-            ours = name_for(str(unknown[0]), cls.model_fields, flags)
-            raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {ours}?" if ours else ""))
+            near = name_for(str(unknown[0]), cls.model_fields, flags)
+            raise ValueError(f"there is no option {unknown[0]}" + (f": did you mean {near}?" if near else ""))
         return given
 
 
@@ -55,13 +55,11 @@ def _both_sides(value: object) -> object:
     return size
 
 
-PATH: Final = BeforeValidator(_path_text)
-"""Of fields that take a ``pathlib.Path`` as well as text."""
+PATH: Final = BeforeValidator(_path_text)  #: Of fields that take a ``pathlib.Path`` as well as text
 _RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
 _CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
-PixelSize = Annotated[tuple[Side, Side], BeforeValidator(_both_sides)]
-"""(width, height)"""
+PixelSize = Annotated[tuple[Side, Side], BeforeValidator(_both_sides)]  #: (width, height)
 Source = Annotated[
     str,
     Field(description="The file to read: a path, or an fsspec URL such as s3://bucket/film.mkv."),
@@ -183,16 +181,11 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 
 
 class CudaPlace(Part):
-    """A GPU as a program that uses CUDA itself names it.
+    """A GPU as a program that uses CUDA itself names it."""
 
-    ``device`` is a CUDA ordinal of this process or a UUID; None is that of ``context``, else the first. ``context`` is
-    the handle of a context, which the caller keeps; None is the device's primary one. ``stream`` is the handle of a
-    stream of the caller's: 1 is CUDA's legacy default stream, 2 the thread's.
-    """
-
-    device: Annotated[int, Field(ge=0)] | str | None = None
-    context: Annotated[int, Field(ge=1)] | None = None
-    stream: Annotated[int, Field(ge=1)] | None = None
+    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; None: the context's, or first
+    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps; None: the primary one
+    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is CUDA's legacy default stream, 2 the thread's
 
     @property
     def names_cuda(self) -> bool:

@@ -18,10 +18,7 @@ def _degrees(value: object) -> object:
 
 
 class _Steps(Part):
-    """Steps in which pictures change, in this order: docs/filters.md.
-
-    ``crop`` is (width, height, x, y); ``pad`` a size, or the display shape to reach.
-    """
+    """Steps in this order; ``crop`` is (width, height, x, y), ``pad`` a size or the display shape: docs/filters.md."""
 
     crop: Annotated[
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,

@@ -9,12 +9,9 @@ from typing import Any, Final, Self
 
 from ...errors import UsageError
 
-CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"
-"""Names another file than ``config.toml`` in the user's folder."""
-SENT_VARIABLE: Final = "CODECFLEET_SENT"
-"""Has the files that `codecfleet submit` has sent along with a command."""
-SENT_BYTES_MAX: Final = 32 << 10
-"""How large they are at most, as they are sent: one argument of a program is 128 KiB at most on Linux."""
+CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Names another file than ``config.toml`` in the user's folder
+SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: Has the files that `codecfleet submit` has sent along with a command
+SENT_BYTES_MAX: Final = 32 << 10  #: As they are sent: Linux limits an argument of a program to 128 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,7 @@ class SentFiles:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return what the environment has.
-
-        Raises:
-            UsageError: it is not what ``variables`` gives.
-        """
+        """Return what the environment has. Raises UsageError: it is not what ``variables`` gives."""
         try:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
@@ -39,11 +32,7 @@ class SentFiles:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What has the environment of the command say it.
-
-        Raises:
-            UsageError: that is more than may be sent.
-        """
+        """What has the environment of the command say it. Raises UsageError: that is more than may be sent."""
         if not self.specs and not self.presets:
             return {}
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})

@@ -1,6 +1,6 @@
 """Presets: spec files with a name, ours and the user's own; and what ``--preset`` asks for.
 
-docs/presets.md lists ours. A preset is the spec file ``NAME.toml``; where its first line is a comment, that says what
+docs/config.md lists ours. A preset is the spec file ``NAME.toml``; where its first line is a comment, that says what
 it is for.
 """
 
@@ -23,8 +23,7 @@ from .spellings import BETWEEN, PRESET_NAMES
 from .values import refusal
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
-PRESETS_SCHEMA: Final = 1
-"""The version of what ``codecfleet presets --json`` prints."""
+PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +36,12 @@ class PresetChoice:
 
 @dataclass(frozen=True, slots=True)
 class NamedPreset:
-    """A named spec file.
-
-    Attributes:
-        name: what ``--preset`` takes.
-        path: its file.
-        is_own: whether it is the user's.
-        hides: whether one of ours has the same name, which is then not used.
-    """
+    """A named spec file."""
 
     name: str
     path: Path
-    is_own: bool
-    hides: bool
+    is_own: bool  #: Whether it is the user's
+    hides: bool  #: Whether it replaces a built-in one of the same name
 
     @property
     def text(self) -> str:
@@ -80,20 +72,16 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets by name, in the order of their names; the user's own count instead of ours.
-
-    Raises:
-        UsageError: a file of the user's has a name that ``--preset`` cannot take.
-    """
-    ours = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
+    """Return all presets, sorted by name; the user's win. Raises UsageError: ``--preset`` cannot take a file's name."""
+    built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
         if not _NAME.fullmatch(name) or _is_speed(name):
             reason = "a speed's" if _is_speed(name) else "not made of letters, digits, dots and dashes"
             raise UsageError(f"the name of the preset {path} is {reason}", "Give the file another name.")
     found = {
-        name: NamedPreset(name, path, is_own=name in own, hides=name in own and name in ours)
-        for name, path in (ours | own).items()
+        name: NamedPreset(name, path, is_own=name in own, hides=name in own and name in built_in)
+        for name, path in (built_in | own).items()
     }
     return dict(sorted(found.items()))
 
@@ -103,11 +91,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset; ``asked_by`` names what asks for it.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Return a preset; ``asked_by`` names what asks for it. Raises UsageError: there is none of that name."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]
@@ -119,7 +103,7 @@ def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset")
 def load_preset(
     name: str, *, source: str | PathLike[str], output: str | PathLike[str], **overrides: object
 ) -> TranscodeSpec:
-    """Return the spec that a preset, ours or the user's own, describes for one input and output.
+    """Return the spec that a preset, built in or the user's own, describes for one input and output.
 
     Args:
         name: as ``codecfleet presets`` lists it.
@@ -136,11 +120,7 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Return what a value of ``--preset`` asks for; whether there is such a preset is found when it is loaded.
-
-    Raises:
-        UsageError: it has two names, two speeds, or a word that is neither.
-    """
+    """Return what ``--preset`` asks for, whether it exists or not. Raises UsageError: it is neither name nor speed."""
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
@@ -164,7 +144,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # a speed's name, which is answered with ours beside it
+        return True  # a speed's name, which is answered with those beside it
     try:
         _speed("", word)
     except UsageError:

@@ -92,7 +92,6 @@ class TranscodeSpec(JobOptions, _Files):
 
 
 def _listed(inputs: object) -> object:
-    """Return one input that stands alone as a list of it."""
     return (inputs,) if isinstance(inputs, str | PathLike) else inputs
 
 

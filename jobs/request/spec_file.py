@@ -1,7 +1,4 @@
-"""Specs in files: a TOML file whose keys are the options of ``codecfleet transcode``, for jobs that come again.
-
-docs/config.md lists every key. Values are written as on the command line, numbers without quotes too.
-"""
+"""Specs in files: TOML whose keys are the options of ``codecfleet transcode``, written alike: docs/config.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,21 +39,13 @@ def load_spec(
 
 
 def given_layer(source: str | PathLike[str], output: str | PathLike[str], overrides: Mapping[str, object]) -> Layer:
-    """Return what a call gives beside a file.
-
-    Raises:
-        UsageError: a field is given under two names.
-    """
+    """Return what a call gives beside a file. Raises UsageError: a field is given under two names."""
     aliases = {alias: KEYS[key] for alias, key in KEY_ALIASES.items()}
     return Layer(_own_names({"source": source, "output": output, **overrides}, aliases), str)
 
 
 def own_keys(given: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return what a file has at a place, in words, under its keys' own names.
-
-    Raises:
-        UsageError: one is written under two names.
-    """
+    """Return what a file has under its keys' own names; ``place`` is for the UsageError about one given twice."""
     return _own_names(given, KEY_ALIASES, f"{place}: ")
 
 
@@ -109,5 +98,5 @@ def unknown_key(place: str, key: str) -> UsageError:
     message = f"{place}: there is no key {key}"
     if key in ("source", "output"):
         return UsageError(message, "Input and output are given with each job, not in its spec.")
-    ours = name_for(key, KEYS, {field: each for each, field in KEYS.items()})
-    return UsageError(message, f"Did you mean {ours}?" if ours else KEYS_HELP)
+    near = name_for(key, KEYS, {field: each for each, field in KEYS.items()})
+    return UsageError(message, f"Did you mean {near}?" if near else KEYS_HELP)

@@ -1,4 +1,4 @@
-"""What others call our options and values: FFmpeg, x264 and its kin. They are understood, or answered with ours."""
+"""What others call our options and values: FFmpeg, x264 and its kin. They are understood, or answered with advice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ CODECS: Final[Mapping[str, Codec]] = {
     **dict.fromkeys(("av01", "svtav1", "svt-av1"), Codec.AV1),
     **dict.fromkeys(("vp09", "libvpx-vp9"), Codec.VP9),
 }
-"""Every name of a codec that is taken: ours, and those of the very encoder that writes it."""
+"""Every accepted name of a codec: its own, and those of the encoder that writes it."""
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
@@ -26,7 +26,7 @@ BETWEEN: Final = {
     "faster": "veryfast (2) or fast (3)",
     "placebo": "veryslow (7)",
 }
-"""x264's other presets, and ours beside them."""
+"""x264's other presets, and the nearest ones here."""
 FFMPEG: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-c:v", "-codec:v", "-vcodec", "-c", "-codec"), "--codec"),
     "-crf": "--crf",
@@ -97,8 +97,7 @@ MISSING: Final[Mapping[str, str]] = {
     "--watch": "No folder is watched; codecfleet batch, run again, does what is new.",
 }
 """What people look for that is not there, and what is."""
-_NEAR: Final = 0.8
-"""How like a name of ours another one is that may be a slip of the finger (``difflib``'s ratio)."""
+_NEAR: Final = 0.8  #: From this ratio of ``difflib`` on, a name is taken for a typo of another
 _KEYWORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),
     "acodec": "audio",
@@ -139,27 +138,21 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return the first of others' options among ``arguments``, and what to write instead; "" where there is none.
-
-    ``flags`` are the command's own.
-    """
+    """Return the first foreign option and what to write instead, or ""; ``flags`` are the command's own."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in flags:
             continue
         # FFmpeg numbers streams: -c:v:0 is -c:v of the first one; many write its options with two dashes.
         spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
-        ours = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
-        if ours and (not ours.startswith("--") or ours.split()[0].rstrip(",") in flags):
-            return name, ours
+        found = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
+        if found and (not found.startswith("--") or found.split()[0].rstrip(",") in flags):
+            return name, found
     return "", ""
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that an unknown ``name`` stands for, or resembles most; "" where none does.
-
-    ``written`` are other names of the fields, such as those of a spec file's keys.
-    """
+    """Return the field that ``name`` stands for or resembles, or ""; ``written`` are other names of fields."""
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

@@ -1,8 +1,7 @@
-"""Values as people write them, on the command line and in TOML files, parsed exactly.
+"""Values as people write them, on the command line and in TOML files, parsed exactly, never through a float.
 
-Every parser takes the name of what it parses, and raises ``UsageError`` with that name and how to write such a value.
-It returns integers or ``Fraction``: a time or a rate never passes through a float. Only ASCII digits count, so that
-``nan``, ``inf``, ``1e9`` and other scripts' digits are refused like any other word.
+Every parser takes the name of what it parses, for the ``UsageError`` that says how to write it. Only ASCII digits
+count: ``nan``, ``inf``, ``1e9`` and other scripts' digits are refused.
 """
 
 import os
@@ -13,8 +12,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 from ...errors import UsageError
 
-Corner: TypeAlias = Literal["top-left", "top-right", "bottom-left", "bottom-right", "center"]
-"""Where an overlay picture may lie by name."""
+Corner: TypeAlias = Literal["top-left", "top-right", "bottom-left", "bottom-right", "center"]  #: Places by name
 _DECIMAL = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _RATE = re.compile(rf"({_DECIMAL})([kKMG]?)")
 _RATE_FACTORS: Final = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
@@ -22,27 +20,23 @@ _RATE_MIN: Final = 1_000
 _RATE_MAX: Final = 100_000_000_000
 _SECONDS = re.compile(rf"({_DECIMAL})s?")
 _CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-9]{1,2}(?:\.[0-9]{1,18})?)")
+_SIXTY: Final = 60
 _TIME_MAX_S: Final = 10_000 * 3600
 _SIZE = re.compile(r"([0-9]{1,6})[xX]([0-9]{1,6})")
 _RATIO = re.compile(r"([0-9]{1,6})[:/]([0-9]{1,6})")
 _REGION = re.compile(r"([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})")
 _PLACE = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
-SIDE_MAX: Final = 65_536
-"""The longest side of a picture that may be asked for."""
-TERM_MAX: Final = (1 << 31) - 1
-"""FFmpeg's rationals have a numerator and a denominator of 32 bits (libavutil, rational.h)."""
+SIDE_MAX: Final = 65_536  #: The longest side of a picture that may be asked for
+TERM_MAX: Final = (1 << 31) - 1  #: FFmpeg's rationals have terms of 32 bits (libavutil, rational.h)
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")
-"""As in BCP 47, in part."""
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: As in BCP 47, in part
 _TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
-LOUDNESS_MIN, LOUDNESS_MAX = -36, -5
-"""In LUFS: what programmes are brought to lies well within."""
+LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: In LUFS: what programmes are brought to lies well within
 _FRAME_RATE = re.compile(r"([0-9]{1,6})(?:/([0-9]{1,6}))?")
-FPS_MIN, FPS_MAX = 1, 300
-"""In pictures a second: the last is the highest that a source may state."""
+FPS_MIN, FPS_MAX = 1, 300  #: In pictures a second: the last is the highest that a source may state
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -50,10 +44,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 def parse_rate(name: str, text: str) -> int:
-    """Return the bit/s (or bits, for a buffer) of ``text``: ``4M`` is 4,000,000, ``800k`` 800,000, ``2.5M`` 2,500,000.
-
-    From 1,000 to 100 G, and whole.
-    """
+    """Return the bits of ``4M`` (4,000,000), ``800k`` or ``2.5M``: a whole number from 1,000 to 100 G."""
     match = _RATE.fullmatch(text)
     if match is None:
         raise refusal(name, text, "not a rate in bits", "Write 4M, 800k, 2.5M or a plain number of bits.")
@@ -83,7 +74,7 @@ def _clock_s(text: str) -> Fraction | None:
     if clock is None:
         return None
     hours, minutes, seconds = int(clock[1] or 0), int(clock[2]), Fraction(clock[3])
-    if seconds >= 60 or (clock[1] is not None and minutes >= 60):  # noqa: PLR2004 - sixty is what a clock has
+    if seconds >= _SIXTY or (clock[1] is not None and minutes >= _SIXTY):
         return None
     return hours * 3600 + minutes * 60 + seconds
 
@@ -214,10 +205,7 @@ def parse_numbers(name: str, text: str) -> tuple[float, ...]:
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return (key, value) of each ``key=value``, in the order given; a value may hold more ``=`` signs.
-
-    Keys are those that encoder options can have, each once.
-    """
+    """Return (key, value) of each ``key=value``, in order; each key once, values may hold more ``=`` signs."""
     pairs = []
     for text in texts:
         key, _, value = text.partition("=")

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from av.video.frame import VideoFrame
 
@@ -13,16 +13,15 @@ from ...actors.decode.decoding import DecodeRange, DecodeTally, OpenTrack, Pictu
 from ...errors import redacted
 from ..board.ladder import Attempt
 from ..join.spool import storage_error
+from .reporting import attempt_report
 
 if TYPE_CHECKING:
     from ...actors.decode.decoding import VideoPacket
 
-SCHEMA: Final = 1
-
 
 @dataclass(slots=True)
 class _PacketCopy(PictureDecoder[VideoFrame]):
-    """Takes a range's packets as a decoder would be fed them, and decodes none."""
+    """Copies the packets that a decoder would be fed, and decodes none."""
 
     name = "copy"
     track: dict[str, Any] = field(default_factory=dict)
@@ -45,27 +44,17 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
         for number, packet in packets:
             payload = bytes(packet)
             self.payloads.append(payload)
-            self.packets.append(
-                {
-                    "packet": number,
-                    "pts_ticks": packet.pts,
-                    "dts_ticks": packet.dts,
-                    "keyframe": packet.is_keyframe,
-                    "size_bytes": len(payload),
-                }
-            )
+            times = {"pts_ticks": packet.pts, "dts_ticks": packet.dts}
+            facts = {"keyframe": packet.is_keyframe, "size_bytes": len(payload)}
+            self.packets.append({"packet": number, **times, **facts})
         yield from ()
 
 
 def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
-    """Save the packets that ``segment`` reads, one after the other, and beside them what they are and what was tried.
+    """Save the packets that ``segment`` reads, and beside them what they are and what was tried (docs/reliability.md).
 
-    Returns the file of the packets, which is a playable stream where the source's codec is (MPEG-TS, raw streams). The
-    other has its name and ends in ``.json``; docs/reliability.md describes it.
-
-    Raises:
-        InputError: the source cannot be read any more.
-        StorageFailed: the folder cannot be written.
+    Returns the file of the packets, one after the other: a playable stream where the codec is (MPEG-TS, raw streams).
+    Raises InputError if the source cannot be read any more, or StorageFailed.
     """
     copy = _PacketCopy()
     with closing(decode_range(range_, DecodeTally(), copy)) as pictures:
@@ -73,11 +62,11 @@ def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tupl
             pass
     path = folder / f"segment-{segment:06d}.bin"
     described = {
-        "schema": SCHEMA,
+        "schema": 1,
         "source": redacted(range_.source),
         "segment": segment,
         "track": copy.track,
-        "attempts": [_plain(attempt) for attempt in history],
+        "attempts": [attempt_report(attempt).model_dump() for attempt in history],
         "packets": copy.packets,
     }
     try:
@@ -87,9 +76,3 @@ def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tupl
     except OSError as error:
         raise storage_error(error, path) from error
     return path
-
-
-def _plain(attempt: Attempt) -> dict[str, Any]:
-    return {"step": attempt.step, "fault": attempt.fault.value} | {
-        name: value for name, value in asdict(attempt).items() if name in ("attempt", "where", "cause")
-    }

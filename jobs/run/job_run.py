@@ -1,4 +1,4 @@
-"""The running of one job, from a spec to a published file: plan, encoder, track, proof, and the file in its place."""
+"""The running of one job, from a spec to a published file: plan, encoder, track, proof, publishing."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from ...actors.media.shared_blocks import HeldBlocks
 from ...actors.media.stores import remote_state
 from ...actors.task_owner import TaskOwner
 from ...actors.tracing import PARENT, span, unserved
-from ...cluster.fleet.own_machine import sole_processor
+from ...cluster.fleet.default import sole_processor
 from ...cluster.fleet.pool import Pool
 from ...errors import (
     DeviceError,
@@ -44,26 +44,19 @@ from ..report.events import Done, JournalOpened, Planned, Warned, WorkKept
 from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
-from .finished_track import FinishedTrack
-from .reporting import damage_warnings, make_report
+from .reporting import FinishedTrack, damage_warnings, make_report
 from .track_run import TrackRun, with_retries
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
-"""Ends of a track that may be its encoder's doing: it failed, is gone, or what it gave does not fit together."""
-_TOO_LATE = "processors had done it before a GPU was ready for it"
-"""Why no GPU worked, where nothing speaks against one."""
+"""Errors that the encoder may have caused: it failed, is gone, or its segments do not fit together."""
+_TOO_LATE = "processors had done it before a GPU was ready for it"  # why no GPU worked, if nothing else prevented it
 
 
 class JobRun:
     """The running of one job. Used once.
 
-    Args:
-        job: its name.
-        spec: what is asked for.
-        pool: where it runs.
-        channel: gets its events.
-        start: awaits the start of ``pool``, which may be under way; once planning has found nothing to refuse.
-        keeps_if_cancelled: whether what it has finished stays for another run of it, once it is cancelled.
+    ``start`` awaits the start of ``pool``, which may be under way, once planning has found nothing to refuse.
+    ``keeps_if_cancelled`` says whether a cancelled job leaves what it has finished for another run of it.
     """
 
     def __init__(
@@ -92,13 +85,9 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Do everything; under the output's name is either the complete file or nothing.
+        """Do everything; the output's name has either the complete file or nothing. Raises CodecfleetError.
 
-        What a failed job has finished stays in its work location, from which another run of it goes on.
-
-        Raises:
-            CodecfleetError: the job failed.
-            asyncio.CancelledError: it was cancelled.
+        What a failed job has finished stays in its work location, from which another run of it continues.
         """
         spec = self._spec
         parent = os.environ.get(PARENT, "")
@@ -124,7 +113,7 @@ class JobRun:
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Check the output; return its refusal if it may be this job's own, which an earlier run has published."""
+        """Check the output; return the refusal if an earlier run of this job may have published it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:
@@ -136,7 +125,6 @@ class JobRun:
         return None
 
     async def _published(self) -> Report | None:
-        """Return the report of an earlier run that had published the output; nothing is done again then."""
         report = await in_thread(self._work.published)
         if report is not None:
             report = report.model_copy(update={"job": self._job})
@@ -146,7 +134,7 @@ class JobRun:
         return report
 
     async def _keep_or_remove(self, error: BaseException) -> None:
-        """Keep what is finished, unless it is of no use, the job was cancelled for good, or its source is another."""
+        """Keep what is finished, unless it is useless, cancelled for good, or of another source."""
         is_over = isinstance(error, NotSmaller)
         is_over |= isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
         if is_over or await in_thread(self._stamp.is_replaced):
@@ -155,7 +143,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run; what this machine reads of a remote source, it reads once."""
+        """Run; this machine reads each block of a remote source once."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)
@@ -189,22 +177,21 @@ class JobRun:
             raise
 
     def _check_machine(self, software: Plan) -> None:
-        """Refuse what this machine alone will never hold or do, without waiting for its workers."""
+        """Refuse what this machine alone can never hold or do, before its workers start."""
         if self._pool.state.is_here and (machine := sole_processor()) is not None:
             check_driver(software)
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Settle the encoder; while no worker comes, report why, and give up after a while."""
+        """Settle the encoder; report why no worker comes, and fail after a while."""
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
-            return software, []  # what software has begun, it ends
+            return software, []  # an earlier run began in software
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
         async with TaskOwner() as owner:
             owner.start(wait.run(), "wait for a worker")
             return await settle_encoder_kind(software, self._job, self._pool, partial(with_retries, self._pool.submit))
 
     async def _on_nvenc_or_software(self, plan: Plan, software: Plan) -> Report:
-        """Do the work; restart in software if NVENC fails and is not required."""
         try:
             return await self._done(plan)
         except _ENDS_AN_NVENC as error:
@@ -222,7 +209,6 @@ class JobRun:
         return self._work.refusal(header_of(plan), encoder=encoder) if self._work.found.header is not None else None
 
     async def _done(self, plan: Plan) -> Report:
-        """Do what is left of a plan, and publish."""
         work = self._work
         found = await shielded(work.restore, await in_thread(header_of, plan))
         track = TrackRun(self._job, plan, self._pool, events=self._events, stamp=self._stamp, work=work)
@@ -312,7 +298,6 @@ class JobRun:
         await self._say_warnings([*plan.warnings, *self._late_warnings])
 
     async def _say_warnings(self, warnings: Iterable[Warning_]) -> None:
-        """Say what was not said yet."""
         for warning in warnings:
             if warning not in self._said:
                 self._said.append(warning)

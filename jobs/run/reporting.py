@@ -1,67 +1,68 @@
-"""Making a job's report out of what its stages left behind."""
+"""A job's report, made of what its stages returned."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.burn import BurntSubtitles
 from ...actors.segment.filtering import DENOISE
 from ...actors.segment.overlay import Overlay
-from ...actors.segment.steps import PictureSteps
-from ...actors.segment.tone import ToneMap
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ...actors.tracks.loudness import Loudness
-from ...cluster.worker_names import station_of
+from ...cluster.worker_names import WorkerId
 from ..board.events import Run
 from ..board.ladder import Attempt
 from ..join.spool import SpooledSegment
+from ..join.video_track import JoinedTrack
 from ..plan.plan import Plan
 from ..report.report import (
     AttemptReport,
     BurnReport,
     LoudnessReport,
     OverlayReport,
-    PictureReport,
     Proof,
     Report,
     Resumed,
     SegmentReport,
-    ToneReport,
     Warning_,
 )
-from .finished_track import FinishedTrack
 
 WORKER_LOST: Final = "worker-lost"
 _STATIONS_NAMED: Final = 4
-_MET: Final = {
-    "damaged": (
-        "1 packet of the source does not decode; it was skipped",
-        "{} packets of the source do not decode; they were skipped",
-    ),
-    "corrupt": (
-        "1 picture of the source is damaged; it was kept",
-        "{} pictures of the source are damaged; they were kept",
-    ),
-    "time-missing": (
-        "1 picture has no timestamp; its own was derived",
-        "{} pictures have no timestamp; theirs was derived",
-    ),
-    "time-repeated": (
-        "1 picture shared a timestamp; it was moved",
-        "{} pictures shared a timestamp; they were spread",
-    ),
-    "merged": (
-        "1 cut was given up, because no access point proved it",
-        "{} cuts were given up, because no access point proved them",
-    ),
+_MET_ONE: Final = {
+    "damaged": "1 packet of the source does not decode; it was skipped",
+    "corrupt": "1 picture of the source is damaged; it was kept",
+    "time-missing": "1 picture has no timestamp; its own was derived",
+    "time-repeated": "1 picture shared a timestamp; it was moved",
+    "merged": "1 cut was given up, because no access point proved it",
 }
-"""What workers met, of one and of more, by the code of its warning."""
+_MET_MORE: Final = {
+    "damaged": "{} packets of the source do not decode; they were skipped",
+    "corrupt": "{} pictures of the source are damaged; they were kept",
+    "time-missing": "{} pictures have no timestamp; theirs was derived",
+    "time-repeated": "{} pictures shared a timestamp; they were spread",
+    "merged": "{} cuts were given up, because no access point proved them",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTrack:
+    """A track that was encoded and joined."""
+
+    path: Path
+    joined: JoinedTrack
+    segments: tuple[SpooledSegment, ...]
+    restored: frozenset[int]  # the segments that an earlier run of the job encoded
+    runs: tuple[Run, ...]
+    warnings: tuple[Warning_, ...]
+    loudness: Mapping[int, Loudness]  # of encoded sound, by the source's stream index
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
-    """Return what the workers met that the index could not know; sessions still opening are normal, not reported."""
+    """Return what the workers met that the index could not know; waiting for a session to open is normal."""
     met = [segment.facts.tally for segment in segments]
     damaged = sum(m.corrupt_frames for m in met)
     counts = {
@@ -71,7 +72,9 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         "time-repeated": sum(m.repaired.repeated for m in met),
         "merged": len(plan.segments) - len(segments),
     }
-    texts = {code: _MET[code][count > 1].format(count) for code, count in counts.items() if count}
+    texts = {
+        code: (_MET_MORE if count > 1 else _MET_ONE)[code].format(count) for code, count in counts.items() if count
+    }
     if damaged:
         texts["corrupt"] += _times(plan, met)
     found = [Warning_(code=code, message=text, checks=()) for code, text in texts.items()]
@@ -84,26 +87,27 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
 
 
 def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
-    """Return what was worked on twice: segments that were late, and work whose worker was given up."""
+    """Return what ran twice: segments that were late, and work on a hung worker."""
     found = [Warning_(code="second-run", message=second_runs, checks=())] if second_runs else []
-    pieces = "1 piece of work" if hangs == 1 else f"{hangs} pieces of work"
-    message = f"{pieces} made no progress within the deadline and ran again elsewhere"
+    message = f"{_pieces(hangs)} made no progress within the deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
 
 
-def loss_warnings(lost_on: Sequence[str]) -> list[Warning_]:
-    """Return that workers died, given for each piece of work that one held where it ran; "" where that is unknown."""
+def _pieces(count: int) -> str:
+    return "1 piece of work" if count == 1 else f"{count} pieces of work"
+
+
+def loss_warnings(lost_on: Sequence[WorkerId]) -> list[Warning_]:
+    """Return that workers died; ``lost_on`` is where each lost run was, "" if unknown."""
     if not lost_on:
         return []
-    stations = sorted({station_of(where) for where in lost_on} - {""})
+    stations = sorted({where.station for where in lost_on} - {""})
     named = ", ".join(stations[:_STATIONS_NAMED]) + (" and others" if len(stations) > _STATIONS_NAMED else "")
     died = f"a worker died at work on {named}" if named else "a worker died at work"
-    ran = "1 piece of work" if len(lost_on) == 1 else f"{len(lost_on)} pieces of work"
-    return [Warning_(code=WORKER_LOST, message=f"{died}: {ran} ran again", checks=())]
+    return [Warning_(code=WORKER_LOST, message=f"{died}: {_pieces(len(lost_on))} ran again", checks=())]
 
 
 def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:
-    """Yield how many pictures of which sizes were scaled, unless that was asked for."""
     counts: Counter[tuple[int, int]] = Counter()
     for segment in segments:
         counts.update(segment.facts.resized)
@@ -115,7 +119,6 @@ def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning
 
 
 def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
-    """Return when the first damaged pictures are shown."""
     times = [float(plan.relative_s(ticks)) for each in met for ticks in each.damaged_ticks]
     named = ", ".join(f"{time_s:.3f}" for time_s in times[:NAMED_DAMAGED_FRAMES])
     return f", at {named} s" + (" and later" if sum(each.corrupt_frames for each in met) > NAMED_DAMAGED_FRAMES else "")
@@ -172,27 +175,20 @@ def make_report(
 
 
 def _pictures(plan: Plan) -> dict[str, Any]:
-    """Return the report's fields of the encoded pictures: their format, and what was done to them before."""
     picture, filters = plan.encoder.format, plan.filters
     return {
         "width": picture.width,
         "height": picture.height,
         "pix_fmt": picture.pix_fmt,
-        "steps": None if filters.steps is None else _steps(filters.steps),
+        "steps": None if (steps := filters.steps) is None else asdict(steps) | {"crop": astuple(steps.crop)},
         "denoise": DENOISE.get(filters.denoise, ""),
-        "tone": None if filters.tone is None else _tone(filters.tone),
+        "tone": None
+        if (tone := filters.tone) is None
+        else {"operator": tone.operator.value, "transfer": tone.transfer.value, "peak_cd": str(tone.peak_cd)},
         "overlay": None if filters.overlay is None else _overlay(plan.spec.overlay or "", filters.overlay),
         "burnt": None if filters.burn is None else _burnt(filters.burn, plan.spec.subtitle_font),
         "frame_rate": None if filters.rate is None else str(filters.rate.fps),
     }
-
-
-def _steps(steps: PictureSteps) -> PictureReport:
-    return PictureReport.model_validate(asdict(steps) | {"crop": astuple(steps.crop)})
-
-
-def _tone(tone: ToneMap) -> ToneReport:
-    return ToneReport(operator=tone.operator.value, transfer=tone.transfer.value, peak_cd=str(tone.peak_cd))
 
 
 def _overlay(picture: str, overlay: Overlay) -> OverlayReport:
@@ -223,7 +219,8 @@ def _loudness(index: int, loudness: Loudness) -> LoudnessReport:
     )
 
 
-def _attempt(failed: Attempt) -> AttemptReport:
+def attempt_report(failed: Attempt) -> AttemptReport:
+    """Return how an attempt at a segment failed."""
     return AttemptReport(
         attempt=failed.attempt, step=failed.step, where=failed.where, fault=failed.fault.value, cause=failed.cause
     )
@@ -247,7 +244,7 @@ def _segment(plan: Plan, run: Run, spooled: SpooledSegment, *, restored: bool) -
         damaged_pts_ticks=tally.damaged_ticks,
         entry_moves=run.entry_moves,
         attempts=run.attempt,
-        failures=tuple(_attempt(each) for each in run.history),
+        failures=tuple(map(attempt_report, run.history)),
         restored=restored,
         decoded_by=tally.decoded_by,
         fallback=tally.fallback,

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,14 @@ from ...actors.decode.decoding import SOFTWARE
 from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
 from ...actors.task_owner import TaskOwner
-from ...actors.tracing import TraceSpan, span
+from ...actors.tracing import span
 from ...actors.tracks.audio import EncodedTrack
 from ...cluster.fleet.pool import Pool
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.entry import LogIds
 from ...cluster.logs.writing import log
 from ...cluster.placement.rates import usual_fps
+from ...cluster.worker_names import WorkerId
 from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed, WorkerLost
 from ..board.board import Board
 from ..board.events import Finished, Lost, Run
@@ -34,7 +34,7 @@ from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
 from ..join.spool import SpooledSegment
 from ..join.video_track import JoinedTrack
-from ..journal.records import Encoded
+from ..journal.records import Begun, Encoded
 from ..journal.work import WorkPlace
 from ..plan.placing import settled_demand
 from ..plan.plan import Plan
@@ -43,8 +43,7 @@ from ..report.events import Progress, SegmentFinished, SegmentStarted, Warned
 from ..report.time_left import time_left_s
 from ..source.source import SourceStamp
 from .evidence import save_evidence
-from .finished_track import FinishedTrack
-from .reporting import WORKER_LOST, loss_warnings, second_run_warnings
+from .reporting import WORKER_LOST, FinishedTrack, loss_warnings, second_run_warnings
 
 if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
@@ -56,7 +55,7 @@ ResultT = TypeVar("ResultT")
 class TrackRun:
     """The encoding and joining of one plan, whose encoder is settled. Used once.
 
-    The source must stay as its ``stamp``; in the open ``work`` segments wait for their turn, and the joined file lies.
+    The source must stay as its ``stamp``; the open ``work`` has spooled segments and the joined file.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class TrackRun:
             bind=SourceReach(pool, stamp, plan.spec.ship).bind,
         )
         self._hangs = 0
-        self._lost_on: list[str] = []
+        self._lost_on: list[WorkerId] = []
         self._board = BoardLoop(
             Board.of(
                 [segment.frames for segment in plan.segments],
@@ -101,11 +100,7 @@ class TrackRun:
         self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
-        """Start with what an earlier run has encoded; called before ``run``.
-
-        Raises:
-            InputDamaged: a segment met damage, and ``strict`` accepts none.
-        """
+        """Start with what an earlier run has encoded. Raises InputDamaged if ``strict`` accepts no damage in it."""
         results = []
         for each in found:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
@@ -118,11 +113,7 @@ class TrackRun:
             self._queue_join(self._board.board, segment)
 
     async def run(self) -> FinishedTrack:
-        """Encode and join everything.
-
-        Raises:
-            CodecfleetError: a segment or the join failed.
-        """
+        """Encode and join everything. Raises CodecfleetError if a segment or the join failed."""
         path = self._files.spool.folder / f"output.{self._plan.container.name}"
         try:
             async with TaskOwner() as owner:
@@ -155,11 +146,11 @@ class TrackRun:
         await self._events.emit(Warned, code="deadline", message=message)
 
     async def _say_loss(self, label: str, error: WorkerLost) -> None:
-        self._lost_on.append(error.where)
+        self._lost_on.append(WorkerId(error.where))
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error, and where what its segment read was saved, if that was asked for."""
+        """Return the error with the place where the segment's packets were saved, if asked for."""
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error
@@ -182,50 +173,34 @@ class TrackRun:
             is_second=run.is_second,
         )
         if self._files.journal.keeps:
-            await shielded(self._files.journal.begun, run.segment)
+            await shielded(self._files.journal.note, Begun(run.segment))
         return await self._watched(run, self._segment_work(run))
 
     async def _watched(self, run: Run, work: EncodeSegment) -> EncodedSegment:
-        with self._traced(run) as traced:
+        encoder = self._plan.encoder
+        facts = {"codec": encoder.codec.value, "encoder": encoder.implementation}
+        tried = {"segment": run.segment, "attempt": run.attempt, "is_second": run.is_second}
+        with span("segment", self._events.traceparent, job=self._job, **tried, **facts) as traced:
+            planned = self._plan.segments[run.segment : run.until + 1]
+            work = replace(work, traceparent=traced.traceparent)
             try:
-                result = await self._submitted(run, replace(work, traceparent=traced.traceparent))
+                result = await self._watch.submit(work, sum(segment.frames for segment in planned))
             except CodecfleetError as error:
                 traced.note(worker=error.where)
+                if not isinstance(error, Cancelled):
+                    line = f"try {run.attempt} of segment {run.segment} failed: {type(error).__name__}: {error.message}"
+                    ids = LogIds(job=self._job, segment=run.segment, attempt=run.attempt, worker=error.where)
+                    log(LogAction.SEGMENT_FAILED, line, ids)
                 raise
             traced.note(**segment_facts(result))
             return result
-
-    def _traced(self, run: Run) -> AbstractContextManager[TraceSpan]:
-        """Return the span of a try at a segment."""
-        encoder = self._plan.encoder
-        return span(
-            "segment",
-            self._events.traceparent,
-            job=self._job,
-            segment=run.segment,
-            attempt=run.attempt,
-            is_second=run.is_second,
-            codec=encoder.codec.value,
-            encoder=encoder.implementation,
-        )
-
-    async def _submitted(self, run: Run, work: EncodeSegment) -> EncodedSegment:
-        planned = self._plan.segments[run.segment : run.until + 1]
-        try:
-            return await self._watch.submit(work, sum(segment.frames for segment in planned))
-        except CodecfleetError as error:
-            if not isinstance(error, Cancelled):
-                line = f"try {run.attempt} of segment {run.segment} failed: {type(error).__name__}: {error.message}"
-                ids = LogIds(job=self._job, segment=run.segment, attempt=run.attempt, worker=error.where)
-                log(LogAction.SEGMENT_FAILED, line, ids)
-            raise
 
     def _segment_work(self, run: Run) -> EncodeSegment:
         work = self._plan.work(self._job, run.segment, run.until, run.entry_moves)
         return replace(work, label=run.label, apart_from=run.apart_from, constraints=run.constraints, cores=run.cores)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
-        """Write a result's payload to disk before the board sees it; one that contradicts itself is lost."""
+        """Write a result's payload to disk before the board sees it; a self-contradictory result is lost."""
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
             self._watch.origin(run.label).found_wrong(wrong)
@@ -244,7 +219,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report what puts a device in doubt: software decoded without damage what it could not; or seams differ on."""
+        """Report a doubtful device: software decoded what it could not, or seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
@@ -265,7 +240,6 @@ class TrackRun:
         return replace(told, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
-        """Spool a run's result in place of an earlier one, and note it in the journal."""
         earlier = self._spooled.get(run.segment)
         spooled = await shielded(self._put_durably, run, result)
         self._spooled[run.segment], self._latest[run.segment] = spooled, run
@@ -275,24 +249,15 @@ class TrackRun:
 
     def _put_durably(self, run: Run, result: EncodedSegment) -> SpooledSegment:
         spooled = self._files.spool.put(result)
-        self._files.encoded(
-            Encoded(
-                run.segment,
-                run.until,
-                run.entry_moves,
-                run.attempt,
-                spooled.facts,
-                spooled.payload_bytes,
-                spooled.payload_sha256,
-            )
-        )
+        stored = spooled.facts, spooled.payload_bytes, spooled.payload_sha256
+        self._files.encoded(Encoded(run.segment, run.until, run.entry_moves, run.attempt, *stored))
         return spooled
 
     async def _release(self, board: Board, segment: int) -> None:
         self._queue_join(board, segment)
 
     def _queue_join(self, board: Board, segment: int) -> None:
-        """Queue a segment for the join, with the time at which the one after it begins."""
+        """Queue a segment for the join, with the time at which the next one begins."""
         following = None
         if (right := board.right_of(board.segments[segment])) is not None:
             following = self._spooled[right.number].facts.first_shown
@@ -301,14 +266,13 @@ class TrackRun:
         self._joins.put_nowait((segment, following))
 
     async def _encode_audio(self) -> dict[int, EncodedTrack]:
-        """Encode the tracks that cannot be copied, each as a whole, beside the segments."""
         start_s, end_s = self._plan.clock_s(self._plan.spec.start_s), self._plan.clock_s(self._plan.spec.end_s)
         works = self._plan.carry.audio_works(self._job, self._plan.spec.source, start_s=start_s, end_s=end_s)
         tracks = await asyncio.gather(*(with_retries(self._watch.submit, work) for work in works.values()))
         return dict(zip(works, tracks, strict=True))
 
     async def _join_all(self, path: Path, audio: asyncio.Task[dict[int, EncodedTrack]]) -> JoinedTrack:
-        """Join segments as the board releases them; None ends the queue."""
+        """Join segments as the board releases them, until None is queued."""
         encoded = await audio
         self._loudness = {index: track.loudness for index, track in encoded.items() if track.loudness is not None}
         gather = Gather(self._plan, path, encoded)
@@ -332,14 +296,12 @@ class TrackRun:
         return joined
 
     async def _encode_again(self, segment: int, guard: RateGuard) -> None:
-        """Encode a segment again that the rate guard rejected."""
         run = self._latest[segment]
         work = guard.again(self._segment_work(run))
         result = await with_retries(partial(self._watched, run), work)
         await self._put(replace(run, attempt=run.attempt + 1), result)
 
     async def _report(self, running: Mapping[int, int]) -> None:
-        """Say where the job stands, from what the workers report."""
         delivered = sum(s.facts.frames_out for n, s in self._spooled.items() if n not in running)
         self._frames_done = max(self._frames_done, min(self._plan.frames, delivered + sum(running.values())))
         elapsed_s = self._events.elapsed_s - self._encoding_began_s
@@ -356,7 +318,7 @@ class TrackRun:
 
 
 async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT]) -> ResultT:
-    """Submit work until it succeeds, or no step of its ladder is left; then its last error is raised."""
+    """Submit work until it succeeds or its retry ladder ends, which raises its last error."""
     history: tuple[Attempt, ...] = ()
     while True:
         try:

@@ -12,27 +12,21 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-_MOST_PARTS: Final = 1 << 16
-"""How many tags or frames are looked through; of a file with more it is not known how it ends."""
+_MOST_PARTS: Final = 1 << 16  #: Most tags or frames that are read; of a file with more the end is not known
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
-_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
-"""By the length of a transport packet, how far behind a sync byte it ends, modulo that length."""
+_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: Packet length: distance of its end from a sync byte
 
 
 @dataclass(slots=True)
 class PacketEnds:
     """What reading a file's packets shows of its end."""
 
-    first_bytes: int = 0
-    """Where the first packet begins that was seen."""
-    last_bytes: int = 0
-    """Where the one begins that lies last in the file."""
-    is_damaged: bool = False
-    """Whether the demuxer marks the last packet: it got less of it than the container states."""
-    is_broken: bool = False
-    """Whether the container could not be read to its end."""
+    first_bytes: int = 0  #: Where the first packet begins that was seen
+    last_bytes: int = 0  #: Where the one begins that lies last in the file
+    is_damaged: bool = False  #: Whether the demuxer marks the last packet: it got less of it than the container states
+    is_broken: bool = False  #: Whether the container could not be read to its end
 
     def see(self, packet: "Packet[Any]") -> None:
         """Take the next packet."""
@@ -44,13 +38,9 @@ class PacketEnds:
 
 
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
-    """Return whether a file ends before it says; ``watch`` saw it opened, ``seen`` its packets.
+    """Return whether a file ends before it says, if its format does; ``watch`` saw it opened, ``seen`` its packets.
 
-    False also where the format does not say.
-
-    Raises:
-        InputError: it cannot be read again.
-        StorageFailed: its store does not answer.
+    Raises InputError: it cannot be read again; StorageFailed: its store does not answer.
     """
     muxer, size_bytes = container.format.name.split(",", maxsplit=1)[0], container.size
     if seen.is_broken or seen.is_damaged or size_bytes <= 0:
@@ -82,7 +72,6 @@ def _matroska_end(read: Read) -> int | None:
 
 
 def _avi_end(read: Read, size_bytes: int, _: PacketEnds) -> int | None:
-    """Return where the last of the file's RIFF chunks ends."""
     position = end = 0
     while position + _IVF_HEAD_BYTES <= size_bytes:
         head = read(position, _IVF_HEAD_BYTES)

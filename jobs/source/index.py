@@ -1,7 +1,4 @@
-"""The index of a video track: every packet's times, flags and place.
-
-Nothing here trusts a header's duration or frame count, and a keyframe *flag* is only a candidate for a cut.
-"""
+"""The index of a video track: every packet's times, flags and place. No header's duration or frame count is trusted."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -22,56 +19,41 @@ from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift
 from ...actors.media.values import Colour, PictureSize
 from .last_picture import LONGEST_S
 
-MISSING = np.iinfo(np.int64).min
-"""A timestamp the container does not give."""
+MISSING = np.iinfo(np.int64).min  #: A timestamp the container does not give
 
-_NO_TIME = 1 << 62
-"""A timestamp that nothing is presented at: times are less (``indexer.py``)."""
+_NO_TIME = 1 << 62  #: A timestamp that nothing is presented at: times are less (``indexer.py``)
 
 KEY, DISCARD, CORRUPT = 1, 2, 4
 
-CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
-"""How long a clean run must be so that no picture from before it is left in a decoder."""
+CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES  #: After so many none of the pictures before is left
 
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
 @dataclass(frozen=True, eq=False)
 class TrackIndex:
-    """Every packet of one video track, in demux order. Arrays are int64 ticks of ``time_base`` unless named otherwise.
-
-    ``time_base`` is the source's tick divided by ``tick_divisor`` (rule R4); ``dts`` and ``shifts`` are in the source's
-    own ticks. ``pts`` already has rule R1's ``shifts`` in it. ``kinds`` says, for packets flagged as keyframes, what
-    kind of random access point they are; where a codec has no such notion, a flagged packet counts as an IDR.
-    ``has_whole_pictures`` says that every packet is known to show one whole picture. ``sizes`` has what the headers of
-    access points say of their pictures' size, by packet, where the codec's are read. ``max_pixels`` are those that one
-    picture may have. ``clusters`` has, of Matroska, the demuxer's own index once all is read: a row of the source's own
-    ticks and the position of the cluster for each keyframe, sorted. ``fragments`` are those of an mp4 that has some,
-    None where a worker may just open it.
-    """
+    """Every packet of one video track, in demux order. Arrays are int64 ticks of ``time_base`` unless noted."""
 
     source: str
     stream_index: int
     codec: str
-    time_base: Fraction
+    time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
     frame_rate: Fraction
-    pts: NDArray[np.int64]
-    dts: NDArray[np.int64]
+    pts: NDArray[np.int64]  #: With rule R1's ``shifts``
+    dts: NDArray[np.int64]  #: In the source's own ticks, as ``shifts``
     pos_bytes: NDArray[np.int64]
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    kinds: dict[int, RandomAccess]
+    kinds: dict[int, RandomAccess]  #: Of packets flagged as keyframes; IDR where a codec has no kinds
     shifts: tuple[TimeShift, ...]
-    has_whole_pictures: bool = False
+    has_whole_pictures: bool = False  #: Whether each packet is known to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)
-    max_pixels: int = InputLimits().max_pixels
-    colours: tuple[tuple[int, Colour], ...] = ()
-    """From which packet on pictures have which colours; empty where they have the same from the first to the last."""
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: As headers of access points state, by packet
+    max_pixels: int = InputLimits().max_pixels  #: Of one picture
+    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and to which; () if they never do
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    fragments: Fragments | None = None
-    stated_last_ticks: Fraction | None = None
-    """How long the container says that the last picture is shown; None where it does not say."""
+    fragments: Fragments | None = None  #: Of a fragmented mp4
+    stated_last_ticks: Fraction | None = None  #: How long the container shows the last picture, if it says so
 
     @property
     def packets(self) -> int:
@@ -145,7 +127,7 @@ class TrackIndex:
     def shown_ticks(self, end: int | None) -> Fraction:
         """Return how long the last picture before ``end`` is shown; None is the track's own end.
 
-        It ends at ``end``, unless its nominal duration is longer, and where the next one begins at the latest.
+        That is up to ``end``, or longer if its nominal duration is, but never past the next picture.
         """
         place = self._place(end)
         if not 0 < place < len(self.times):
@@ -179,8 +161,7 @@ class TrackIndex:
     def largest_size(self) -> PictureSize | None:
         """The largest display size that pictures change to or from; None where they have one, or none is stated.
 
-        An access point counts if anything up to the next one is presented. Of sizes that cover the same area, the one
-        with more samples is the larger, then the earlier.
+        An access point counts if a picture up to the next is presented. Ties go to more samples, then to the earlier.
         """
         ends = [*(point.packet for point in self.access_points), self.packets]
         shown = [
@@ -188,7 +169,7 @@ class TrackIndex:
             for begin, end in pairwise(ends)
             if begin in self.sizes and bool(self.presented[begin:end].any())
         ]
-        if len(set(shown)) < 2:  # noqa: PLR2004 - one size never changes
+        if len(set(shown)) <= 1:
             return None
         return max(shown, key=lambda size: (size.display_area, size.width * size.height))
 
@@ -198,10 +179,10 @@ class TrackIndex:
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Return whether decoding from ``entry`` meets damage in the state of a decoder that came from the start.
+        """Return whether a decoder started at ``entry`` meets damage in the state of one that started at the beginning.
 
-        What a decoder makes of damage depends on the pictures it holds. They are the same if the entry cleared them
-        and decoded itself, or if a clean run behind it has replaced every one of them.
+        What damage becomes depends on the pictures held. They are the same if ``entry`` resets the decoder and decoded
+        itself, or if a clean run after it has replaced them all.
         """
         if entry is None or first_damage is None:
             return True
@@ -225,9 +206,9 @@ class TrackIndex:
         )
 
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
-        """Return the entry of Matroska's index for the keyframe of a time, and the next one.
+        """Return Matroska's index entry for the keyframe of a time, and the next one.
 
-        Where there is no next one its demuxer would read to the end to find one, so there is one that no seek leads to.
+        If there is no next one, an unreachable one: else the demuxer would read to the end of the file to find one.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
@@ -254,11 +235,7 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures are held at most to sort them: as the packets need, and what a decoder may add to that.
-
-        A decoder goes by the bitstream's own order, not by the times: where some of those are wrong, what it adds is
-        not known.
-        """
+        """How many pictures are held at most to sort them, with what a decoder may add; unknown where times repeat."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
@@ -279,7 +256,6 @@ class TrackIndex:
 
     @cached_property
     def _repeated_times(self) -> NDArray[np.bool_]:
-        """Which packets share their presentation time with another."""
         repeated = np.zeros(self.packets, dtype=bool)
         known = np.flatnonzero(self.timed)
         order = known[np.argsort(self.pts[known], kind="stable")]
@@ -311,10 +287,7 @@ class TrackIndex:
         return int(self.times[max(0, int(np.searchsorted(self.times, ticks, side="right")) - 1)])
 
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
-        """Return the last packet, in demux order, that pictures before ``end`` and ``beyond_frames`` after it need.
-
-        Not one more where each packet shows a picture of its time; where no time is known, that is all of them.
-        """
+        """Return the last packet needed for pictures before ``end`` and ``beyond_frames`` more; of untimed ones all."""
         cut = int(np.searchsorted(self.times, end)) + beyond_frames - 1
         if cut >= len(self.times) - 1 or self.untimed:
             return self.packets - 1

@@ -34,16 +34,13 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256
-"""After how many packets the limits are looked at."""
+_CHECKED_PACKETS = 256  #: After how many packets the limits are looked at
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
     """Return the ``track``-th video track of an open source, counted from 0; cover art does not count.
 
-    Raises:
-        NoVideoTrack: there is none, or not that many.
-        InputUnreadable: there is no track of any kind, or the codec is unknown here.
+    Raises NoVideoTrack: there is none, or not so many; InputUnreadable: there are no tracks, or the codec is unknown.
     """
     if not container.streams:
         message = f"{source} holds no track at all"
@@ -85,14 +82,10 @@ class TrackIndexer:
         self._picture_sizes = PictureSizes(self._codec, self._extradata)
         self._picture_marks = PictureMarks(self._codec, self._extradata)
         self._field_orders = FieldOrders(self._codec, self._extradata)
-        self.new_extradata = b""
-        """The changed configuration of the codec, once there was one."""
-        self.marks: list[tuple[int, Hashable]] = []
-        """Where runs begin: the packet, and what its headers state of pictures (``picture_marks.py``)."""
-        self.mark: Hashable = None
-        """What the last access point's headers state of pictures; None before the first."""
-        self.orders: list[tuple[int, FieldOrder]] = []
-        """Where the order of fields changes, and to which."""
+        self.new_extradata = b""  #: The changed configuration of the codec, once there was one
+        self.marks: list[tuple[int, Hashable]] = []  #: First packet of each run, and what its headers state
+        self.mark: Hashable = None  #: What the last access point's headers state of pictures; None before the first
+        self.orders: list[tuple[int, FieldOrder]] = []  #: Where the order of fields changes, and to which
         self._rows = array("q")  # six numbers a packet: a list of tuples takes six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
@@ -148,11 +141,7 @@ class TrackIndexer:
         return next(interlaced, None) is FieldOrder.BOTTOM_FIRST
 
     def check(self, pixels: int) -> None:
-        """Check what was seen so far, of pictures with this number of pixels.
-
-        Raises:
-            InputTooLarge: it is more than the bytes can hold, or than a limit allows.
-        """
+        """Raise InputTooLarge if what was seen breaks a limit, or could not fit into the source's bytes."""
         packets, bytes_ = self._packets, self._source_bytes
         self._limits.check("max_packets", packets, f"{self._source} has {packets} packets of video or more")
         if bytes_ > 0:
@@ -161,10 +150,9 @@ class TrackIndexer:
             self._limits.check("max_pixels_per_byte", ratio, message)
 
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
-        """Build the index of what was seen; ``track_end`` says when the edit list of mp4 or mov is over.
+        """Build the index; ``track_end`` says when the edit list of mp4 or mov ends.
 
-        Raises:
-            InputUnreadable: there were no packets, or their times are too far from 0 to reckon with.
+        Raises InputUnreadable: there were no packets, or their times are too far from 0 to calculate with.
         """
         source = self._source
         if not self._rows:
@@ -252,10 +240,7 @@ def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[
 def find_resets(
     dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
-    """Find where the source's clock was reset, and how far to shift what follows (rule R1).
-
-    Only the decoding clock is watched: presentation times step back at every B-picture.
-    """
+    """Find resets of the source's clock (rule R1), by decoding times, as presentation times step back at B-pictures."""
     watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))

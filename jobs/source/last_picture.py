@@ -1,7 +1,7 @@
-"""How long the last picture of a track is shown: no picture follows that would end it. Pure; docs/timeline.md.
+"""How long the last picture of a track is shown, for which no next one says it. Pure; docs/timeline.md.
 
-Matroska says it of each picture. In mp4 and mov a sample's duration is the distance to the next decoding time: where
-pictures are reordered, the edit list's end says it, else the sum of all samples' durations. Other containers give none.
+Matroska states it. In mp4 and mov a sample's duration is the distance to the next decoding time: with reordering the
+edit list's end says it, else the sum of all durations. Other containers state none.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.headers import TrackEnd
 
-LONGEST_S: Final = 3600
-"""Longer than this a last picture is not believed to be shown."""
+LONGEST_S: Final = 3600  #: Longer than this a last picture is not believed to be shown
 
 _Ticks = NDArray[np.int64]
 
@@ -30,11 +29,10 @@ def stated_duration(
     hides_packets: bool = False,
     lacks_packets: bool = False,
 ) -> Fraction | None:
-    """Return what a container says, in ticks, of packets that are presented, in demux order, at these known times.
+    """Return what a container states, in ticks, about presented packets with known times, in demux order.
 
-    None where it says nothing, or less than half of the shortest distance between two pictures. ``track_end`` is called
-    for mp4 and mov; ``hides_packets`` says that an edit list leaves some packets out, ``lacks_packets`` that the header
-    promises more than there are.
+    None if it states nothing, or less than half of the shortest distance between pictures. ``track_end`` is called for
+    mp4 and mov; ``hides_packets``: an edit list hides some; ``lacks_packets``: the header promises more.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -64,10 +62,9 @@ def _with_edits(
 ) -> Iterator[Fraction]:
     """Yield what the samples and the edit list say, the most trustworthy first.
 
-    The edit list is in ticks of its own: what agrees with it within one of them is exact. It may end within the
-    picture. Of a picture that is decoded last the sample is right, unless the edit list ends before it. An edit list
-    that begins within a picture hides it, and FFmpeg shows the next one, by up to ``late`` ticks, too early. Where
-    packets are missing it may end behind them, which says nothing of the last one that is there.
+    A value within one tick of the edit list is exact. The list may end within the picture. For a picture decoded last,
+    the sample is right unless the list ends before it. A list that begins within a picture hides it, and FFmpeg shows
+    the next by up to ``late`` ticks too early. Where packets are missing, its end says nothing about the last one.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks

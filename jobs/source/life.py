@@ -1,7 +1,7 @@
-"""What the pictures of a track state from the first to the last, and when it changes. Pure.
+"""What the pictures of a track state, and when it changes. Pure.
 
 A *run* is a stretch of packets whose pictures state the same. One picture of each different run is decoded while the
-packets are read (``runs.py``); a track that never changes has no runs, and its first picture stands for all.
+packets are read (``runs.py``); a track that never changes has no runs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -22,23 +22,18 @@ _TOP_FIRST = {FieldOrder.TOP_FIRST: True, FieldOrder.BOTTOM_FIRST: False}
 class PictureRun:
     """A stretch of a track whose pictures state the same: from ``packet`` to the next run."""
 
-    packet: int
-    """The first packet, in demux order."""
-    ticks: int
-    """When the first of its pictures is shown, in the index's ticks."""
+    packet: int  #: The first packet, in demux order
+    ticks: int  #: When the first of its pictures is shown, in the index's ticks
     picture: StatedPicture
-    colour: Colour
-    """What its colours are: as stated, completed by what the container and other runs state (``one_format.py``)."""
+    colour: Colour  #: As stated, completed by what the container and other runs state (``one_format.py``)
 
 
 @dataclass(frozen=True, slots=True)
 class PictureChange:
     """One property that changes in mid-stream."""
 
-    ticks: int
-    """When the first picture with the new value is shown, in the index's ticks."""
-    what: str
-    """The property, in words."""
+    ticks: int  #: When the first picture with the new value is shown, in the index's ticks
+    what: str  #: The property, in words
     before: str
     after: str
 
@@ -48,8 +43,7 @@ class PictureLife:
     """The runs of a track, in demux order; none where its pictures state the same from the first to the last."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()
-    """All runs of the track, where ``runs`` are those of a part."""
+    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, where ``runs`` are those of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
@@ -80,11 +74,7 @@ def picture_life(
 ) -> PictureLife:
     """Return the runs that show something, each different from the one before it.
 
-    Args:
-        index: the track's index.
-        marks: from which packet on headers state what, in demux order.
-        pictures: what a picture of each mark states; those that did not decode are missing.
-        orders: from which packet on fields are in which order, where headers state that.
+    ``marks`` and ``orders`` say from which packet on headers state what, in demux order; ``pictures`` are by mark.
     """
     found: list[PictureRun] = []
     for begin, end, picture in _stretches(index.packets, marks, pictures, orders):

@@ -55,9 +55,8 @@ def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
 def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
     """Return what each run's value of a field means.
 
-    Where pictures do not contradict one another, the container's word holds for all, else what any of them states. Full
-    range must be stated (H.264 and H.265, annex E: 0 if absent). Another value that is missing is that of the run
-    before; ahead of the first that is stated it is that one.
+    Where pictures agree, the container's value holds for all, else theirs. Full range must be stated (H.264 and H.265,
+    annex E: 0 if absent). Other missing values are those of the run before, or of the first run that has one.
     """
     unstated = UNSTATED[name]
     if name == "range" and _FULL in own:
@@ -80,8 +79,8 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
 def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> VideoFormat:
     """Return the format of a whole track, whose first picture has the format ``first``.
 
-    Size and aspect ratio are the largest, depth the deepest, chroma the finest; colours and HDR values are those of the
-    first picture of that size; it is interlaced if any picture is.
+    Largest size, deepest samples, finest chroma; colours and HDR values of the first picture of that size; interlaced
+    if any picture is.
     """
     sized = _resized(first, index)
     if not life.runs:
@@ -127,10 +126,7 @@ def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
 
 
 def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
-    """Return the format with the track's largest size, where its headers say that sizes change.
-
-    The container's sample aspect ratio holds, unless the bitstream's is another there than at the beginning.
-    """
+    """Return the format with the track's largest size; the container's shape holds unless the bitstream's changes."""
     largest = index.largest_size
     if largest is None:
         return format_

@@ -1,7 +1,4 @@
-"""What rides on the pictures of a track anywhere in its life, and from when on: seen in the one pass over its packets.
-
-The first picture alone does not say: captions may begin in mid-stream, and HDR10+ with a second part.
-"""
+"""What rides on the pictures of a track, and from when on: captions and HDR10+ may begin in mid-stream."""
 
 from dataclasses import dataclass
 from fractions import Fraction

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ...actors.media.values import StatedPicture, VideoFormat
 
-_MOST_PACKETS = 64
-"""How many packets are decoded for one picture: more than any decoder holds back."""
+_MOST_PACKETS = 64  #: How many packets are decoded for one picture: more than any decoder holds back
 
 
 class RunReader:
@@ -34,12 +33,9 @@ class RunReader:
         self._sample: _Decoding | None = None
         self._sampled: Hashable = None
         self._tried: set[Hashable] = set()
-        self.described: tuple[VideoFormat, StreamExtras] | None = None
-        """The format of the first picture that decodes, and what it has beside it."""
-        self.pts: int | None = None
-        """When that picture is shown."""
-        self.pictures: dict[Hashable, StatedPicture] = {}
-        """What pictures state, by the mark of their run; empty where there is one run, but for ``changes``."""
+        self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
+        self.pts: int | None = None  #: When that picture is shown
+        self.pictures: dict[Hashable, StatedPicture] = {}  #: By mark; empty where there is one run, but for ``changes``
 
     @property
     def failed(self) -> int:
@@ -118,7 +114,6 @@ class _Decoding:
         self.packets = 0
 
     def picture(self, packet: "Packet[VideoStream] | None") -> "VideoFrame | None":
-        """Return a picture if there is one now."""
         self.packets += 1
         try:
             return next(iter(self.context.decode(packet)), None)

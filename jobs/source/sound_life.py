@@ -1,7 +1,7 @@
 """How the sound of a track is coded from its first packet to its last, where that changes.
 
-Broadcasts change channels and rates between programme and commercials. The packets' own headers say so, or a container
-gives a new configuration with a packet. Which tracks can change is known from how they begin; the others are not read.
+Broadcasts change channels and rates. Packet headers say so, or a container sends a new configuration with a packet.
+How a track begins shows whether it can change; the others are not read.
 """
 
 from dataclasses import dataclass, replace
@@ -24,23 +24,18 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 _MOST_SHOWN = 3
-_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})
-"""The formats, besides mp4 with several sample descriptions, that give a configuration with a packet."""
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats with configurations in packets, besides mp4
 
 
 @dataclass(frozen=True, slots=True)
 class SoundFormat:
     """How a track's sound is coded from an instant on."""
 
-    start_s: Fraction
-    """On the source's clock."""
+    start_s: Fraction  #: On the source's clock
     sample_rate: int
-    layout: str
-    """FFmpeg's name."""
-    header: SoundHeader
-    """What configures a decoder."""
-    shown_s: Fraction | None = None
-    """When it begins, counted from the first picture; None where that is not known."""
+    layout: str  #: FFmpeg's name
+    header: SoundHeader  #: What configures a decoder
+    shown_s: Fraction | None = None  #: When it begins, counted from the first picture; None where that is not known
 
     @property
     def channels(self) -> int:
@@ -56,10 +51,7 @@ class SoundFormat:
 class SoundLives:
     """Sees an open source's packets, and finds the tracks of sound whose format changes.
 
-    Args:
-        container: the open source.
-        has_several: whether an mp4 states several sample descriptions for one of its tracks.
-        all_packets: whether all packets will be seen whatever ``streams`` says.
+    ``has_several``: an mp4 has several sample descriptions; ``all_packets``: all are seen, whatever ``follows`` says.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
@@ -109,7 +101,7 @@ def in_words(formats: tuple[SoundFormat, ...]) -> str:
 def in_part(
     source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None, first_s: Fraction | None = None
 ) -> "SourceDescription":
-    """Return the description of a part of the source's clock: its tracks have the formats of that part alone.
+    """Return the description of a part of the source's clock, whose tracks have the formats of that part alone.
 
     ``first_s`` is when the first picture is shown on that clock; None where the clock starts over.
     """
@@ -140,15 +132,12 @@ def _track_in_part(track: "Track", start_s: Fraction | None, end_s: Fraction | N
 
 
 class _Life:
-    """The formats of one track, as its packets show them one after the other."""
-
     def __init__(self, stream: "Stream", context: AudioCodecContext) -> None:
         self._codec = context.codec.canonical_name
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None
-        """A format that one packet alone has shown so far: it may be damaged."""
+        self._coming: SoundFormat | None = None  #: A format that one packet alone has shown so far: it may be damaged
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:

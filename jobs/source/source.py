@@ -1,6 +1,6 @@
 """Reading a source, once: the index of a video track, what else is in the file, and what its pictures are like.
 
-And whether the source is still the same: its index, its segments and its sound are read at different times.
+And whether the source is still the same later: index, segments and sound are read at different times.
 """
 
 import os
@@ -20,7 +20,7 @@ from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
-from ...cluster.worker_names import node_of
+from ...cluster.worker_names import WorkerId
 from ...errors import InputError, InputNotFound, InputUnreadable
 from .file_ends import PacketEnds, is_cut_short
 from .index import TrackIndex
@@ -45,13 +45,10 @@ _SEEN_EVERYWHERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A version of a source: of a local one device, inode, bytes, time of the last change; else what its store states.
-
-    ``facts`` is None where a store states nothing: then no change is noticed.
-    """
+    """A version of a source: a local one's device, inode, bytes and change time; else what its store states."""
 
     source: str
-    facts: Hashable | None
+    facts: Hashable | None  #: None where a store states nothing: no change is noticed
 
     @classmethod
     def of(cls, source: str) -> Self:
@@ -64,11 +61,7 @@ class SourceStamp:
         return self.facts is not None and now is not None and now != self.facts
 
     def check(self) -> None:
-        """Make sure that the source is what it was.
-
-        Raises:
-            InputUnreadable: it was changed, replaced or removed.
-        """
+        """Make sure that the source is what it was. Raises InputUnreadable: it was changed, replaced or removed."""
         if self.facts is None:
             return
         found = SourceStamp.of(self.source).facts
@@ -90,25 +83,16 @@ class SourceStamp:
         return size if isinstance(size, int) else None
 
     def explain(self, error: Exception) -> None:
-        """Raise what explains a job's ``error``, if anything does: the source changed, or a worker's node lacks it.
-
-        Raises:
-            InputUnreadable: it was changed, replaced or removed, or a node has another file of that name.
-            InputNotFound: a node has no file of that name.
-        """
+        """Raise what explains a job's ``error``, if anything does. Raises InputUnreadable, InputNotFound."""
         self.check()
         if (unseen := self._unseen(error)) is not None:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return what to say instead of a worker's ``error`` where this source is here, but not on the worker's node.
-
-        The node has no file of that name, or another file: its worker takes that for a change. None where the error
-        has another cause.
-        """
+        """Return what a worker's ``error`` means if its node has no file, or another one, of this source's name."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
-        node = node_of(error.where)
+        node = WorkerId(error.where).station.node
         if error.message.startswith(no_file(local_path(self.source)).message):
             return InputNotFound(f"node {node} has no file {self.source}, which is on this machine", _SEEN_EVERYWHERE)
         if error.message == changed_meanwhile(self.source).message:
@@ -128,19 +112,11 @@ class SourceReading:
 
     index: TrackIndex
     tracks: SourceDescription
-    picture: tuple[VideoFormat, StreamExtras] | None
-    """The one format of its pictures (``one_format.py``), and what they have beside them; None if none decodes."""
-    undecodable: str
-    """Why no picture decodes."""
-    first_ticks: int | None = None
-    """When the first picture that decodes is shown, in the index's ticks; None where it has no time.
-
-    That is later than the index says where leading pictures have no reference.
-    """
-    is_cut_short: bool = False
-    """Whether the file ends before it says."""
-    life: PictureLife = UNCHANGING
-    """What changes in the pictures from the first to the last."""
+    picture: tuple[VideoFormat, StreamExtras] | None  #: The one format of all (``one_format.py``); None if none decodes
+    undecodable: str  #: Why no picture decodes
+    first_ticks: int | None = None  #: When the first picture that decodes is shown: leading ones may lack references
+    is_cut_short: bool = False  #: Whether the file ends before it says
+    life: PictureLife = UNCHANGING  #: What changes in the pictures from the first to the last
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
         """Return the reading with the format and the changes of a part alone; times count from the first picture."""
@@ -153,11 +129,7 @@ class SourceReading:
         return replace(self, picture=(part_format(format_, self.life, part, index), extras), life=part)
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
-        """Return the format of the pictures, and what they have beside them.
-
-        Raises:
-            InputUnreadable: no picture of the track can be decoded.
-        """
+        """Return the format of the pictures, and what they have beside them. Raises InputUnreadable: none decodes."""
         if self.picture is None:
             advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
             raise InputUnreadable(self.undecodable, advice)
@@ -167,13 +139,8 @@ class SourceReading:
 def read_source(source: str, track: int = 0) -> SourceReading:
     """Open a source, read every packet of its ``track``-th video track, and decode a picture of each of its runs.
 
-    Sizes are read from headers (``TrackIndex.largest_size``); but only a picture shows its pixel format for certain,
-    whether it is interlaced, what it carries (captions, HDR), and that anything of the track decodes at all. Most
-    tracks have one run (``life.py``), of which the first picture is decoded.
-
-    Raises:
-        InputError: the source cannot be read, breaks a limit, or the track has no packets.
-        NoVideoTrack: it has no such video track.
+    Headers state sizes; only a picture shows its pixel format, whether it is interlaced, its captions and HDR, and that
+    anything decodes at all. Raises InputError: it cannot be read, breaks a limit, or has no packets; NoVideoTrack.
     """
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
@@ -182,8 +149,6 @@ def read_source(source: str, track: int = 0) -> SourceReading:
 
 
 class _Pass:
-    """The pass over a source's packets. Used once."""
-
     def __init__(
         self, source: str, container: "InputContainer", stream: "VideoStream", watch: HeaderWatch, limits: InputLimits
     ) -> None:

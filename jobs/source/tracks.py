@@ -1,7 +1,6 @@
 """What is in a source besides pictures: every track, chapter, tag and attachment, read without decoding anything.
 
-The header says most of it. Packets are read only until each audio track has shown its first one, which says where the
-track begins and how much of that is priming.
+Packets are read only until each audio track has shown its first one, for its start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_SEARCH_PACKETS = 20_000
-"""How many packets are read at most in search of the first one of each track."""
+_SEARCH_PACKETS = 20_000  #: How many packets are read at most in search of the first one of each track
 
 
-_UNDETERMINED = "und"
-"""ISO 639-2's code for a language that is not known."""
+_UNDETERMINED = "und"  #: ISO 639-2's code for a language that is not known
 
 
 class TrackKind(Enum):
@@ -45,12 +42,10 @@ class TrackKind(Enum):
     SUBTITLE = "subtitle"
     DATA = "data"
     ATTACHMENT = "attachment"
-    COVER = "cover"
-    """A still picture that stands for the whole file."""
+    COVER = "cover"  #: A still picture that stands for the whole file
 
 
-TIMECODE_TAG = "tmcd"
-"""What QuickTime calls a track of timecodes."""
+TIMECODE_TAG = "tmcd"  #: What QuickTime calls a track of timecodes
 _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 
@@ -62,8 +57,7 @@ class AudioTrack:
     channels: int
     layout: str
     frame_samples: int
-    priming_samples: int
-    """Samples of the first packet that a decoder drops: the encoder's, from before the first real one."""
+    priming_samples: int  #: The encoder's own samples at the start of the first packet, which a decoder drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +80,24 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One track, as its container describes it.
-
-    ``codec`` is FFmpeg's canonical name, or None where FFmpeg knows none; ``tag`` is the container's four letters.
-    """
+    """One track, as its container describes it."""
 
     index: int
     kind: TrackKind
-    codec: str | None
+    codec: str | None  #: FFmpeg's canonical name; None where FFmpeg knows none
     time_base: Fraction
-    tag: str = ""
+    tag: str = ""  #: The container's four letters
     language: str | None = None
-    language_tag: str | None = None
-    """The language by BCP 47, where the container states one that says more than ``language``: pt-BR, zh-Hans."""
+    language_tag: str | None = None  #: BCP 47, if it says more than ``language``: pt-BR, zh-Hans
     tags: tuple[tuple[str, str], ...] = ()
     disposition: int = 0
     decodable: bool = True
-    start_s: Fraction | None = None
-    """When its first real content is presented, on the source's clock, after priming; None where nothing says."""
+    start_s: Fraction | None = None  #: When it is first heard or seen, on the source's clock, after priming
     audio: AudioTrack | None = None
-    silent: bool = False
-    """Whether it is an audio track without packets."""
-    formats: tuple[SoundFormat, ...] = ()
-    """How its sound is coded, format after format, where that changes; nothing where it does not, or is not known."""
+    silent: bool = False  #: Whether it is an audio track without packets
+    formats: tuple[SoundFormat, ...] = ()  #: How its sound is coded, one after the other; () if it never changes
     attachment: Attachment | None = None
-    frame_rate: Fraction | None = None
-    """Of pictures, or of the timecodes that a track counts."""
+    frame_rate: Fraction | None = None  #: Of pictures, or of the timecodes that a track counts
 
     @property
     def name(self) -> str:
@@ -129,8 +115,7 @@ class SourceDescription:
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
     tracks: tuple[Track, ...] = ()
-    end_s: Fraction | None = None
-    """When all of it is over, as the container says."""
+    end_s: Fraction | None = None  #: When all of it is over, as the container says
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -150,11 +135,7 @@ class SourceDescription:
 
 
 def describe_tracks(url: str) -> SourceDescription:
-    """Describe the source at ``url``.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Describe the source at ``url``. Raises InputError: it cannot be opened."""
     watch = HeaderWatch()
     with open_source(url, watch=watch) as container:
         languages = stated_languages(container, watch)
@@ -189,8 +170,7 @@ class TrackStarts:
         )
         self._awaited = {stream.index: stream for stream in self.streams}
         self.first: dict[int, _FirstPacket] = {}
-        self.missed: frozenset[int] = frozenset()
-        """The tracks that are known to have no packet."""
+        self.missed: frozenset[int] = frozenset()  #: The tracks that are known to have no packet
         self._seen = 0
 
     @property
@@ -335,14 +315,11 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-    """Where an audio track's first packet stands, and how much of it is priming.
-
-    ``silent_s`` is how much longer than its samples the container says that it lasts, where all of them are priming.
-    """
+    """Where an audio track's first packet stands, and how much of it is priming."""
 
     pts_s: Fraction
     priming_samples: int
-    silent_s: Fraction = Fraction(0)
+    silent_s: Fraction = Fraction(0)  #: How much longer than its samples it is said to last, if all are priming
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
@@ -360,10 +337,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
 
 
 def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
-    """Return how much longer than a packet of nothing but priming its container says that it lasts.
-
-    A damaged header may state another clock than the sound's: what is heard begins where the packet ends by that clock.
-    """
+    """Return how much longer than its samples an all-priming packet is said to last: sound begins after that."""
     context = stream.codec_context
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)

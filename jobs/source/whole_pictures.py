@@ -1,11 +1,7 @@
-"""Whether each packet of a track shows one whole picture, as far as the packets' own headers prove it.
+"""Whether each packet of a track shows one whole picture, as far as packet headers prove it.
 
-Then a picture is complete as soon as its packet is decoded. Where it is not proven, a second field may still be to
-come, or a packet may show nothing.
-
-Sources: RFC 6386 section 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding
-Process Specification section 7.5 (a temporal unit shows one frame); SMPTE RDD 36 for ProRes; RFC 9043 section 4.4 for
-FFV1. What H.264 and HEVC promise is read in ``actors/bitstream/parameter_sets.py``.
+Sources: RFC 6386 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding Process
+Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC ``parameter_sets.py``.
 """
 
 from collections.abc import Container
@@ -26,10 +22,9 @@ _WITH_PROMISES: Final = frozenset({"h264", "hevc"})
 
 
 class WholePictures:
-    """Sees a track's packets in demux order; ``are_proven`` is about all that it has seen.
+    """Sees packets in demux order; ``are_proven`` is about all so far.
 
-    A new sequence begins at a keyframe (H.264 section 7.4.1.2.1, H.265 section 7.4.2.4.2), so other packets are not
-    searched for parameter sets.
+    Only keyframes are searched for parameter sets: sequences begin there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -40,8 +35,7 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
-        self.reads_all = codec in _WITH_HIDDEN_FRAMES
-        """Whether every packet must be seen; else keyframes, and packets with side data."""
+        self.reads_all = codec in _WITH_HIDDEN_FRAMES  #: Else keyframes, and packets with side data
 
     def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:
         """Take the next packet; ``beside`` names its side data."""

@@ -1,4 +1,4 @@
-"""The folder of stills: checked before any work, filled beside its place, and given its name whole."""
+"""The folder of stills: checked before any work, filled under another name, then renamed."""
 
 import json
 import os
@@ -11,14 +11,13 @@ from ...actors.media.whole_file import sync
 from ...errors import OutputExists, OutputUnwritable
 from ..join.publish import check_folder_of
 from ..join.spool import storage_error
-from .listing import INDEX
+from .writer import INDEX
 
-REPLACED: Final = "stills-replaced"
-"""The name, among unfinished work, of an earlier folder that makes room for a new one."""
+REPLACED: Final = "stills-replaced"  # name of an earlier folder that makes room for a new one
 
 
 def check_folder(output: str, *, overwrite: bool) -> None:
-    """Make sure that the folder can be created, or replaced, before anything is done for it.
+    """Check that the folder can be created, or replaced, before anything is done for it.
 
     Raises:
         OutputExists: something has the name already, and may not be replaced.
@@ -45,7 +44,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Make sure that a folder can be replaced, and holds only what an earlier run has listed."""
+    """Check that a folder can be replaced, and holds only what an earlier run has listed."""
     advice = "Choose another name."
     if path.is_symlink() or not path.is_dir():
         raise OutputExists(f"{path} exists already, and is not a folder", advice)
@@ -58,7 +57,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 def _listed(path: Path) -> frozenset[str]:
-    """Return the names of the files that a folder's index lists, its own too; none where it cannot be read."""
+    """Return the files that a folder's index lists, and the index; none if it cannot be read."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         index = json.loads((path / INDEX).read_text(encoding="utf-8"))
         return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
@@ -66,13 +65,9 @@ def _listed(path: Path) -> frozenset[str]:
 
 
 def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
-    """Give a finished folder its final name, at once and whole.
+    """Give a finished folder its final name, at once and whole; an earlier one moves to the unfinished work.
 
-    An earlier one moves into the folder of unfinished work, which goes away with it.
-
-    Raises:
-        OutputExists: something took the name meanwhile.
-        StorageFailed: the file system failed.
+    Raises OutputExists if something took the name meanwhile, or StorageFailed.
     """
     path = local_path(output)
     try:

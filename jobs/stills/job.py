@@ -1,17 +1,18 @@
-"""A job for stills: decode what holds them on many workers, and publish one folder, complete or not at all."""
+"""A job for stills: decode what holds them on many workers, and publish one folder, completely or not at all."""
 
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ...actors.background import SharedCall
 from ...actors.media.location import local_path
-from ...actors.stills.work import PictureWork, SeenT
-from ...cluster.background import SharedCall
+from ...actors.stills.work import PictureWork, SeenSegment, SeenT
 from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ..board.events import Finished, Run
@@ -22,17 +23,13 @@ from ..join.publish import work_folder
 from ..join.spool import Spool
 from ..plan.placing import check_device
 from ..source.source import SourceStamp
-from .counts import DecodeCounts
 from .folder import check_folder, publish_folder
-from .listing import INDEX
-from .moments import Moment, at_scenes
+from .moments import MeasuredPictures, Moment, at_scenes, scene_starts
 from .plan import StillsPlan, plan_stills
-from .scenes import MeasuredPictures, scene_starts
 from .spec import StillsSpec
-from .writer import StillsWriter
+from .writer import INDEX, StillsWriter
 
-FOLDER = "stills"
-"""The name, among unfinished work, of the folder that is filled."""
+FOLDER = "stills"  # the name, among unfinished work, of the folder that is filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class StillsReport:
     wall_s: float
 
     def lines(self) -> list[str]:
-        """Return it for a person, a line each."""
+        """Return it for people, a line each."""
         on = f" on {counted(self.sheets, 'sheet')}" if self.sheets else ""
         by = ", ".join(f"{name} {count}" for name, count in sorted(self.decoded_by.items()))
         return [
@@ -73,18 +70,36 @@ class StillsReport:
         return {"schema": 1, **values, "missing": list(self.missing), "warnings": list(self.warnings)}
 
 
+@dataclass(slots=True)
+class DecodeCounts:
+    """What the ranges of a job met so far."""
+
+    frames: int = 0
+    damaged: int = 0  # ranges
+    decoded_by: Counter[str] = field(default_factory=Counter)  # ranges by decoder
+    fallbacks: set[str] = field(default_factory=set)  # why a GPU did not decode
+
+    def add(self, seen: SeenSegment) -> None:
+        """Add one range."""
+        tally = seen.tally
+        self.frames += seen.frames_decoded
+        self.damaged += tally.damaged
+        self.decoded_by[tally.decoded_by] += 1
+        self.fallbacks |= {tally.fallback} if tally.fallback else set()
+
+    def warnings(self) -> list[str]:
+        """Return what the user should know."""
+        met = f"{counted(self.damaged, 'range')} met damage; what could be decoded was used"
+        software = [f"software decoded what a GPU could not: {reason}" for reason in sorted(self.fallbacks)]
+        return [met] * bool(self.damaged) + software
+
+
 async def make_stills(
     spec: StillsSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
 ) -> StillsReport:
-    """Take stills of a source; leave either the complete folder or nothing.
+    """Take stills of a source; leave either the complete folder or nothing. Raises CodecfleetError if the job failed.
 
-    Args:
-        spec: what is asked for.
-        pool: where ranges are decoded; it is started once everything else is known to be sound.
-        progress: called a few times a second with how many frames are decoded.
-
-    Raises:
-        CodecfleetError: the job failed.
+    ``pool`` starts during planning. ``progress`` is called a few times a second with the frames decoded so far.
     """
     began = time.monotonic()
     spec = spec.resolved()
@@ -111,19 +126,16 @@ async def make_stills(
 
 @dataclass(slots=True)
 class _StillsRun:
-    """The running of one job."""
-
     job: str
     plan: StillsPlan
     pool: Pool
     stamp: SourceStamp
     progress: Callable[[int], None]
     decoded: DecodeCounts = field(default_factory=DecodeCounts)
-    again: list[str] = field(default_factory=list)
-    """What was done again, and why."""
+    again: list[str] = field(default_factory=list)  # what was done again, and why
 
     async def fill(self, folder: Path) -> StillsWriter:
-        """Take all stills into a folder that is made for them."""
+        """Write all stills into ``folder``, which is made for them."""
         plan = self.plan
         moments = await self._scenes() if plan.spec.scene else plan.moments()
         shots = await in_thread(plan.shots, moments)
@@ -135,7 +147,6 @@ class _StillsRun:
         return writer
 
     async def _scenes(self) -> tuple[Moment, ...]:
-        """Measure all pictures, and return where scenes begin."""
         plan, measured = self.plan, MeasuredPictures()
         frames = [segment.frames for segment in plan.ranges.segments]
         await self._fan_out(frames, lambda run: plan.measuring(self.job, run), measured.add, adjoin=True)
@@ -156,7 +167,7 @@ class _StillsRun:
         *,
         adjoin: bool,
     ) -> None:
-        """Do one round of work over ranges of that many frames each; seams are compared where ranges ``adjoin``."""
+        """Run work over ranges of that many frames each; seams are compared where ranges ``adjoin``."""
         before = self.decoded.frames
 
         def end(run: Run, result: SeenT) -> Finished:
@@ -187,12 +198,11 @@ class _StillsRun:
     def report(self, writer: StillsWriter, wall_s: float) -> StillsReport:
         """Return what was made."""
         spec = self.plan.spec
-        sheets = len(writer.files) if spec.sheet else 0
         return StillsReport(
             source=spec.source,
             output=spec.output,
             stills=len(writer.stills),
-            sheets=sheets,
+            sheets=len(writer.files) if spec.sheet else 0,
             missing=tuple(writer.missing),
             width=self.plan.look.width,
             height=self.plan.look.height,

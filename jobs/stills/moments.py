@@ -1,13 +1,19 @@
-"""When stills are taken: pure arithmetic over exact times, in seconds after the track's first picture."""
+"""When stills are taken: exact times, in seconds after the track's first picture; and where scenes begin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, floor
+from typing import TYPE_CHECKING
 
+from ...actors.stills.measuring import DIFFERENCE_MOST, MeasuredSegment, difference
 from ...errors import UsageError
 from .spec import STILLS_MOST
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +30,7 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the moments ``begin_s``, and ``every_s`` after each, that lie before ``end_s``.
-
-    Raises:
-        UsageError: there are more than ``STILLS_MOST``.
-    """
+    """Return ``begin_s``, and each ``every_s`` after it before ``end_s``. Raises UsageError if there are too many."""
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
         message = f"{count} stills are more than {STILLS_MOST:,}: one each {float(every_s):g} s"
@@ -46,11 +48,7 @@ def at_middles(count: int, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, 
 
 
 def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the starts of scenes, of which the last one ends at ``end_s``.
-
-    Raises:
-        UsageError: there are more than ``STILLS_MOST``.
-    """
+    """Return the starts of scenes; the last ends at ``end_s``. Raises UsageError if there are too many."""
     if len(starts_s) > STILLS_MOST:
         message = f"{len(starts_s)} scenes are more than {STILLS_MOST:,}"
         raise UsageError(message, "Give a higher --scene-threshold or longer --scene-seconds.")
@@ -59,3 +57,41 @@ def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ..
 
 def _from_each(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
     return tuple(Moment(begin, begin, end) for begin, end in pairwise([*starts_s, end_s]))
+
+
+class MeasuredPictures:
+    """All pictures of a part, measured in segments that are added in order."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.differences: list[int] = []
+        self._last: NDArray[np.uint8] | None = None
+
+    def add(self, segment: MeasuredSegment) -> None:
+        """Take the next segment's pictures, and measure its first one against the last before it."""
+        if not len(segment.pts_ticks):
+            return
+        self.differences.append(0 if self._last is None else difference(self._last, segment.first))
+        self.differences += [int(each) for each in segment.differences]
+        self.times += [int(each) for each in segment.pts_ticks]
+        self._last = segment.last.copy()  # as it came, it may be a view that keeps the whole result in memory
+
+
+def scene_starts(
+    times: Sequence[int], differences: Sequence[int], *, threshold_percent: int, shortest_ticks: Fraction
+) -> tuple[int, ...]:
+    """Return the times at which scenes begin: the first one, and each picture that differs enough.
+
+    The measure is that of FFmpeg's ``scdet``: the mean difference from the picture before is at least
+    ``threshold_percent`` of ``DIFFERENCE_MOST``, and so is its change from the difference before, as a pan or a flicker
+    differs all the time and changes little.
+    """
+    starts: list[int] = []
+    enough = Fraction(threshold_percent * DIFFERENCE_MOST, 100)
+    before = 0
+    for ticks, now in zip(times, differences, strict=True):
+        is_other = min(now, abs(now - before)) >= enough
+        if not starts or (is_other and ticks - starts[-1] >= shortest_ticks):
+            starts.append(ticks)
+        before = now
+    return tuple(starts)

@@ -1,9 +1,9 @@
-"""What a job for stills is to do: the look of its pictures, the ranges to decode, and the work of each."""
+"""What a job for stills will do: the look of its pictures, the ranges to decode, and their work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,47 +24,37 @@ from ..board.events import Run
 from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
 from ..plan.steps import stated_region
 from ..plan.tone import tone_of
-from ..plan.track_ranges import TrackRanges
+from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import TrackIndex
 from ..source.source import read_source
 from .moments import Moment, at_middles, at_multiples
 from .shots import ShotList, plan_shots
 from .spec import QUALITY, SHEET_WIDTH, StillsSpec
 
-TAKEN_BYTES_MOST: Final = 256 << 20
-"""How much the stills of one range may take, at a byte a pixel of JPEG and WebP and three of PNG and sheets."""
-SHEET_PIXELS_MOST: Final = 1 << 27
-"""A sheet is put together in memory, at three bytes a pixel."""
+TAKEN_BYTES_MOST: Final = 256 << 20  # of the stills of one range: 1 byte a pixel of JPEG and WebP, 3 of PNG and sheets
+SHEET_PIXELS_MOST: Final = 1 << 27  # a sheet is put together in memory, at three bytes a pixel
 _BT709, _BT601 = 1, 6
-_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})
-"""H.273's matrices that FFmpeg converts from: BT.709, FCC, BT.601 twice, SMPTE 240M, BT.2020 with constant weights."""
-_NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})
-"""What says nothing of YUV: RGB's own, unspecified, reserved."""
-_HD: Final = (1280, 577)
-"""From this width or height on, players take an unspecified matrix for BT.709."""
-_WITHOUT_BASE_LAYER: Final = 5
-"""The Dolby Vision profile whose pictures are in a colour space of its own."""
+_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # those of H.273 that FFmpeg converts from
+_NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # what says nothing of YUV: RGB's own, unspecified, reserved
+_HD: Final = (1280, 577)  # from this width or height on, players take an unspecified matrix for BT.709
+_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile whose pictures are in a colour space of its own
 
 
 @dataclass(frozen=True, slots=True)
 class StillsPlan:
-    """Everything that is settled before the first picture is decoded.
-
-    ``format`` is what is decoded, with its matrix and range known. The part is [``begin_s``, ``end_s``), in seconds
-    after the track's first picture. ``software`` says why no GPU may decode it, "" where one may.
-    """
+    """Everything that is decided before the first picture is decoded; the part is [``begin_s``, ``end_s``)."""
 
     spec: StillsSpec
     index: TrackIndex
-    format: VideoFormat
+    format: VideoFormat  # what is decoded, with its matrix and range known
     look: StillLook
     ranges: TrackRanges
-    software: str
+    software: str  # why no GPU may decode it; "": one may
     warnings: tuple[str, ...]
 
     @property
     def begin_s(self) -> Fraction:
-        """When the first picture of the part is shown."""
+        """When the part's first picture is shown, in seconds after the track's."""
         start = self.ranges.segments[0].start_ticks
         index = self.index
         place = 0 if start is None else int(np.searchsorted(index.times, start))
@@ -72,17 +62,13 @@ class StillsPlan:
 
     @property
     def end_s(self) -> Fraction:
-        """When the part is over."""
+        """When the part is over, in seconds after the track's first picture."""
         end = self.ranges.segments[-1].end_ticks
         index = self.index
         return (min(index.end_ticks, index.end_ticks if end is None else end) - index.first_ticks) * index.time_base
 
     def moments(self) -> tuple[Moment, ...]:
-        """Return when stills are taken, unless that is of scenes.
-
-        Raises:
-            UsageError: there are too many.
-        """
+        """Return when stills are taken, unless by scenes. Raises UsageError if there are too many."""
         if self.spec.every_s is not None:
             return at_multiples(self.spec.every_s, self.begin_s, self.end_s)
         return at_middles(self.spec.count or 1, self.begin_s, self.end_s)
@@ -101,7 +87,7 @@ class StillsPlan:
         )
 
     def demand(self, job: str, frames: Sequence[int]) -> Demand:
-        """Return what ranges, by their numbers of frames, ask of machines: decoders alone."""
+        """Return what decoding ranges of that many frames asks of machines."""
         spec = self.spec
         return Demand(
             job=job,
@@ -123,45 +109,34 @@ class StillsPlan:
 
     def measuring(self, job: str, run: Run) -> MeasureSegment:
         """Return the work of measuring a segment."""
-        segments = self.ranges.segments
-        first, last = segments[run.segment], segments[run.until]
-        return MeasureSegment(
-            job=job,
-            label=run.label,
-            apart_from=run.apart_from,
-            constraints=run.constraints,
-            segment=run.segment,
-            decode=self.ranges.decode(first, run.entry_moves, until=last),
-            start_ticks=first.start_ticks,
-            end_ticks=last.end_ticks,
-            require_device=self.spec.device == "gpu",
-            format=self.format,
-        )
+        first, last = self.ranges.segments[run.segment], self.ranges.segments[run.until]
+        decode = self.ranges.decode(first, run.entry_moves, until=last)
+        return MeasureSegment(**self._work(job, run, first, last), decode=decode, format=self.format)
 
     def taking(self, job: str, shots: ShotList, run: Run) -> TakeStills:
         """Return the work of taking the stills of a range."""
-        return TakeStills(
-            job=job,
-            label=run.label,
-            apart_from=run.apart_from,
-            constraints=run.constraints,
-            segment=run.segment,
-            decode=shots.decode(run),
-            start_ticks=shots.shots[run.segment].segment.start_ticks,
-            end_ticks=shots.shots[run.until].segment.end_ticks,
-            require_device=self.spec.device == "gpu",
-            moments=shots.moments(run),
-            still=self.look,
-        )
+        first, last = shots.shots[run.segment].segment, shots.shots[run.until].segment
+        common, moments = self._work(job, run, first, last), shots.moments(run)
+        return TakeStills(**common, decode=shots.decode(run), moments=moments, still=self.look)
+
+    def _work(self, job: str, run: Run, first: PlannedSegment, last: PlannedSegment) -> dict[str, Any]:
+        return {
+            "job": job,
+            "label": run.label,
+            "apart_from": run.apart_from,
+            "constraints": run.constraints,
+            "segment": run.segment,
+            "start_ticks": first.start_ticks,
+            "end_ticks": last.end_ticks,
+            "require_device": self.spec.device == "gpu",
+        }
 
 
 def plan_stills(spec: StillsSpec) -> StillsPlan:
-    """Read the source's index, and settle what its stills look like.
+    """Read the source's index, and decide what its stills look like.
 
-    Raises:
-        InputError: the source cannot be read, or nothing of it decodes.
-        RequestError: it has no such video track; or its stills cannot be had in that form.
-        UsageError: nothing is presented in the asked-for part.
+    Raises InputError, RequestError where there is no such track or its stills cannot have that form, or UsageError
+    where nothing is presented in the requested part.
     """
     reading = read_source(spec.source, spec.video_track)
     format_, extras = reading.described()
@@ -180,11 +155,7 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
 
 
 def settled_colour(picture: VideoFormat) -> Colour:
-    """Return a picture's colour with a matrix and a range, as players choose them where nothing states one.
-
-    Raises:
-        Unsupported: FFmpeg does not convert from its matrix to RGB.
-    """
+    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported for others."""
     colour = picture.colour
     if picture.pix_fmt.startswith("yuvj"):
         colour = replace(colour, range=FULL_RANGE)
@@ -200,11 +171,7 @@ def settled_colour(picture: VideoFormat) -> Colour:
 
 
 def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> StillLook:
-    """Return what the stills of such pictures look like.
-
-    Raises:
-        Unsupported: no file of that kind is that large; or only Dolby Vision's metadata would give the right colours.
-    """
+    """Return what stills look like. Raises Unsupported if too large, or of Dolby Vision without a base layer."""
     if extras.dovi_profile == _WITHOUT_BASE_LAYER:
         message = "the colours of Dolby Vision profile 5 come out wrong without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")
@@ -215,9 +182,8 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
     columns, rows = spec.sheet or (1, 1)
     most = SIDE_MAX[spec.format]
     if max(columns * width, rows * height) > most or columns * width * rows * height > SHEET_PIXELS_MOST:
-        message = (
-            f"a picture of {columns * width}x{rows * height} is larger than a {spec.format.value} file may be here"
-        )
+        size_ = f"{columns * width}x{rows * height}"
+        message = f"a picture of {size_} is larger than a {spec.format.value} file may be here"
         raise Unsupported(message, "Give a smaller --width, or fewer stills on a --sheet.")
     return StillLook(
         width=width,
@@ -231,7 +197,6 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
 
 
 def _size(spec: StillsSpec, width: int, height: int) -> tuple[int, int]:
-    """Return the size of a still whose picture is shown with that width and height."""
     if spec.scale is not None:
         wanted, down = spec.scale
         return wanted or max(1, round(Fraction(width * down, height))), down
@@ -240,7 +205,7 @@ def _size(spec: StillsSpec, width: int, height: int) -> tuple[int, int]:
 
 
 def look_warnings(picture: VideoFormat, tone: ToneMap | None) -> list[str]:
-    """Return in what stills of such pictures look other than an HDR screen shows them."""
+    """Return how stills differ from what an HDR screen shows."""
     transfer = TRANSFERS.get(picture.colour.transfer)
     if tone is not None:
         return [f"the stills are {tone.words}"]

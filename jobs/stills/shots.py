@@ -1,9 +1,7 @@
-"""Which ranges of a track are decoded for stills: only those that hold a picture that is wanted.
+"""Which ranges of a track are decoded for stills: those that hold a wanted picture, from where pictures are right on.
 
-A range begins at an access point that promises right pictures from there on. One that clears the decoder (an IDR
-picture, a keyframe of VP9 or AV1) is taken itself. Of others the one before is, as for a part that begins in the middle
-of a film: a gradual refresh is over by then, and an open group's leading pictures are passed. Where H.264 promises
-nothing of its keyframes, every picture is decoded and seams are proven as in a transcode.
+That is an access point that clears the decoder (IDR, a keyframe of VP9 or AV1), else the one before. Where H.264
+promises nothing of its keyframes, every picture is decoded and seams are proven as in a transcode.
 """
 
 from bisect import bisect_right
@@ -20,20 +18,16 @@ from ..plan.cuts import usual_segment_s
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING, TrackIndex
 
-MOVES_MOST: Final = 3
-"""How often an entry is moved back in search of one that promises something: 7 access points."""
+MOVES_MOST: Final = 3  # how often an entry is moved back in search of one that promises something: 7 access points
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One range: its part of the track, and the moments in it, ascending ticks.
-
-    Its entry lies ``entry_moves`` before its own access point (``TrackRanges.entry``).
-    """
+    """One range."""
 
     segment: PlannedSegment
-    moments: tuple[int, ...]
-    entry_moves: int = 0
+    moments: tuple[int, ...]  # in it, ascending ticks
+    entry_moves: int = 0  # from its own access point back to its entry (``TrackRanges.entry``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +37,6 @@ class ShotList:
     index: TrackIndex
     shots: tuple[Shot, ...]
     adjoin: bool
-
-    @property
-    def frames(self) -> int:
-        """How many pictures lie in them."""
-        return sum(shot.segment.frames for shot in self.shots)
 
     def decode(self, run: Run) -> DecodeRange:
         """Return what to decode for a run."""
@@ -74,8 +63,8 @@ def plan_shots(
 ) -> ShotList:
     """Return the ranges that give the pictures on screen at ``moments``, ascending ticks of [``start_s``, ``end_s``).
 
-    Ranges that adjoin are decoded as one, up to about ``segment_s`` (None: the usual length of a segment), and up to
-    ``most_pictures`` that are wanted.
+    Adjoining ranges are decoded as one, up to about ``segment_s`` (None: the usual length), and up to ``most_pictures``
+    wanted ones.
     """
     # A part between each two access points: no two of them lie within a tick.
     groups = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=index.time_base)
@@ -91,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how often a segment's entry moves back until pictures from there on are right; None if that is far."""
+    """Return how often a segment's entry moves back until pictures are right; None if that is too far."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -110,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one range is for, in the order of time: it begins in ``group``, at a picture of it where it is split."""
+    """What one range is for: it begins in ``group``, or at a picture of it where that is split."""
 
     group: int
     is_split: bool
@@ -118,7 +107,6 @@ class _Part(NamedTuple):
 
 
 def _group(ranges: TrackRanges, wanted: _Wanted) -> int:
-    """Return the number of the segment that holds a picture."""
     return bisect_right(ranges.segments, wanted.shown, key=_start) - 1
 
 
@@ -129,7 +117,7 @@ def _start(segment: PlannedSegment) -> int:
 def _parts(
     groups: TrackRanges, wanted: Sequence[_Wanted], longest_ticks: Fraction, most_pictures: int
 ) -> Iterator[_Part]:
-    """Yield what the ranges are for: neighbours together, as far as they may be."""
+    """Group wanted pictures into ranges, neighbours together as far as allowed."""
     part: _Part | None = None
     last, pictures = 0, 0
     for each in wanted:
@@ -156,13 +144,12 @@ def _shot(groups: TrackRanges, number: int, part: _Part, moves: Mapping[int, int
 
 
 def _piece(index: TrackIndex, of: PlannedSegment, number: int, start: int | None, end: int | None) -> PlannedSegment:
-    """Return a piece of a segment, decoded from the same access point."""
     frames = index.frames_between(start, end)
     return replace(of, segment=number, start_ticks=start, end_ticks=end, frames=frames)
 
 
 def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int) -> Iterator[Shot]:
-    """Yield ranges that leave nothing out: whole segments, split where too many of their pictures are wanted."""
+    """Yield all segments, split where too many of their pictures are wanted."""
     number = 0
     for segment in whole.segments:
         inside = [each for each in wanted if _group(whole, each) == segment.segment]
@@ -170,10 +157,6 @@ def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int
         starts = [segment.start_ticks, *pictures[most_pictures::most_pictures]]
         for start, end in pairwise([*starts, segment.end_ticks]):
             piece = _piece(whole.index, segment, number, start, end)
-            moments = tuple(each.moment for each in inside if _holds(piece, each.shown))
-            yield Shot(piece, moments)
+            shown = (each for each in inside if _start(piece) <= each.shown and (end is None or each.shown < end))
+            yield Shot(piece, tuple(each.moment for each in shown))
             number += 1
-
-
-def _holds(segment: PlannedSegment, ticks: int) -> bool:
-    return _start(segment) <= ticks and (segment.end_ticks is None or ticks < segment.end_ticks)

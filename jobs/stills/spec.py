@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
 WHICH: Final = "Which pictures"
-STILLS_MOST: Final = 100_000
-"""More stills than anyone looks at: a film of two hours has as many at 14 a second."""
-SHEET_WIDTH: Final = 160
-"""The width of a still on a sheet, unless another is asked for."""
+STILLS_MOST: Final = 100_000  # more stills than anyone looks at: a film of two hours has as many at 14 a second
+SHEET_WIDTH: Final = 160  # the width of a still on a sheet, unless another is asked for
 QUALITY: Final = 90
-_SHORTEST_S: Final = Fraction(1, 1000)
-"""A tick of WebVTT's clock."""
+_SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
 _TIME_TEXT: Final = BeforeValidator(partial(as_written, TIME))
 
 
@@ -43,7 +40,7 @@ class _Which(Part):
     ] = None
     count: Annotated[
         int | None,
-        Field(ge=1, le=STILLS_MOST, description="This many, from the middles of parts of equal length."),
+        Field(ge=1, le=STILLS_MOST, description="This many pictures, from the middles of equal parts."),
         Option("--count", WHICH),
     ] = None
     scene: Annotated[bool, Field(description="The first picture of each scene."), Option("--scene", WHICH)] = False

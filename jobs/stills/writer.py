@@ -1,8 +1,12 @@
-"""Writes stills and what lists them into a folder, as ranges come in, in order."""
+"""Writes stills into a folder, as ranges come in, and what lists them: JSON for programs, WebVTT for players."""
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import floor
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +18,77 @@ from ...actors.stills.taking import TakenPicture, TakenStills
 from ...cluster.grouping import counted
 from ...errors import InputUnreadable, ProofFailed
 from ..join.spool import storage_error
-from .listing import INDEX, PictureFile, Still, listing, webvtt
 from .moments import Moment
 from .plan import StillsPlan
-from .sheets import Sheets
 
+INDEX: Final = "index.json"
 VTT: Final = "stills.vtt"
 SHEETS_VTT: Final = "sprites.vtt"
+_MS_PER_S: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Where a still is: sheet ``sheet``, counted from 1, at ``x`` and ``y`` in pixels."""
+
+    sheet: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class PictureFile:
+    """A picture file of the folder."""
+
+    file: str
+    width: int
+    height: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """One still."""
+
+    number: int  # from 1
+    moment: Moment
+    ticks: int  # of its picture
+    file: str  # its own, or that of its sheet
+    tile: Tile | None  # its place on a sheet
+
+
+@dataclass(slots=True)
+class Sheets:
+    """Puts stills of one size side by side on sprite sheets, row by row; the last sheet may have fewer rows."""
+
+    columns: int
+    rows: int
+    write: Callable[[int, NDArray[np.uint8]], None]  # takes each complete sheet's number and samples (rows, columns, 3)
+    _tiles: list[NDArray[np.uint8]] = field(default_factory=list)
+    _sheets: int = 0
+
+    def add(self, tile: NDArray[np.uint8]) -> Tile:
+        """Take the next still, of (rows, columns, 3) samples."""
+        if len(self._tiles) == self.columns * self.rows:
+            self.finish()
+        row, column = divmod(len(self._tiles), self.columns)
+        self._tiles.append(tile)
+        height, width, _ = tile.shape
+        return Tile(self._sheets + 1, column * width, row * height)
+
+    def finish(self) -> None:
+        """Write the sheet that was begun, if there is one."""
+        if not self._tiles:
+            return
+        height, width, _ = self._tiles[0].shape
+        rows = -(-len(self._tiles) // self.columns)
+        sheet = np.zeros((rows * height, self.columns * width, 3), dtype=np.uint8)
+        for place, tile in enumerate(self._tiles):
+            y, x = (each * side for each, side in zip(divmod(place, self.columns), (height, width), strict=True))
+            sheet[y : y + height, x : x + width] = tile
+        self._sheets += 1
+        self._tiles = []
+        self.write(self._sheets, sheet)
 
 
 @dataclass(slots=True)
@@ -32,8 +100,7 @@ class StillsWriter:
     moments: tuple[Moment, ...]
     stills: list[Still] = field(default_factory=list)
     files: list[PictureFile] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
-    """The numbers of stills whose picture does not decode."""
+    missing: list[int] = field(default_factory=list)  # the numbers of stills whose picture does not decode
     _sheets: Sheets | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,12 +118,7 @@ class StillsWriter:
         return VTT if self._sheets is None else SHEETS_VTT
 
     def add(self, taken: TakenStills) -> None:
-        """Write the stills of the next range.
-
-        Raises:
-            EncoderFailed: a sheet cannot be encoded.
-            StorageFailed: a file cannot be written.
-        """
+        """Write the stills of the next range. Raises EncoderFailed or StorageFailed."""
         for place in taken.shown:
             number = len(self.stills) + len(self.missing) + 1
             if place is None:
@@ -65,13 +127,9 @@ class StillsWriter:
                 self.stills.append(self._still(number, taken.pictures[place]))
 
     def finish(self) -> None:
-        """Write what is left, and the lists.
+        """Write what is left, and the lists. Raises EncoderFailed and StorageFailed.
 
-        Raises:
-            InputUnreadable: no still at all could be taken.
-            ProofFailed: a moment was left out.
-            EncoderFailed: a sheet cannot be encoded.
-            StorageFailed: a file cannot be written.
+        Raises InputUnreadable too if no still at all could be taken, and ProofFailed if a moment was left out.
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, and {len(self.stills)} taken"
@@ -94,7 +152,7 @@ class StillsWriter:
         self._write(INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
     def warnings(self) -> list[str]:
-        """Return what the user should know of what was written."""
+        """Return what the user should know."""
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")
@@ -124,15 +182,12 @@ class StillsWriter:
             return Still(number, moment, picture.ticks, name, None)
         # A copy: as it came, it may be a view that keeps the whole result in memory.
         tile = self._sheets.add(picture.data.reshape(height, width, 3).copy())
-        return Still(number, moment, picture.ticks, self._sheet_name(tile.sheet), tile)
+        return Still(number, moment, picture.ticks, self._name(f"sheet-{tile.sheet:05}"), tile)
 
     def _write_sheet(self, number: int, rgb: NDArray[np.uint8]) -> None:
         height, width, _ = rgb.shape
-        spec, look = self.plan.spec, self.plan.look
-        self._write_picture(self._sheet_name(number), encode_still(rgb, spec.format, look.quality), (width, height))
-
-    def _sheet_name(self, number: int) -> str:
-        return self._name(f"sheet-{number:05}")
+        content = encode_still(rgb, self.plan.spec.format, self.plan.look.quality)
+        self._write_picture(self._name(f"sheet-{number:05}"), content, (width, height))
 
     def _name(self, stem: str) -> str:
         return f"{stem}.{self.plan.spec.format.value}"
@@ -147,3 +202,64 @@ class StillsWriter:
             path.write_bytes(content)
         except OSError as error:
             raise storage_error(error, path) from error
+
+
+def listing(
+    facts: dict[str, Any],
+    stills: Sequence[Still],
+    files: Sequence[PictureFile],
+    *,
+    first_ticks: int,
+    time_base: Fraction,
+    size: tuple[int, int],
+) -> dict[str, Any]:
+    """Return ``index.json``: ``facts`` of the whole, the stills, and the sheets where there are any."""
+    by_name = {each.file: each for each in files}
+
+    def entry(still: Still) -> dict[str, Any]:
+        tile = still.tile
+        place = {"x": tile.x, "y": tile.y} if tile is not None else {"sha256": by_name[still.file].sha256}
+        return {
+            "number": still.number,
+            "at_s": float(still.moment.at_s),
+            "pts": still.ticks,
+            "time_s": float((still.ticks - first_ticks) * time_base),
+            "file": still.file,
+            "width": size[0],
+            "height": size[1],
+            **place,
+        }
+
+    has_sheets = any(still.tile is not None for still in stills)
+    return {
+        "schema": 1,
+        **facts,
+        "time_base": [time_base.numerator, time_base.denominator],
+        "stills": [entry(still) for still in stills],
+        "sheets": [asdict(each) for each in files] if has_sheets else [],
+    }
+
+
+def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
+    """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
+
+    A still that is missing is covered by the one before it. A cue shorter than a millisecond is left out.
+    """
+    starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
+    cues = [
+        f"{_clock(begin)} --> {_clock(end)}\n{_target(still, size)}\n"
+        for still, (begin, end) in zip(stills, pairwise(floor(each * _MS_PER_S) for each in starts_s), strict=True)
+        if begin < end
+    ]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def _target(still: Still, size: tuple[int, int]) -> str:
+    if still.tile is None:
+        return still.file
+    return f"{still.file}#xywh={still.tile.x},{still.tile.y},{size[0]},{size[1]}"
+
+
+def _clock(ms: int) -> str:
+    seconds, ms = divmod(ms, _MS_PER_S)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"

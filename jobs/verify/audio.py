@@ -1,40 +1,33 @@
-"""Audio: copied tracks bit for bit and packet for packet in time; and of all what is heard, when, and from where."""
+"""Audio: copied tracks packet for packet; of all tracks what is heard, when, and from which speaker."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .hearing import GAP_EDGE_S, GRID_HZ, LFE, WINDOW_S, Heard, gaps_of, hear, speakers_that_differ, window_starts
-from .loudness import check_loudness
-from .sound_tracks import SoundTrack, read_tracks
+from .sound_tracks import SoundTrack, check_loudness, read_tracks
 from .streams import Alignment
 from .verdict import Check, check, not_applicable
 
-OFFSET_S = Fraction(1, 1000)
-"""How far sound may move against the pictures."""
-LAG_S = 0.05
-"""How far apart two encodings of one sound are looked for."""
-LIKENESS = 0.4
-"""The least correlation of two encodings of one sound."""
+OFFSET_S = Fraction(1, 1000)  # how far sound may move against the pictures
+LAG_S = 0.05  # how far apart two encodings of one sound are looked for
+LIKENESS = 0.4  # the least correlation of two encodings of one sound
 _PERIODIC = 0.9
 _SILENCE = 1e-3
-_QUIET_PART = 1 / 20
-"""What part of the loudest speaker in a window is too quiet to be compared: codecs spread their noise."""
-_LEVEL_TIMES = 2
-"""By how much a speaker's level may differ: 6 dB."""
+_QUIET_PART = 1 / 20  # of the loudest speaker; what is quieter is not compared: codecs spread their noise
+_LEVEL_TIMES = 2  # by how much a speaker's level may differ: 6 dB
 _OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
 
+_Levels: TypeAlias = Sequence[tuple[dict[str, float], dict[str, float]]]  # RMS by speaker, was and now, a pair a window
+
 
 def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
-    """Check every audio track that was to be carried.
-
-    Raises:
-        InputError: one of the files cannot be read.
-    """
+    """Check every audio track that was to be carried."""
     wanted = read_tracks(source, alignment.source_zero_s, alignment.tracks)
     found = read_tracks(output, alignment.output_zero_s, None)
     start = _check_start(found, alignment)
@@ -45,7 +38,9 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
     for (number, left), right in zip(kept, found, strict=False):
         name = f"audio.{number}"
         if alignment.part_s is not None and not right.sums:
-            checks.append(_check_silent(name, left, alignment.part_s))
+            lost = sum(time is not None and 0 <= time < alignment.part_s for time in left.times_s)
+            none = "0 packets in the part asked for"
+            checks.append(check(f"{name}.payload", none, f"{lost} lost", passed=not lost))
             continue
         # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
@@ -64,7 +59,6 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
 
 
 def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
-    """Check that the output starts at 0."""
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
         return not_applicable("stream.start", "the container starts where its format lets it")
     firsts = [(track.first_sample_s, next(iter(track.times_s), None)) for track in found]
@@ -75,12 +69,10 @@ def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
 def begin_s(
     frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction | None]], *, hides_early: bool
 ) -> Fraction:
-    """Return when a file begins: with its first frame or its first sample, or with a packet that decodes to none.
+    """Return when a file begins: with its first frame (at ``frame_s``), its first sample, or an undecodable packet.
 
-    Args:
-        frame_s: when its first frame is shown.
-        sounds: of each track its first sample and its first packet, after the first frame; a packet before 0 is hidden.
-        hides_early: whether samples before 0 are hidden too, as by edit lists.
+    ``sounds`` are each track's first sample and first packet, after the first frame. Packets before 0 are hidden; with
+    ``hides_early`` (edit lists) samples before 0 are too.
     """
     samples = [frame_s + sample for sample, _ in sounds if sample is not None]
     samples = [max(sample, Fraction(0)) for sample in samples] if hides_early else samples
@@ -88,14 +80,7 @@ def begin_s(
     return min([frame_s, *samples, *(packet for packet in packets if packet >= 0)])
 
 
-def _check_silent(name: str, left: SoundTrack, part_s: Fraction) -> Check:
-    """Check that an output's track without packets is so because the source has none in the part asked for."""
-    lost = sum(time is not None and 0 <= time < part_s for time in left.times_s)
-    return check(f"{name}.payload", "0 packets in the part asked for", f"{lost} lost", passed=not lost)
-
-
 def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> list[Check]:
-    """Hold the packets of a copied track against the source's: the same bytes, at the same times."""
     matched = _matched_times(left, right, alignment)
     same = matched is not None
     pairs = enumerate(zip(left.sums, right.sums, strict=False))
@@ -174,7 +159,6 @@ def find_run(
 
 
 def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment) -> Check:
-    """Check that the first sample is heard when it was, counted from the first frame."""
     name = f"{name}.offset"
     if left.first_sample_s is None or right.first_sample_s is None:
         return not_applicable(name, "no sample of the track decodes")
@@ -188,7 +172,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
-    """Return whether what is heard before the source's first sample is what an encoder put there: a frame at most."""
+    """Return whether what is heard before the source's first sample is priming: one frame at most."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
@@ -199,7 +183,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Hold what is heard of a track against what was heard of the source's; of a copy, its packets end it."""
+    """Compare the decoded sound with the source's; where a copy ends is checked by its packets."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
@@ -213,10 +197,8 @@ def _check_heard(
     at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
     yield check(f"{name}.decodes", at_most, now.failed, passed=passed, unless="" if passed else joined)
     amplified = left.index in alignment.loudness
-    checks = [
-        *_check_sound(name, was, now, range(len(starts))),
-        *_check_speakers(name, was, now, range(len(starts)), amplified=amplified),
-    ]
+    checks = [_check_sound(name, was, now, range(len(starts)))]
+    checks += _check_speakers(name, was, now, range(len(starts)), amplified=amplified)
     # What a decoder makes of damage depends on where packets begin.
     yield from (not_applicable(each.name, joined) if each.failed and joined and was.failed else each for each in checks)
     yield _check_rate(name, left, right, was, now)
@@ -226,9 +208,8 @@ def _check_heard(
 
 
 def _check_duration(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard, *, trimmed: bool) -> Check:
-    frame_s = Fraction(
-        max(left.frame_samples, right.frame_samples, _AAC_FRAME_SAMPLES), min(left.rate_hz, right.rate_hz)
-    )
+    frame_samples = max(left.frame_samples, right.frame_samples, _AAC_FRAME_SAMPLES)
+    frame_s = Fraction(frame_samples, min(left.rate_hz, right.rate_hz))
     return check(
         f"{name}.duration",
         f"ends at {float(was.end_s):.3f} s within {float(frame_s) * 1000:.0f} ms",
@@ -239,7 +220,7 @@ def _check_duration(name: str, left: SoundTrack, right: SoundTrack, was: Heard, 
     )
 
 
-def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> list[Check]:
+def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> Check:
     before, after = ([each.mono(n) for n in windows] for each in (was, now))
     # In the quiet windows an encoder's noise drowns the sound.
     loudness = [float(np.sqrt(np.mean(window**2))) for window in before]
@@ -247,21 +228,15 @@ def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> l
     triples = zip(before, after, loudness, strict=True)
     found = [_lag(first, second) for first, second, loud in triples if loud >= least]
     if not found:
-        return [not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")]
+        return not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")
     late = max((lag for lag, _ in found), key=abs)
     alike = min(likeness for _, likeness in found)
-    return [
-        check(
-            f"{name}.sound",
-            f"in {len(found)} windows: within 1 ms, correlation at least {LIKENESS}",
-            f"{late * 1000:+.3f} ms, correlation {alike:.2f}",
-            passed=abs(late) <= float(OFFSET_S) and alike >= LIKENESS,
-        )
-    ]
+    expected = f"in {len(found)} windows: within 1 ms, correlation at least {LIKENESS}"
+    passed = abs(late) <= float(OFFSET_S) and alike >= LIKENESS
+    return check(f"{name}.sound", expected, f"{late * 1000:+.3f} ms, correlation {alike:.2f}", passed=passed)
 
 
 def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *, amplified: bool) -> Iterator[Check]:
-    """Check the speakers that the output states, and how loud each is."""
     wanted, found = was.speakers, now.speakers
     if not wanted:
         for each in ("layout", "speakers"):
@@ -278,17 +253,16 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
     same = same if named else max(map(len, was.layouts), default=0) == max(map(len, now.layouts), default=0)
     texts = [" ".join(sorted(each)) or "none" for each in (wanted, found)]
     yield check(f"{name}.layout", *texts, passed=same)
-    if not named:
-        before, after = ({*was.layouts}, {*now.layouts})
-        if before != after:
-            yield not_applicable(f"{name}.speakers", "one of the files does not name its speakers")
-            return
-    gain = _gain(levels) if amplified else 1.0
+    if not named and {*was.layouts} != {*now.layouts}:
+        yield not_applicable(f"{name}.speakers", "one of the files does not name its speakers")
+        return
+    before, after = (sum(level**2 for pair in levels for level in pair[side].values()) for side in (0, 1))
+    gain = float((after / before) ** 0.5) if amplified and before else 1.0
     yield _check_levels(f"{name}.speakers", levels, gain, _exchanged(was, now, levels))
 
 
-def _exchanged(was: Heard, now: Heard, levels: Sequence[tuple[dict[str, float], dict[str, float]]]) -> dict[str, str]:
-    """Return the speakers from which the sound of another one comes, and which."""
+def _exchanged(was: Heard, now: Heard, levels: _Levels) -> dict[str, str]:
+    """Return the speakers whose sound comes from another one, and from which."""
     found: dict[str, str] = {}
     for window, (before, after) in enumerate(levels):
         least = max(_SILENCE, max(before.values(), default=0.0) / 4)
@@ -304,34 +278,20 @@ def _exchanged(was: Heard, now: Heard, levels: Sequence[tuple[dict[str, float], 
     return found
 
 
-def _check_levels(
-    name: str,
-    levels: Sequence[tuple[dict[str, float], dict[str, float]]],
-    gain: float,
-    exchanged: dict[str, str],
-) -> Check:
+def _check_levels(name: str, levels: _Levels, gain: float, exchanged: dict[str, str]) -> Check:
     wrong: dict[str, int] = {}
     for place, (before, after) in enumerate(levels):
         least = max(_SILENCE, _QUIET_PART * max([*before.values(), *after.values()], default=0.0))
         for speaker in speakers_that_differ(before, after, gain=gain, least=least, times=_LEVEL_TIMES):
             wrong.setdefault(speaker, place)
-    louder = [
-        f"{speaker} {levels[place][0].get(speaker, 0.0):.4f} became {levels[place][1].get(speaker, 0.0):.4f}"
-        for speaker, place in wrong.items()
-    ]
+    pairs = [(speaker, *(side.get(speaker, 0.0) for side in levels[place])) for speaker, place in wrong.items()]
+    louder = [f"{speaker} {before:.4f} became {after:.4f}" for speaker, before, after in pairs]
     moved = [f"{speaker} is heard from {other}" for speaker, other in exchanged.items()]
     found = ", ".join([*louder, *moved])
     return check(name, "each speaker's own sound, within 6 dB", found or "so it is", passed=not found)
 
 
-def _gain(levels: Sequence[tuple[dict[str, float], dict[str, float]]]) -> float:
-    """Return by how much the whole track is louder than it was."""
-    before, after = (sum(level**2 for pair in levels for level in pair[side].values()) for side in (0, 1))
-    return float((after / before) ** 0.5) if before else 1.0
-
-
 def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard) -> Check:
-    """Check that the output has one rate, the one that it states, which the source has too; Opus has its own."""
     if not was.rates_hz and not now.rates_hz:
         return not_applicable(f"{name}.rate", "no sample of the track decodes")
     wanted = sorted({_OPUS_HZ} if right.codec == "opus" else {*was.rates_hz, left.rate_hz})
@@ -343,7 +303,6 @@ def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now:
 
 
 def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fraction]]) -> Check:
-    """Check that there is silence where the source has no sound."""
     filled = []
     for window, length_s in gaps:
         samples = int(min(length_s, WINDOW_S) * GRID_HZ)
@@ -355,7 +314,7 @@ def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fra
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
-    """Return by how many seconds ``second`` is late, and how alike the two are there (1: equal up to loudness)."""
+    """Return by how many seconds ``second`` is late, and the correlation there (1: equal up to loudness)."""
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)

@@ -1,18 +1,34 @@
 """What the boxes and elements of the two files say, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
 
+import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from .stated.facts import StatedCrop, StatedFile, StatedKind, StatedTrack
+from ...actors.media.opening import open_bytes
+from .stated.boxes import read_boxes
+from .stated.ebml import read_elements
+from .stated.facts import FileBytes, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
-LONGEST_S = 3600
-"""Longer than this a last picture is not believed to be shown."""
+LONGEST_S = 3600  # longer than this a last picture is not believed to be shown
 _HALF, _THIRD = Fraction(1, 2), Fraction(1, 3)
 _SHAPE_NEAR = Fraction(1, 50)
 _NO_BOXES = "the container has no boxes or elements that are read here"
+
+
+def read_stated(url: str) -> StatedFile | None:
+    """Return what an mp4, mov, Matroska or WebM file states; None of others, and if too damaged. Raises InputError."""
+    with open_bytes(url) as stream:
+        file = FileBytes(stream)
+        for read in (read_boxes, read_elements):
+            # A damaged table may end anywhere.
+            with suppress(struct.error, IndexError, ValueError):
+                if (found := read(file)) is not None:
+                    return found
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +52,24 @@ class Containers:
     @property
     def crops(self) -> tuple[StatedCrop, StatedCrop]:
         """What each container crops."""
-        found = [StatedCrop() if track is None else track.crop for track in (self.source_video, self.output_video)]
-        return found[0], found[1]
+        source, output = self.source_video, self.output_video
+        return source.crop if source else StatedCrop(), output.crop if output else StatedCrop()
 
     @property
     def source_last_s(self) -> Fraction | None:
-        """How long the source's last picture is shown; None where its container does not say, or is not believed."""
+        """How long the source's last picture is shown; None where its container does not say, or says too much."""
         track = self.source_video
         last_s = None if track is None or track.spread is None else track.spread.last_s
         return last_s if last_s is not None and 0 < last_s <= LONGEST_S else None
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """How many pictures a second the source's timecodes count; None where no track of them says."""
+        """How many pictures a second the source's timecodes count; None where no track says."""
         tracks = () if self.source is None else self.source.tracks
         return next((track.timecode_rate for track in tracks if track.timecode_rate is not None), None)
 
-    @property
-    def top_first(self) -> tuple[bool | None, bool | None]:
-        """The field order that each container states."""
-        found = [None if track is None else track.top_field_first for track in (self.source_video, self.output_video)]
-        return found[0], found[1]
-
     def language_tags(self, audio_tracks: Sequence[int] | None) -> dict[str, tuple[str, str]]:
-        """Return BCP 47's names of languages, the source's and the output's, by labels such as "audio-0"."""
+        """Return the languages (BCP 47) of source and output by labels such as "audio-0"."""
         found: dict[str, tuple[str, str]] = {}
         for kind in (StatedKind.AUDIO, StatedKind.SUBTITLES):
             before, after = ([] if file is None else file.of(kind) for file in (self.source, self.output))
@@ -78,15 +88,12 @@ def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTimes:
-    """When the output's pictures should be shown, in seconds after the first, and for how long the last one."""
+    """When the output's pictures should be shown, in seconds after the first."""
 
     times_s: Sequence[Fraction]
-    last_s: Fraction | None
-    """None where nothing says it."""
-    nominal_s: Fraction
-    """The nominal duration of one."""
-    is_whole: bool = True
-    """Whether each packet of the source that has a time gives a picture."""
+    last_s: Fraction | None  # None where nothing says it
+    nominal_s: Fraction  # the nominal duration of one
+    is_whole: bool = True  # whether each packet of the source that has a time gives a picture
 
 
 def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
@@ -96,7 +103,10 @@ def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Chec
     yield _check_durations(files.output)
     yield _check_last(files.output_video, showing)
     yield _check_rate(files.output_video, showing)
-    yield from _check_alpha(files)
+    source, output = files.source_video, files.output_video
+    if source is not None and source.alpha:
+        found = output is not None and output.alpha
+        yield check(ALPHA_CHECK, "blocks with alpha", "some" if found else "none", passed=found)
 
 
 def _check_whole(name: str, file: StatedFile | None) -> Check:
@@ -114,7 +124,6 @@ def _check_durations(file: StatedFile | None) -> Check:
 
 
 def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
-    """Check how long the last picture is shown; what is nominal may be rounded."""
     name = "times.last"
     if track is None or track.spread is None:
         return not_applicable(name, _NO_BOXES)
@@ -131,7 +140,6 @@ def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
 
 
 def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
-    """Check that samples last together as long as the pictures do, and none for much less than the shortest does."""
     name = "times.rate"
     spread = None if track is None else track.spread
     if spread is None or spread.total_s is None or not showing.times_s:
@@ -150,23 +158,13 @@ def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     return check(name, expected, f"{found}, the shortest lasts {float(spread.shortest_s) * 1000:.3f} ms", passed=passed)
 
 
-def _check_alpha(files: Containers) -> Iterator[Check]:
-    source, output = files.source_video, files.output_video
-    if source is not None and source.alpha:
-        found = output is not None and output.alpha
-        yield check(ALPHA_CHECK, "blocks with alpha", "some" if found else "none", passed=found)
-
-
 def check_crop(
     wanted: StatedCrop, found: StatedCrop, kept: tuple[int, int, int, int] | None, shapes: tuple[Fraction, Fraction]
 ) -> list[Check]:
-    """Check that what the source's container crops stays hidden.
+    """Check that what the source's container crops (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    Args:
-        wanted: what it crops.
-        found: what the output's container crops.
-        kept: what of each source picture the output's shows, by its report: left, top, width, height; None: all.
-        shapes: width over height of the source's visible part, and of the output's pictures.
+    ``kept`` is the part of each source picture that the report says is shown: left, top, width, height; None: all.
+    ``shapes`` are width over height of the source's visible part, and of the output's pictures.
     """
     if not wanted and not found:
         return []

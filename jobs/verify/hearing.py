@@ -17,47 +17,40 @@ _Sound: TypeAlias = NDArray[np.float32]
 WINDOWS: Final = 8
 MOST_GAPS: Final = 8
 WINDOW_S: Final = Fraction(1)
-GAP_S: Final = Fraction(1, 50)
-"""A shorter one is a rounding, or a codec's own."""
-GAP_EDGE_S: Final = Fraction(1, 20)
-"""How far an encoder carries sound into a gap."""
-ROUNDED_S: Final = Fraction(1, 1000)
-"""What a millisecond's ticks may have moved a frame."""
+GAP_S: Final = Fraction(1, 50)  # a shorter one is a rounding, or a codec's own
+GAP_EDGE_S: Final = Fraction(1, 20)  # how far an encoder carries sound into a gap
+ROUNDED_S: Final = Fraction(1, 1000)  # what a millisecond's ticks may have moved a frame
 GRID_HZ: Final = 16_000
+_WINDOW_SAMPLES: Final = int(WINDOW_S * GRID_HZ)
 LFE: Final = "LFE"
-_LFE_HZ: Final = 120
-"""Codecs leave out what is above it."""
-_MOST_USUAL: Final = 8
-"""More channels than this are in no usual place."""
+_LFE_HZ: Final = 120  # codecs leave out what is above it
+_MOST_USUAL: Final = 8  # more channels than this are in no usual place
 _UNNAMED: Final = frozenset({"NONE", "UNK"})
 _SIDES: Final = {"SL": "BL", "SR": "BR"}
 
 
 @dataclass(slots=True)
 class Heard:
-    """What decoding a track gives; windows are on one grid of ``GRID_HZ``."""
+    """What decoding a track gives; windows are sampled at ``GRID_HZ``."""
 
-    windows: list[dict[str, _Sound]]
-    """Of each window the speakers' sound."""
+    windows: list[dict[str, _Sound]]  # of each window the speakers' sound
     end_s: Fraction = Fraction(0)
-    layouts: list[tuple[str, ...]] = field(default_factory=list)
-    """The different layouts in their order, each by the names of its speakers."""
+    layouts: list[tuple[str, ...]] = field(default_factory=list)  # each by the names of its speakers
     rates_hz: list[int] = field(default_factory=list)
-    failed: int = 0
-    """How many packets do not decode."""
+    failed: int = 0  # how many packets do not decode
 
     @property
     def speakers(self) -> frozenset[str]:
-        """All speakers of the track; those at the sides are at the back where it has only one such pair."""
+        """All speakers of the track, by their ``aliases``."""
         return frozenset(aliases(self.layouts).values())
 
     def mono(self, window: int) -> _Sound:
         """Return the mean of a window's speakers."""
         sounds = list(self.windows[window].values())
-        return np.mean(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(_window_samples(), np.float32)
+        return np.mean(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(_WINDOW_SAMPLES, np.float32)
 
     def sounds(self, window: int) -> dict[str, _Sound]:
-        """Return what each speaker gives in a window."""
+        """Return each speaker's sound in a window."""
         names = aliases(self.layouts)
         return {names[name]: sound for name, sound in self.windows[window].items()}
 
@@ -67,7 +60,7 @@ class Heard:
 
 
 def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Return one name for each speaker of a track: side and back are told apart only where it has both."""
+    """Return one name for each speaker of a track: a side speaker is a back one unless the track has both."""
     names = {name for layout in layouts for name in layout}
     only_sides = not names & set(_SIDES.values())
     return {name: _SIDES.get(name, name) if only_sides else name for name in names}
@@ -80,30 +73,27 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
     """
     heard = Heard([{} for _ in starts])
 
-    def note() -> None:
+    def failed(_: object) -> None:
         heard.failed += 1
 
-    for frame in decoded_sound(track.url, track.number, note):
+    for frame in decoded_sound(track.url, track.number, failed):
         begin_s = frame_start_s(frame) - track.zero_s
         if abs(begin_s - heard.end_s) <= ROUNDED_S + Fraction(frame.time_base or 0):
             begin_s = heard.end_s  # coarse ticks, the file's or its source's, round each frame's time, not the sound's
         heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
         names = _names(frame)
-        _note_new(heard.layouts, names)
-        _note_new(heard.rates_hz, frame.sample_rate)
+        if names not in heard.layouts:
+            heard.layouts.append(names)
+        if frame.sample_rate not in heard.rates_hz:
+            heard.rates_hz.append(frame.sample_rate)
         touched = [n for n, start in enumerate(starts) if begin_s < start + WINDOW_S and heard.end_s > start]
         touched = touched if end_s is None or begin_s < end_s else []
         channels = _channels(frame) if touched else ()
         for n in touched:
             for name, samples in zip(names, channels, strict=False):
-                sound = heard.windows[n].setdefault(name, np.zeros(_window_samples(), np.float32))
+                sound = heard.windows[n].setdefault(name, np.zeros(_WINDOW_SAMPLES, np.float32))
                 _lay(sound, float(begin_s - starts[n]), samples, frame.sample_rate)
     return heard
-
-
-def _note_new(found: list, value: object) -> None:  # type: ignore[type-arg] # of whatever it holds
-    if value not in found[-1:] and value not in found:
-        found.append(value)
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
@@ -127,12 +117,8 @@ def _channels(frame: AudioFrame) -> _Sound:
     return found
 
 
-def _window_samples() -> int:
-    return int(WINDOW_S * GRID_HZ)
-
-
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Put the part of ``samples``, which begin ``offset_s`` after the window, onto the window's grid."""
+    """Resample ``samples``, which begin ``offset_s`` after the window, into the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
@@ -172,14 +158,11 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers of a window that are not as loud as they were, but for a ``gain``.
+    """Return the speakers of a window whose level differs from ``gain`` times the old one by more than ``times``.
 
-    A difference by less than a factor of ``times`` does not count, nor what is below ``least``. One channel alone may
-    be heard from the centre, or from the left and the right.
+    Levels below ``least`` do not count. Mono may be heard from the centre, or from the left and the right.
     """
-    if (set(was) == {"FC"} and "FC" not in now and {"FL", "FR"} <= set(now)) or (
-        set(was) == {"FC"} and now.get("FC", 0.0) < least and {"FL", "FR"} <= set(now)
-    ):
+    if set(was) == {"FC"} and {"FL", "FR"} <= set(now) and now.get("FC", 0.0) < least:
         was = {"FL": was["FC"], "FR": was["FC"]}
     found = []
     for name in sorted(set(was) | set(now)):

@@ -1,7 +1,6 @@
-"""The independent proof: is OUTPUT exactly INPUT, encoded again?
+"""The independent proof: is OUTPUT exactly INPUT, encoded again? It shares no code with segments, plans and the join.
 
-``verify`` decodes both files once, in lock step, in one thread each, and checks them by the rules of docs/timeline.md.
-It shares no code with segments, plans or the gather step. docs/verify.md lists the checks and their thresholds.
+Both files are decoded once, in lock step, and compared by the rules of docs/timeline.md and docs/verify.md.
 """
 
 import time
@@ -24,7 +23,7 @@ from ...errors import UsageError
 from ..report.report import Report
 from ..request.values import location
 from .audio import check_audio
-from .container_checks import Containers, ExpectedTimes, check_containers, check_crop
+from .container_checks import Containers, ExpectedTimes, check_containers, check_crop, read_stated
 from .metadata import Facts, check_metadata, video_facts
 from .picture_life import StatedPictures
 from .pictures import PictureComparison
@@ -37,7 +36,6 @@ from .reference.reference_decode import (
     open_track,
     read_timeline,
 )
-from .stated.reading import read_stated
 from .steps import Stepwise, cropped, stepwise
 from .streams import Alignment
 from .subtitles import check_subtitles
@@ -47,30 +45,49 @@ from .video import OutputScan, check_access, check_stream, check_times, picture_
 ItemT = TypeVar("ItemT")
 
 
+@dataclass(kw_only=True)
+class _Pair:
+    """The two files to compare, and what is known of them before they are decoded."""
+
+    source: str
+    output: str
+    report: Report | None
+    video_track: int
+    progress: Callable[[int], None] | None
+    files: Containers = field(init=False)
+    scan: OutputScan = field(init=False)
+    steps: Stepwise | None = field(init=False)
+    fps: Fraction | None = None  # the frame rate that was asked for
+
+    def __post_init__(self) -> None:
+        if self.report is not None:
+            self.video_track = self.video_track or self.report.video_track
+            self.fps = None if self.report.frame_rate is None else Fraction(self.report.frame_rate)
+        stated = read_stated(self.source), read_stated(self.output)
+        self.files = Containers(source=stated[0], output=stated[1], video_track=self.video_track)
+        self.scan = scan_output(self.output)
+        self.steps = stepwise(self.source, self.report)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Compared:
-    """What one run over both files found."""
-
-    steps: Stepwise | None = None
-    comparison: PictureComparison = field(default_factory=PictureComparison)
+    steps: Stepwise | None
+    comparison: PictureComparison
+    digests_wanted: frozenset[int]
     life: StatedPictures = field(default_factory=StatedPictures)
-    digests_wanted: frozenset[int] = frozenset()
     digests: dict[int, int] = field(default_factory=dict)
     emitted: list[int] = field(default_factory=list)
     output_pts: list[int | None] = field(default_factory=list)
     timeline: Timeline = field(default_factory=lambda: Timeline(order=(), times=()))
-    time_base: Fraction = Fraction(1)
     damaged_packets: int = 0
     output_damaged_packets: int = 0
-    source_facts: Facts | None = None
-    source_size: tuple[int, int] = (0, 0)
-    """Of the largest picture of the source: what the output's pictures should be."""
-    output_facts: Facts | None = None
+    facts: tuple[Facts, Facts] | None = None  # of source and output
+    source_size: tuple[int, int] = (0, 0)  # of the source's largest picture: what the output's pictures should be
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Take what the two tracks and their first pictures say."""
-        self.source_facts, self.output_facts = was, now
-        self.life.state(was.format.colour, now.format.colour)
+        self.facts = was, now
+        self.life.source.stated, self.life.output.stated = was.format.colour, now.format.colour
         crop, kept = files.crops
         whole, visible = (abs(was.shape(each) / now.shape(None) - 1) for each in (None, crop))
         if crop and not kept and self.steps is None and visible < whole:
@@ -78,11 +95,7 @@ class _Compared:
             self.comparison.identical = False
 
     def take(
-        self,
-        number: int,
-        expected: tuple[int, VideoFrame] | None,
-        frame: VideoFrame | None,
-        time_s: Fraction | None,
+        self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
         """Take frame ``number`` of both files, None where one has ended; ``time_s`` is the source's, if known."""
         if frame is not None and number in self.digests_wanted:
@@ -96,7 +109,6 @@ class _Compared:
                 self.comparison.add(self._wanted(expected[1], frame, time_s), frame, deinterlaced=deinterlaced)
 
     def _wanted(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
-        """Return what ``output`` should show."""
         if (steps := self.steps) is None:
             return self.life.take(source, output, None, toned=False) or source
         self.life.take(source, output, lambda frame: steps.picture(frame, output, time_s), toned=steps.tone is not None)
@@ -121,11 +133,10 @@ def verify(
         output: path or URL of the result.
         video_track: which video track of the source was encoded, from 0; the output's first one is compared.
         audio_tracks: which audio tracks were to be carried, from 0; None means all.
-        start_s: start of the part that was asked for, in seconds after the first presented frame.
+        start_s: start of the requested part, in seconds after the first presented frame.
         end_s: its end; the interval is half-open.
-        report: path of the transcode's report. Differences that its warnings declare are not failures; pictures are
-            compared after the steps that it names (docs/filters.md); and the part and the video track are its own
-            where none are given here.
+        report: path of the transcode's report. Differences that its warnings declare are not failures, pictures are
+            compared after its steps (docs/filters.md), and it supplies part and video track where none are given here.
         progress: called with the number of frames compared so far.
 
     Raises:
@@ -139,9 +150,9 @@ def verify(
     if report_ is not None and start_s is None and end_s is None:
         start_s, end_s = report_.part_s
     with blocks_held(source, output):
-        pair = _pair(source, output, report_, video_track, progress)
+        pair = _Pair(source=source, output=output, report=report_, video_track=video_track, progress=progress)
         compared, chosen = _compare(pair, _select(pair, start_s, end_s))
-        checks = _checks(pair, chosen, compared, _alignment(pair, chosen, compared, report_, audio_tracks))
+        checks = _checks(pair, chosen, compared, _alignment(pair, chosen, compared, audio_tracks))
     return Verdict(
         source=source,
         output=output,
@@ -155,31 +166,8 @@ def verify(
     )
 
 
-def _pair(
-    source: str, output: str, report: Report | None, video_track: int, progress: Callable[[int], None] | None
-) -> "_Pair":
-    track = video_track or (0 if report is None else report.video_track)
-    return _Pair(
-        source=source,
-        output=output,
-        files=Containers(source=read_stated(source), output=read_stated(output), video_track=track),
-        video_track=track,
-        scan=scan_output(output),
-        steps=stepwise(source, report),
-        progress=progress,
-        fps=None if report is None or report.frame_rate is None else Fraction(report.frame_rate),
-    )
-
-
-def _alignment(
-    pair: "_Pair",
-    chosen: ComparedPart,
-    compared: _Compared,
-    report: Report | None,
-    audio_tracks: Sequence[int] | None,
-) -> Alignment:
-    """Return how the tracks beside the video lie on its times, and what the report says that became of them."""
-    tracks = () if report is None else report.tracks
+def _alignment(pair: _Pair, chosen: ComparedPart, compared: _Compared, audio_tracks: Sequence[int] | None) -> Alignment:
+    tracks = () if pair.report is None else pair.report.tracks
     return Alignment(
         source_zero_s=chosen.zero_s,
         output_zero_s=next((pts for pts in compared.output_pts if pts is not None), 0) * pair.scan.time_base,
@@ -189,38 +177,32 @@ def _alignment(
         muxer=pair.scan.muxer,
         dropped=frozenset(each.source_index for each in tracks if each.action == "dropped"),
         encoded=frozenset(each.source_index for each in tracks if each.action == "encoded"),
-        loudness={each.source_index: each.lufs for each in (() if report is None else report.loudness)},
+        loudness={} if pair.report is None else {each.source_index: each.lufs for each in pair.report.loudness},
     )
 
 
-def _whole(timeline: Timeline, time_base: Fraction) -> ComparedPart:
-    zero_s = (timeline.times[0] if timeline.times else 0) * time_base
-    return ComparedPart(timeline.order, timeline.times, time_base, zero_s, None)
-
-
-def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment: Alignment) -> list[Check]:
+def _checks(pair: _Pair, chosen: ComparedPart, compared: _Compared, alignment: Alignment) -> list[Check]:
+    videos = pair.files.source_video, pair.files.output_video
+    fields = [None if each is None else each.top_field_first for each in videos]
+    bad, no_bad = compared.output_damaged_packets, "no packets that fail to decode"
     checks = [
         check("frames.count", len(chosen.order), len(compared.output_pts)),
-        check(
-            "frames.undamaged",
-            "no packets that fail to decode",
-            compared.output_damaged_packets,
-            passed=not compared.output_damaged_packets,
-            held="every packet decodes",
-        ),
+        check("frames.undamaged", no_bad, bad, passed=not bad, held="every packet decodes"),
         *check_times(chosen.times, chosen.time_base, compared.output_pts, pair.scan),
         *compared.comparison.checks(),
         *check_stream(pair.scan, len(compared.output_pts)),
         check_access(pair.output, pair.scan, compared.digests),
         *check_containers(pair.files, _showing(pair, chosen, compared)),
-        *compared.life.checks(pair.files.top_first, is_damaged=bool(compared.damaged_packets)),
+        *compared.life.checks(fields, is_damaged=bool(compared.damaged_packets)),
         *check_audio(pair.source, pair.output, alignment),
         *check_subtitles(pair.source, pair.output, alignment),
     ]
-    was, now = compared.source_facts, compared.output_facts
-    if was is None or now is None:
+    if compared.facts is None:
         return checks
-    checks += _crop_checks(pair, compared, was, now)
+    was, now = compared.facts
+    steps = None if compared.steps is None else compared.steps.steps
+    kept = None if steps is None else (steps.crop[2], steps.crop[3], *steps.crop[:2])
+    checks += check_crop(*pair.files.crops, kept, (was.shape(pair.files.crops[0]), now.shape(None)))
     width, height = compared.source_size
     largest = replace(was.format, width=width, height=height)
     was = replace(was, format=largest if compared.steps is None else compared.steps.format(largest))
@@ -229,21 +211,15 @@ def _checks(pair: "_Pair", chosen: ComparedPart, compared: _Compared, alignment:
     return [*checks, *check_metadata(pair.source, pair.output, was, now, alignment)]
 
 
-def _showing(pair: "_Pair", chosen: ComparedPart, compared: _Compared) -> ExpectedTimes:
+def _showing(pair: _Pair, chosen: ComparedPart, compared: _Compared) -> ExpectedTimes:
     last_s = pair.files.source_last_s if chosen.length_s is None else chosen.last_s
-    nominal_s = compared.timeline.nominal * compared.time_base
+    nominal_s = compared.timeline.nominal * compared.timeline.time_base
     return ExpectedTimes(
         times_s=[ticks * chosen.time_base for ticks in chosen.times],
         last_s=last_s if pair.fps is None else 1 / pair.fps,
         nominal_s=nominal_s if pair.fps is None else 1 / pair.fps,
         is_whole=len(compared.timeline.packets) == len(compared.timeline.times),
     )
-
-
-def _crop_checks(pair: "_Pair", compared: _Compared, was: Facts, now: Facts) -> list[Check]:
-    steps = None if compared.steps is None else compared.steps.steps
-    kept = None if steps is None else (steps.crop[2], steps.crop[3], *steps.crop[:2])
-    return check_crop(*pair.files.crops, kept, (was.shape(pair.files.crops[0]), now.shape(None)))
 
 
 def _read_report(report: str) -> Report:
@@ -257,19 +233,12 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 
-def last_shown_s(
-    timeline: Timeline, last: int, time_base: Fraction, end_s: Fraction | None, stated_s: Fraction | None
-) -> Fraction | None:
-    """Return how long the last picture of a part is shown; None where its container does not say.
+def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
+    """Return how long the picture at place ``last`` of a part is shown; None where its container does not say.
 
-    Args:
-        timeline: when the source's pictures are shown.
-        last: the place of the last picture.
-        time_base: the timeline's tick, in seconds.
-        end_s: where the part ends; None where the source does.
-        stated_s: how long the source's own last picture is shown.
+    The part ends at ``end_s`` (None: where the source does); ``stated_s`` is how long the source's last one is shown.
     """
-    shown = timeline.times[last]
+    shown, time_base = timeline.times[last], timeline.time_base
     left_s = None if end_s is None else max(end_s - (shown - timeline.zero) * time_base, timeline.nominal * time_base)
     if last + 1 < len(timeline.times):
         following_s = (timeline.times[last + 1] - shown) * time_base
@@ -280,65 +249,46 @@ def last_shown_s(
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
-def _select(pair: "_Pair", start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
-    """Return the part asked for, at its own times or at a rate; it costs a decode of its own.
+def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
+    """Return the requested part, at its own times or at a rate, which takes a decode of its own.
 
-    None for the whole, where its pictures do not depend on their times, as with subtitles.
+    None for the whole, unless its pictures depend on their times, as with subtitles.
     """
-    source, video_track, fps = pair.source, pair.video_track, pair.fps
+    fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
     if start_s is None and end_s is None and fps is None and not is_timed:
         return None
-    timeline = read_timeline(source, video_track)
-    with open_track(source, video_track) as track:
-        time_base = track.time_base / timeline.divisor
-    whole = _whole(timeline, time_base)
+    timeline = read_timeline(pair.source, pair.video_track)
+    time_base = timeline.time_base
+    after_s = [(ticks - timeline.zero) * time_base for ticks in timeline.times]
     kept = [
         place
-        for place, ticks in enumerate(timeline.times)
-        if (not start_s or start_s <= (ticks - timeline.zero) * time_base)
-        and (end_s is None or (ticks - timeline.zero) * time_base < end_s)
+        for place, at_s in enumerate(after_s)
+        if (not start_s or start_s <= at_s) and (end_s is None or at_s < end_s)
     ]
     if not kept:
-        return replace(whole, order=(), times=(), length_s=Fraction(0))
+        return replace(ComparedPart.whole(timeline), order=(), times=(), length_s=Fraction(0))
     times = tuple(timeline.times[n] for n in kept)
-    length_s = None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base
     part = ComparedPart(
         order=tuple(timeline.order[n] for n in kept),
         times=times,
         time_base=time_base,
         zero_s=times[0] * time_base,
-        length_s=length_s,
+        length_s=None if start_s is None and end_s is None else (times[-1] - times[0]) * time_base,
         begin_s=(times[0] - timeline.times[0]) * time_base,
-        last_s=last_shown_s(timeline, kept[-1], time_base, end_s, pair.files.source_last_s),
+        last_s=last_shown_s(timeline, kept[-1], end_s, pair.files.source_last_s),
     )
     if fps is None:
         return part
     return at_rate(timeline, replace(part, last_s=pair.files.source_last_s), fps, start_s, end_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """The two files to compare, and what is known of the output."""
-
-    source: str
-    output: str
-    files: Containers
-    """What their containers say."""
-    video_track: int
-    scan: OutputScan
-    steps: Stepwise | None
-    progress: Callable[[int], None] | None
-    fps: Fraction | None = None
-
-
 def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
-    """Return what was found, and of which part: ``part``, or the whole."""
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
         # The track is more disordered than the window sorts; its order is known now.
-        compared = _run(pair, _whole(compared.timeline, compared.time_base))
-    return compared, part or _whole(compared.timeline, compared.time_base)
+        compared = _run(pair, ComparedPart.whole(compared.timeline))
+    return compared, part or ComparedPart.whole(compared.timeline)
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
@@ -358,9 +308,8 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
                     pair.progress(number + 1)
         compared.comparison.finish()
         compared.timeline = reference.timeline()
-        compared.time_base = reference.time_base / compared.timeline.divisor
         compared.damaged_packets, compared.output_damaged_packets = reference.damaged_packets, shown.damaged_packets
-        compared.output_pts = [stamp.pts for stamp in shown.stamps]
+        compared.output_pts = shown.pts
     return compared
 
 

@@ -17,18 +17,13 @@ from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ...actors.decode.describe import (
-    StreamExtras,
-    axis_scales,
-    describe_extras,
-    describe_video,
-    frame_side_data,
-)
+from ...actors.decode.describe import StreamExtras, axis_scales, describe_extras, describe_video, frame_side_data
 from ...actors.media.av_stream import side_data
 from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
 from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
 from .picture_life import UNSTATED, PictureTags
+from .pictures import is_rgb
 from .stated.facts import StatedCrop
 from .streams import Alignment, audio_tracks, covers, data_tracks, only, subtitle_tracks, video_tracks
 from .subtitles import check_chapters, check_timecode
@@ -64,7 +59,7 @@ _BIBLIOGRAPHIC = {pair[:3]: pair[4:] for pair in _CODES.split()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a video track says about itself, its container and its first picture together."""
+    """What a video track, its container and its first picture say."""
 
     format: VideoFormat
     extras: StreamExtras
@@ -72,14 +67,14 @@ class Facts:
     container_hdr: HdrStatic
 
     def shape(self, crop: StatedCrop | None) -> Fraction:
-        """Return the shape, width over height, in which pictures are shown that a container crops."""
+        """Return width over height, as shown, of pictures that a container crops."""
         cut = crop or StatedCrop()
         width, height = self.format.width - cut.left - cut.right, self.format.height - cut.top - cut.bottom
         return self.format.sample_aspect_ratio * max(width, 1) / max(height, 1)
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return what a track says; ``first_frame`` is its first picture, or that of a part, ``earliest`` the track's."""
+    """Return what a track says; ``first_frame`` is the first picture of a part of it, ``earliest`` the track's."""
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(
@@ -91,7 +86,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format with what a picture says otherwise than the track's first one."""
+    """Return a track's format, changed to what ``frame`` says where it differs from the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
@@ -116,11 +111,7 @@ def _hdr(mastering: bytes | None, light: bytes | None) -> HdrStatic:
 
 
 def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
-    """Check that everything the source says about itself, the output says too, where its container can.
-
-    Raises:
-        InputError: one of the files cannot be read.
-    """
+    """Check that everything the source says about itself, the output says too, where its container can."""
     checks = [*_check_picture(was, now, alignment), *_check_hdr(output, was, now, alignment)]
     if alignment.output_holds_tracks:
         with open_source(source) as left, open_source(output) as right:
@@ -139,7 +130,10 @@ def _check_file(left: InputContainer, right: InputContainer, alignment: Alignmen
     pictures = ([_digest(bytes(packet)) for packet in only(each, *covers(each))] for each in (left, right))
     yield check("metadata.cover", *pictures)
     yield _check_tags(left, right, alignment)
-    held, found = _attachments(left), _attachments(right)
+    held, found = (
+        [(each.name or "", each.mimetype or "", _digest(each.data or b"")) for each in file.streams.attachments]
+        for file in (left, right)
+    )
     nowhere = "only Matroska holds attachments" if held and not alignment.output_is_matroska else ""
     yield check("metadata.attachments", held, found, unless=nowhere)
     yield from check_timecode(left, right, alignment)
@@ -170,16 +164,16 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
 
 
 def _family(pix_fmt: str) -> str:
-    """Return a format's name here: FFmpeg's yuvj formats are the yuv ones at full range, which is checked apart."""
+    """Return a format's name; FFmpeg's yuvj formats are yuv at full range, which another check compares."""
     return pix_fmt.replace("yuvj", "yuv")
 
 
 def _holds(found: str, wanted: str) -> bool:
-    """Return whether every sample of format ``wanted`` has its place in ``found``, if under another name or layout."""
+    """Return whether format ``found`` has a place for every sample of ``wanted``."""
     target, source = PixelFormat(found), PixelFormat(wanted)
     colours, alpha = _components(source)
     return (
-        _is_rgb(target) == _is_rgb(source)
+        is_rgb(target) == is_rgb(source)
         and max(c.bits for c in target.components) >= max(c.bits for c in source.components)
         and (colours == 1 or all(a >= b for a, b in zip(_chroma(target), _chroma(source), strict=True)))
         and all(a >= b for a, b in zip(_components(target), (colours, alpha), strict=True))
@@ -192,22 +186,16 @@ def _components(pixel: PixelFormat) -> tuple[int, int]:
 
 
 def _chroma(pixel: PixelFormat) -> tuple[int, int]:
-    return (64, 64) if _is_rgb(pixel) else (pixel.chroma_width(64), pixel.chroma_height(64))
-
-
-def _is_rgb(pixel: PixelFormat) -> bool:
-    return bool(pixel.is_rgb or pixel.has_palette)
+    return (64, 64) if is_rgb(pixel) else (pixel.chroma_width(64), pixel.chroma_height(64))
 
 
 def _stated_range(picture: VideoFormat) -> int:
-    """Return the range of a picture's levels: RGB is of full range, and unspecified counts as limited."""
     limited, full = 1, 2
-    return full if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.range or limited
+    return full if is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.range or limited
 
 
 def _stated_matrix(picture: VideoFormat) -> int:
-    """Return the matrix by which a picture's colours are coded: RGB is its own, whatever is stated."""
-    return 0 if _is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.matrix
+    return 0 if is_rgb(PixelFormat(picture.pix_fmt)) else picture.colour.matrix
 
 
 def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment) -> Check:
@@ -224,7 +212,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
-    """Check a value of the first picture's; of pictures that change the output may state what any of them does."""
+    """Compare a value of the first picture; where pictures change, the output may state any of theirs."""
     # Matrix 0 is the identity of RGB, and not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
@@ -241,9 +229,9 @@ def _check_chroma(was: Facts, now: Facts) -> Check:
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return how a display matrix turns and flips; players ignore where it moves the picture, and how it scales it.
+    """Return how a display matrix turns and flips; players ignore its translation and scale.
 
-    A skew that moves a thousandth of the picture or less does not count.
+    A skew of a thousandth of the picture or less does not count.
     """
     if matrix is None:
         return None
@@ -257,18 +245,14 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
 def _check_hdr(output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
     wanted = was.format.hdr
     if wanted == HdrStatic():
-        return [_check_no_hdr(now.format.hdr)]
+        found, held = now.format.hdr, "no HDR values appeared"
+        return [check("hdr.none", "no HDR values", found, passed=found == HdrStatic(), held=held)]
     holds_hdr = alignment.output_is_isobmff or alignment.output_is_matroska
     nowhere = "" if holds_hdr else "the container has no place for HDR values"
     checks = [_check_static("hdr.container", wanted, now.container_hdr, unless=nowhere)]
     if now.codec in ("vp9", "vp8"):
         return [*checks, not_applicable("hdr.bitstream", "a VP9 bitstream has no place for HDR values")]
     return [*checks, _check_static("hdr.bitstream", wanted, _bitstream_hdr(output))]
-
-
-def _check_no_hdr(found: HdrStatic) -> Check:
-    held = "no HDR values appeared"
-    return check("hdr.none", "no HDR values", found, passed=found == HdrStatic(), held=held)
 
 
 def _check_static(name: str, wanted: HdrStatic, found: HdrStatic, *, unless: str = "") -> Check:
@@ -279,19 +263,15 @@ def _check_static(name: str, wanted: HdrStatic, found: HdrStatic, *, unless: str
 def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | None) -> bool:
     if wanted is None or found is None:
         return wanted is found
-    points = [
-        (getattr(wanted, name)[axis], getattr(found, name)[axis])
-        for name in ("red", "green", "blue", "white")
-        for axis in (0, 1)
-    ]
+    names = ("red", "green", "blue", "white")
+    points = [pair for name in names for pair in zip(getattr(wanted, name), getattr(found, name), strict=True)]
     lights = [(wanted.max_luminance, found.max_luminance), (wanted.min_luminance, found.min_luminance)]
-    return all(abs(a - b) <= _CHROMATICITY for a, b in points) and all(
-        abs(a - b) <= _LUMINANCE * max(a, Fraction(1, 5)) for a, b in lights
-    )
+    near = [abs(a - b) <= _LUMINANCE * max(a, Fraction(1, 5)) for a, b in lights]
+    return all(near) and all(abs(a - b) <= _CHROMATICITY for a, b in points)
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Decode the first picture away from its container, whose values FFmpeg would add to it."""
+    """Decode the first picture without its container, whose values FFmpeg would add."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
@@ -299,26 +279,22 @@ def _bitstream_hdr(output: str) -> HdrStatic:
         with suppress(av.error.FFmpegError):
             # A film of one picture gives it when it is over.
             for packet in chain(only(container, stream), [None]):
-                for frame in decoder.decode(None if packet is None else _contents(packet)):
+                bare = None
+                if packet is not None:
+                    bare = cast("Packet[VideoStream]", Packet(packet.size))
+                    bare.update(bytes(packet))
+                for frame in decoder.decode(bare):
                     return _frame_hdr(frame)
     return HdrStatic()
 
 
-def _contents(packet: "Packet[Stream]") -> "Packet[VideoStream]":
-    """Return a packet without what its container says of it."""
-    copy = cast("Packet[VideoStream]", Packet(packet.size))
-    copy.update(bytes(packet))
-    return copy
-
-
 def _language(stream: Stream) -> str:
-    """Return what a track says of its language; characters that no code has say nothing."""
+    """Return a track's language; one with characters that no code has is undetermined."""
     stated = stream.metadata.get("language", "")
     return stated if stated and stated.isascii() and stated.isprintable() else "und"
 
 
 def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignment) -> Iterator[Check]:
-    """Check language, title and disposition of every track that has a counterpart."""
     audio = audio_tracks(left)
     if alignment.tracks is not None:
         audio = [audio[n] for n in alignment.tracks if n < len(audio)]
@@ -382,10 +358,3 @@ def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
     # FFmpeg reads an mp4 tag that names its language twice: as "location", and as "location-eng".
     return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}
-
-
-def _attachments(container: InputContainer) -> list[tuple[str, str, str]]:
-    return [
-        (stream.name or "", stream.mimetype or "", _digest(stream.data or b""))
-        for stream in container.streams.attachments
-    ]

@@ -1,7 +1,6 @@
-"""What each picture says of itself, through a whole track, which may change where its first picture promised nothing.
+"""What each picture says of itself, and whether one that differs from the source's first was converted accordingly.
 
-A picture whose colours or shape differ from those of the source's first one must have been converted to what the output
-states. Whether it was is seen from its samples: they match the converted source picture better than the unconverted.
+Its samples then match the converted source picture better than the unconverted one.
 """
 
 from collections import Counter
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -19,37 +18,28 @@ from numpy.typing import NDArray
 from ...actors.decode.describe import frame_side_data
 from ...actors.media.av_abi import frame_structure
 from ...actors.media.values import Colour
-from .pictures import MATRICES, comparable_format, conformed
-from .steps import frame_of, planes_of
+from .pictures import MATRICES, comparable_format, conformed, is_rgb
+from .steps import padded, planes_of
 from .verdict import Check, check, not_applicable
-
-if TYPE_CHECKING:
-    from av.video.format import VideoFormat as PixelFormat
 
 _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
-"""What rides on pictures, by FFmpeg's name, and its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})
-"""Of these the bytes must be the source's too."""
-_INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4
-"""``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``."""
+"""Side data of pictures by FFmpeg's name, and its check."""
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # of these the bytes must be the source's too
+_INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
 """Values of H.273 that say nothing. Matrix 0 is RGB's."""
-_LIMITED, _FULL = 1, 2
-_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
-"""What the scaler converts, and PyAV's name of it."""
-_ONE_CURVE: Final = frozenset({1, 6, 14, 15})
-"""Transfer functions of H.273 that are one curve under several numbers."""
+_LIMITED = 1
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, and PyAV's name of it
+_ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # transfer functions of H.273 that are one curve under several numbers
 _SHAPE_NEAR: Final = Fraction(1, 50)
-_EVIDENCE: Final = 1.0
-"""The least mean squared difference of two possible pictures that tells them apart, in 8-bit steps."""
-_SHOWN: Final = 8
-"""How many numbers of pictures a check names."""
+_EVIDENCE: Final = 1.0  # least mean squared difference that tells two possible pictures apart, in 8-bit steps
+_SHOWN: Final = 8  # how many numbers of pictures a check names
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
-"""Makes of a source picture what the output's picture should show, in the format in which the two are compared."""
+"""Makes what the output's picture should show of a source picture, in the format in which the two are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +50,8 @@ class PictureTags:
     matrix: int
     primaries: int
     transfer: int
-    samples: Fraction
-    """Width over height of a sample."""
-    shape: Fraction
-    """Width over height, as shown."""
+    samples: Fraction  # width over height of a sample
+    shape: Fraction  # width over height, as shown
 
     @classmethod
     def of(cls, frame: VideoFrame) -> "PictureTags":
@@ -82,15 +70,10 @@ class PictureTags:
 
 @dataclass(slots=True)
 class _Side:
-    """One file's pictures."""
-
     first: PictureTags | None = None
-    stated: Colour = field(default_factory=Colour)
-    """What the file says of all pictures, which counts before what its first one says."""
-    kinds: Counter[str] = field(default_factory=Counter)
-    """How many pictures carry each kind of side data."""
-    formats: dict[str, int] = field(default_factory=dict)
-    """Pixel formats, and the first picture of each."""
+    stated: Colour = field(default_factory=Colour)  # of the whole file; takes precedence over the first picture's
+    kinds: Counter[str] = field(default_factory=Counter)  # how many pictures carry each kind of side data
+    formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
     """What pictures state, by the field of ``PictureTags``."""
     fields: list[bool | None] = field(default_factory=list)
@@ -103,7 +86,8 @@ class _Side:
             values.add(tags.shape if name == "shape" else self.value(tags, name))
         self.kinds.update(carried.keys())
         self.formats.setdefault(frame.format.name, number)
-        self.fields.append(_field_order(frame))
+        flags = frame_structure(frame).flags
+        self.fields.append(bool(flags & _TOP_FIRST) if flags & _INTERLACED and frame.interlaced_frame else None)
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
@@ -114,15 +98,8 @@ class _Side:
         return stated if own == first and stated not in UNSTATED[name] else own
 
 
-def _field_order(frame: VideoFrame) -> bool | None:
-    flags = frame_structure(frame).flags
-    return bool(flags & _TOP_FIRST) if flags & _INTERLACED and frame.interlaced_frame else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A picture of the source and the output's, with what each says of itself."""
-
     number: int
     was: PictureTags
     now: PictureTags
@@ -132,32 +109,26 @@ class _Pair:
 
 @dataclass(slots=True)
 class StatedPictures:
-    """Holds every picture of the source against the output's: ``take`` each pair once, in order; then ``checks``."""
+    """Compares what the two files say of every picture: ``take`` each pair once, in order; then ``checks``."""
 
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
-    wrong: dict[str, list[int]] = field(default_factory=dict)
-    """Pictures that fail a check, by the check's last word."""
-    altered: Counter[str] = field(default_factory=Counter)
-    """How many pictures carry other bytes of a kind than the source's."""
+    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail a check, by the check's last word
+    altered: Counter[str] = field(default_factory=Counter)  # pictures whose bytes of a kind differ from the source's
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
-
-    def state(self, source: Colour, output: Colour) -> None:
-        """Take what the two files say of all their pictures."""
-        self.source.stated, self.output.stated = source, output
 
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return what the output should show, None where nothing had to be found out.
+        """Take a pair of pictures; return what the output should show if the source's shape differs, else None.
 
-        ``steps`` makes the reference where the report names steps; ``toned`` is whether colours were meant to change.
+        ``steps`` makes the reference where the report names steps; ``toned`` says that colours were meant to change.
         """
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
         now, kept = self.output.take(output, number)
         self.altered.update(kind for kind in _EXACT & carried.keys() & kept.keys() if carried[kind] != kept[kind])
-        if _is_rgb(source) or _is_rgb(output):
+        if is_rgb(source.format) or is_rgb(output.format):
             return None
         pair = _Pair(number, was, now, source, output)
         for name in () if toned else UNSTATED:
@@ -172,7 +143,7 @@ class StatedPictures:
         size, pix_fmt = (output.width, output.height), comparable_format(output.format.name)
         return conformed(self._reformatter, frame, output, size, pix_fmt)
 
-    def _judge_colour(self, name: str, pair: "_Pair", reference: Reference) -> None:
+    def _judge_colour(self, name: str, pair: _Pair, reference: Reference) -> None:
         before, after = self.source.value(pair.was, name), self.output.value(pair.now, name)
         if _alike(name, before, after):
             return
@@ -189,7 +160,7 @@ class StatedPictures:
         if _squared(kept, converted) > _EVIDENCE and _is_nearer(shown, kept, converted):
             self._note(name, pair.number)
 
-    def _judge_fields(self, pair: "_Pair") -> None:
+    def _judge_fields(self, pair: _Pair) -> None:
         """Note an interlaced picture that was scaled as if its lines were of one moment."""
         apart = _planes(self._conformed(pair.source, pair.output))
         structure = frame_structure(pair.source)
@@ -201,7 +172,7 @@ class StatedPictures:
         if _squared(apart, mixed) > _EVIDENCE and _is_nearer(shown, mixed, apart):
             self._note("interlaced", pair.number)
 
-    def _judge_shape(self, pair: "_Pair") -> VideoFrame | None:
+    def _judge_shape(self, pair: _Pair) -> VideoFrame | None:
         shape = pair.was.shape
         if abs(shape / pair.now.shape - 1) <= _SHAPE_NEAR:
             return None
@@ -217,36 +188,26 @@ class StatedPictures:
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
-        inner = planes_of(conformed(self._reformatter, source, output, size, comparable_format(output.format.name)))
-        whole = self._conformed(output, output)
-        left, top = (width - size[0]) // 2 & ~1, (height - size[1]) // 2 & ~1
-        planes = []
-        for place, (plane, canvas) in enumerate(zip(inner, planes_of(whole), strict=True)):
-            across, down = width // canvas.shape[1] or 1, height // canvas.shape[0] or 1
-            black = 0 if int(output.color_range) == _FULL else 16
-            level = (128 if place else black) << (whole.format.components[place].bits - 8)
-            filled = np.full(canvas.shape, level, canvas.dtype)
-            x, y = left // across, top // down
-            filled[y : y + plane.shape[0], x : x + plane.shape[1]] = plane[: canvas.shape[0] - y, : canvas.shape[1] - x]
-            planes.append(filled)
-        return frame_of(planes, whole.format.name, output)
+        inner = conformed(self._reformatter, source, output, size, comparable_format(output.format.name))
+        return padded(inner, (width, height), ((width - size[0]) // 2 & ~1, (height - size[1]) // 2 & ~1), output)
 
     def _note(self, name: str, number: int) -> None:
         self.wrong.setdefault(name, []).append(number)
 
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
-        """Yield the checks; ``container_top_first`` is the field order that source and output containers state.
+        """Yield the checks; ``container_top_first`` is the field order that the two containers state.
 
-        ``is_damaged`` says that packets of the source do not decode: the first ones may be the ones that state fields.
+        ``is_damaged``: packets of the source do not decode, which may be the only ones that state fields.
         """
         for name in (*UNSTATED, "aspect"):
             # What all pictures of a track state is the track's, which has checks of its own.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
         sides = zip((self.source, self.output), container_top_first, strict=True)
-        fields = [_stated_fields(side.fields, top_first=first) for side, first in sides]
+        # Where no picture says that it has fields, all are as the container says.
+        fields = [side.fields if _has_fields(side.fields) else [first] * len(side.fields) for side, first in sides]
         mixed = self.wrong.get("interlaced", [])
-        if is_damaged and not mixed and not any(order is not None for order in fields[0]):
+        if is_damaged and not mixed and not _has_fields(fields[0]):
             yield not_applicable(
                 "pictures.interlaced", "packets of the source do not decode, and no others state fields"
             )
@@ -267,22 +228,16 @@ def _check_pictures(name: str, wrong: Sequence[int]) -> Check:
     return check(name, "every picture is as the output states", found, passed=not wrong)
 
 
-def _stated_fields(fields: Sequence[bool | None], *, top_first: bool | None) -> Sequence[bool | None]:
-    """Return the order of each picture's fields: where no picture says that it has any, as the container says."""
-    return fields if any(each is not None for each in fields) else [top_first] * len(fields)
+def _has_fields(fields: Sequence[bool | None]) -> bool:
+    return any(order is not None for order in fields)
 
 
 def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -> list[int]:
     """Return the pictures whose fields are lost or exchanged; and those that have some, where the source has none."""
-    if not any(each is not None for each in before):
+    if not _has_fields(before):
         return [number for number, order in enumerate(after) if order is not None]
     pairs = enumerate(zip(before, after, strict=False))
     return [number for number, (was, now) in pairs if was is not None and was != now]
-
-
-def _is_rgb(frame: VideoFrame) -> bool:
-    pixel: PixelFormat = frame.format
-    return bool(pixel.is_rgb or pixel.has_palette)
 
 
 def _alike(name: str, before: int, after: int) -> bool:
@@ -297,7 +252,6 @@ def _alike(name: str, before: int, after: int) -> bool:
 
 @contextmanager
 def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]:
-    """Have a picture state another range or matrix for a while."""
     own = getattr(frame, attribute)
     setattr(frame, attribute, value)
     try:
@@ -307,7 +261,7 @@ def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]
 
 
 def _planes(frame: VideoFrame) -> _Planes:
-    """Return copies of a picture's planes in 8-bit steps, a sample of every 2 x 2."""
+    """Return a picture's planes in 8-bit steps, a sample of every 2 x 2."""
     scale = 1 << (frame.format.components[0].bits - 8)
     return [plane[::2, ::2].astype(np.float32) / np.float32(scale) for plane in planes_of(frame)]
 
@@ -317,6 +271,5 @@ def _squared(first: _Planes, second: _Planes) -> float:
 
 
 def _is_nearer(shown: VideoFrame, first: _Planes, second: _Planes) -> bool:
-    """Return whether a picture is more like the first of two others than like the second."""
     planes = _planes(shown)
     return _squared(planes, first) < _squared(planes, second)

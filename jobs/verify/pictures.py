@@ -1,9 +1,6 @@
-"""Comparing pictures: how alike an output frame is to its source frame, and whether it is *that* frame at all.
+"""How alike an output frame is to its source frame (PSNR, SSIM), and whether it shows *that* frame or a neighbour.
 
-Two questions, two scales. Likeness (PSNR, SSIM) is measured on full pictures by FFmpeg's own filters, in the output's
-size and format. Identity is decided on luma averaged down to at most 320 samples a line, where coding noise cancels
-and what is left is what the picture shows: an output frame must not resemble a neighbour of its source frame clearly
-more than its own source frame. docs/verify.md says how the thresholds were chosen.
+The latter is decided on luma averaged to 320 samples a line at most, where coding noise cancels: docs/verify.md.
 """
 
 import math
@@ -13,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from statistics import fmean, median
-from typing import cast
+from typing import Any, cast
 
 import av.filter
 import numpy as np
@@ -24,25 +21,20 @@ from numpy.typing import NDArray
 
 from .verdict import Check, PictureNumbers, check
 
-IDENTICAL_DB = 100.0
-"""What stands for an infinite PSNR."""
-NEIGHBOURS = 3
-"""How many frames to either side an output frame is held against."""
-MOVED = 16.0
-"""Mean squared difference (8-bit steps) from which a tile counts as changed between two source frames."""
-CLEARLY = 0.4
-"""A neighbour matches clearly better when its squared error is below this part of the own frame's."""
+IDENTICAL_DB = 100.0  # what stands for an infinite PSNR
+NEIGHBOURS = 3  # how many frames to either side an output frame is held against
+MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile counts as changed between two source frames
+CLEARLY = 0.4  # a neighbour matches clearly better when its squared error is below this part of the own frame's
 FAITHFULLY = 1 / 6
 """And when that error is below this part of what lies between the two source frames: an encoder that skips small
 changes leaves pictures behind that resemble a neighbour a little more, but neither of the two well."""
-FOREIGN_DB = 18.0
-"""Below this likeness of the averaged luma, an output frame shows something else."""
+FOREIGN_DB = 18.0  # below this likeness of the averaged luma, an output frame shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame this unlike, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
-_VIEWS = ("", *_FIELDS)
-"""All of a picture, and each field alone."""
+_VIEWS = ("", *_FIELDS)  # all of a picture, and each field alone
+_YUV = 3  # components
 _TILE = 8
 _WORST = 5
 
@@ -80,7 +72,6 @@ class _Filters:
 
 
 def _averager(view: str, width: int, height: int, picture: dict[str, str]) -> av.filter.Graph:
-    """Return what averages the luma of a picture, or of one of its fields, down."""
     graph = av.filter.Graph()
     graph.threads = 1
     factor = max(2, math.ceil(width / _COARSE_WIDTH))
@@ -92,14 +83,19 @@ def _averager(view: str, width: int, height: int, picture: dict[str, str]) -> av
     return graph
 
 
+def is_rgb(pixel: VideoFormat) -> bool:
+    """Return whether a format's samples are red, green and blue, or a palette of them."""
+    return bool(pixel.is_rgb or pixel.has_palette)
+
+
 @cache
 def comparable_format(pix_fmt: str) -> str:
     """Return the planar YUV format, without alpha, in which pictures of ``pix_fmt`` are compared."""
     luma_only = pix_fmt.startswith("gray")
     described = VideoFormat(pix_fmt)
     bits = max(component.bits for component in described.components)
-    depth = "" if bits <= 8 else "10le" if bits <= 10 else "12le"  # noqa: PLR2004 - the depths FFmpeg compares in
-    if described.is_rgb or described.has_palette or luma_only or len(described.components) < 3:  # noqa: PLR2004
+    depth = next((name for most, name in ((8, ""), (10, "10le")) if bits <= most), "12le")
+    if is_rgb(described) or luma_only or len(described.components) < _YUV:
         return f"yuv444p{depth}"
     chroma = (described.chroma_width(16), described.chroma_height(16))
     sampling = {(8, 8): "420", (8, 16): "422", (4, 16): "411", (16, 8): "440"}.get(chroma, "444")
@@ -108,17 +104,14 @@ def comparable_format(pix_fmt: str) -> str:
 
 @dataclass(slots=True)
 class _Held:
-    """A frame's source and output pictures, averaged down: by view."""
-
     number: int
-    source: dict[str, _Plane]
+    source: dict[str, _Plane]  # averaged down, by view
     output: dict[str, _Plane]
-    is_deinterlaced: bool
-    """Whether the output shows one field of the source's two: its neighbour may have the same."""
+    is_deinterlaced: bool  # whether the output shows one field of the source's two: its neighbour may have the same
 
     @property
     def view(self) -> str:
-        """What of the source's picture the output shows."""
+        """The view of the source's picture that the output shows."""
         return min(_FIELDS, key=lambda each: _error(self, each)) if self.is_deinterlaced else ""
 
 
@@ -135,10 +128,8 @@ class PictureComparison:
     psnr_v_db: list[float] = field(default_factory=list)
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
-    identical: bool = True
-    """Whether every sample so far is the source's."""
-    misplaced: list[tuple[int, int]] = field(default_factory=list)
-    """(frame, the frame whose source picture it shows)."""
+    identical: bool = True  # whether every sample so far is the source's
+    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the frame whose source picture it shows)
     _held: deque[_Held] = field(default_factory=deque)
     _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
@@ -182,7 +173,7 @@ class PictureComparison:
             self._judge(list(self._held), place)
 
     def _judge(self, held: list[_Held], place: int) -> None:
-        """Decide whether the output frame at ``place`` shows another source frame than its own."""
+        """Note whether the output frame at ``place`` shows another source frame than its own."""
         own, view = held[place], held[place].view
         source, output = own.source[view], own.output[view]
         near = [
@@ -228,15 +219,10 @@ class PictureComparison:
         outlier = min(OUTLIER_DB, median(self.coarse_db or [0]) - OUTLIER_BELOW_MEDIAN_DB)
         foreign = [number for number, db in enumerate(self.coarse_db) if db < max(FOREIGN_DB, outlier)]
         unlike = ", ".join(f"frame {n} ({self.coarse_db[n]:.1f} dB)" for n in foreign[:8]) or "none"
+        none, held = "no frame that shows something else", "no frame shows something else"
         return [
             check("pictures.order", "every frame its own", shown, passed=not self.misplaced),
-            check(
-                "pictures.alike",
-                "no frame that shows something else",
-                unlike,
-                passed=not foreign,
-                held="no frame shows something else",
-            ),
+            check("pictures.alike", none, unlike, passed=not foreign, held=held),
         ]
 
 
@@ -244,12 +230,12 @@ def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
     """Return whether two pictures have the same size, format and samples; yuvj420p is yuv420p by another name."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
-    return planar and layouts[0] == layouts[1] and all(map(np.array_equal, _planes(source), _planes(output)))
+    return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))
 
 
-def _planes(frame: VideoFrame) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes of each plane that holds one component, without the padding of its lines."""
-    for plane, component in zip(frame.planes, frame.format.components, strict=True):
+def plane_bytes(frame: VideoFrame) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of each plane, without the padding of its lines."""
+    for plane, component in zip(frame.planes, frame.format.components, strict=False):
         lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: plane.height]
         yield lines[:, : plane.width * ((component.bits + 7) // 8)]
 
@@ -259,12 +245,10 @@ def _ratio(theirs: _Plane, mine: _Plane) -> float:
 
 
 def _resembles(theirs: _Plane, mine: _Plane, apart: _Plane) -> bool:
-    """Return whether a picture matches a neighbour clearly better than its own source, and matches it well."""
     return _ratio(theirs, mine) < CLEARLY and float(theirs.sum()) < FAITHFULLY * float(apart.sum())
 
 
 MATRICES = {1: Colorspace.ITU709, 5: Colorspace.ITU601, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
-"""H.273's matrices that FFmpeg's scaler converts."""
 
 
 def conformed(
@@ -278,7 +262,7 @@ def conformed(
 ) -> VideoFrame:
     """Return the frame in a size and a planar format, in the output's range and, unless it keeps its own, matrix."""
     colour_range = int(output.color_range)
-    rgb = frame.format.is_rgb or frame.format.has_palette
+    rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
     from_matrix, to_matrix = (MATRICES.get(int(each.colorspace)) for each in (frame, output))
     recoloured = not (rgb or keeps_matrix) and None not in (from_matrix, to_matrix) and from_matrix != to_matrix
@@ -301,10 +285,13 @@ def conformed(
 
 
 def _tile_errors(first: _Plane, second: _Plane) -> _Plane:
-    """Return the mean squared difference in every tile of ``_TILE`` x ``_TILE`` samples."""
-    squared = (first - second) ** 2
-    height, width = squared.shape
-    rows, columns = np.arange(0, height, _TILE), np.arange(0, width, _TILE)
-    sums = np.add.reduceat(np.add.reduceat(squared, rows, axis=0), columns, axis=1)
+    return block_means((first - second) ** 2, _TILE, _TILE).astype(np.float32)
+
+
+def block_means(samples: NDArray[Any], across: int, down: int) -> NDArray[np.float64]:
+    """Return the mean of each block of samples; blocks at the far edges may be smaller."""
+    height, width = samples.shape
+    rows, columns = np.arange(0, height, down), np.arange(0, width, across)
+    sums = np.add.reduceat(np.add.reduceat(samples, rows, axis=0), columns, axis=1)
     counts = np.outer(np.diff([*rows, height]), np.diff([*columns, width]))
-    return cast("_Plane", (sums / counts).astype(np.float32))
+    return np.asarray(sums / counts, np.float64)

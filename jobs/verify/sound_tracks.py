@@ -1,16 +1,18 @@
-"""The audio tracks of a file as ``verify`` reads them: packets, their times, and the decoded sound."""
+"""The audio tracks of a file: packets, their times, and the decoded sound."""
 
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
+from math import isfinite
 from typing import TYPE_CHECKING, cast
 
 import av.error
+import av.filter
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 from av.container import InputContainer
@@ -19,13 +21,16 @@ from ...actors.media.opening import open_source
 from ...actors.tracks.audio import reachable
 from ..source.tracks import skipped_samples
 from .streams import audio_tracks, only
+from .verdict import Check, check, not_applicable
 
 if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-_PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
-"""A program config element's number, where its mixdowns begin, and the bytes that hold it up to its comment."""
+_PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64  # program config element: its number, where mixdowns begin, most bytes
+
+ALLOWED_LU = 1  # EBU R 128's wider tolerance: FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
+_GATE_LUFS = -70  # BS.1770's absolute gate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,8 +38,7 @@ class SoundTrack:
     """One audio track as its packets say; times in seconds after the first video frame."""
 
     url: str
-    number: int
-    """Its place among the file's audio tracks."""
+    number: int  # its place among the file's audio tracks
     index: int
     zero_s: Fraction
     codec: str
@@ -44,32 +48,26 @@ class SoundTrack:
     times_s: list[Fraction | None] = field(default_factory=list)
     heard_s: list[Fraction | None] = field(default_factory=list)
     """``times_s``, None too for packets of which nothing is heard: an edit list or the priming hides them."""
-    lasts_s: list[Fraction] = field(default_factory=list)
-    """How long each packet's sound is; 0 where that is not known."""
-    bytes_a_second: Fraction = Fraction(0)
-    """Of PCM; 0 of all else."""
+    lasts_s: list[Fraction] = field(default_factory=list)  # how long each packet's sound is; 0 where that is not known
+    bytes_a_second: Fraction = Fraction(0)  # of PCM; 0 of all else
     sums: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    """The payload's bytes ahead of each packet."""
+    begins: list[int] = field(default_factory=list)  # the payload's bytes ahead of each packet
     bytes_total: int = 0
     digest: str = ""
-    first_sample_s: Fraction | None = None
-    """When the first sample is heard: after the ones the container says to skip."""
+    first_sample_s: Fraction | None = None  # when the first sample is heard: after the ones the container says to skip
 
 
 def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:
-    """Return a file's audio tracks, or the ``chosen`` of them; its first frame is shown at ``zero_s``.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Return a file's audio tracks, or the ``chosen`` of them; its first frame is shown at ``zero_s``."""
     with open_source(url) as container:
         streams = audio_tracks(container)
         numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
         tracks = {streams[number].index: _track(url, number, zero_s, streams[number]) for number in numbers}
         digests = {index: hashlib.sha256() for index in tracks}
         for packet in _readable(container, [streams[number] for number in numbers]):
-            track, payload = tracks[packet.stream.index], _payload(bytes(packet), tracks[packet.stream.index].codec)
+            track, payload = tracks[packet.stream.index], bytes(packet)
+            if track.codec == "aac":  # a container may store the ADTS header and the layout elsewhere
+                payload = _without_layout(_without_header(payload))
             base = Fraction(packet.time_base or 1)
             track.times_s.append(None if packet.pts is None else packet.pts * base - zero_s)
             track.heard_s.append(None if packet.is_discard else track.times_s[-1])
@@ -93,29 +91,24 @@ def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Ite
 
 def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> SoundTrack:
     context = stream.codec_context
+    codec, bits = context.codec.canonical_name, 0
+    if codec.startswith("pcm_"):  # a name without the bits of a sample is of one that is companded to 8
+        bits = int(stated[1]) if (stated := re.search(r"_[a-z]+(\d+)", codec)) else 8
     return SoundTrack(
         url=url,
         number=number,
         index=stream.index,
         zero_s=zero_s,
-        codec=context.codec.canonical_name,
+        codec=codec,
         rate_hz=context.rate,
         frame_samples=context.frame_size or 0,
-        bytes_a_second=_bytes_a_second(context.codec.canonical_name, context.rate * context.layout.nb_channels),
+        bytes_a_second=Fraction(context.rate * context.layout.nb_channels * bits, 8),
         tick_s=Fraction(stream.time_base or 1),
     )
 
 
-def _bytes_a_second(codec: str, samples_a_second: int) -> Fraction:
-    """Return how many bytes of PCM are a second: its name ends with the bits of a sample, or it is companded."""
-    if not codec.startswith("pcm_"):
-        return Fraction(0)
-    bits = re.search(r"_[a-z]+(\d+)", codec)
-    return Fraction(samples_a_second * (int(bits[1]) if bits else 8), 8)
-
-
 def _lasts_s(packet: "Packet[Stream]", size_bytes: int, track: SoundTrack) -> Fraction:
-    """Return how long a packet's sound is: what the codec says counts before the container's next time."""
+    """Return how long a packet's sound is; the codec's frame limits the container's duration."""
     if track.bytes_a_second:
         return size_bytes / track.bytes_a_second
     stated_s = (packet.duration or 0) * Fraction(packet.time_base or 1)
@@ -123,14 +116,8 @@ def _lasts_s(packet: "Packet[Stream]", size_bytes: int, track: SoundTrack) -> Fr
     return min(stated_s, framed_s) if stated_s and framed_s else stated_s or framed_s
 
 
-def _payload(data: bytes, codec: str) -> bytes:
-    """Return a packet's payload without what a container may say instead: of AAC, the ADTS header and the layout."""
-    return _without_layout(_without_header(data)) if codec == "aac" else data
-
-
 def _without_header(data: bytes) -> bytes:
-    """Return AAC without its ADTS header (ISO/IEC 13818-7)."""
-    adts_bytes = 7
+    adts_bytes = 7  # ISO/IEC 13818-7
     if len(data) < adts_bytes or data[0] != 0xFF or data[1] & 0xF6 != 0xF0:  # noqa: PLR2004 - syncword
         return data
     stated = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5
@@ -139,7 +126,7 @@ def _without_header(data: bytes) -> bytes:
 
 
 def _without_layout(data: bytes) -> bytes:
-    """Return AAC without a program config element ahead of its sound, which mp4 and Matroska keep in the header."""
+    """Return AAC without a leading program config element, which mp4 and Matroska keep in the header."""
     at, bits, size_bits = _PCE_BITS, int.from_bytes(data[:_PCE_LONGEST]), 8 * len(data[:_PCE_LONGEST])
 
     def field(begin: int, width: int) -> int:
@@ -161,35 +148,67 @@ def frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample is heard, on the file's clock; None where it has no packet with a time.
+    """Return when a track's first sample, decodable or not, is heard by the file's clock; None: no times."""
+    damaged_s: list[Fraction] = []
 
-    A packet that fails to decode has its samples too: where they would be heard.
-    """
+    def failed(packet: "Packet[AudioStream] | None") -> None:
+        if packet is not None and packet.pts is not None:
+            skipped, _ = skipped_samples(cast("Packet[Stream]", packet))
+            hidden_s = Fraction(skipped, packet.stream.codec_context.rate or 1)
+            damaged_s.append(packet.pts * Fraction(packet.time_base or 1) + hidden_s)
+
+    with closing(decoded_sound(url, number, failed)) as sound:
+        first = next(sound, None)
+    heard_s = [] if first is None else [frame_start_s(first)]
+    return min([*damaged_s[:1], *heard_s], default=None)
+
+
+def decoded_sound(
+    url: str, number: int, failed: "Callable[[Packet[AudioStream] | None], None]" = lambda _: None
+) -> Generator[AudioFrame]:
+    """Yield the sound of a file's audio track ``number``; ``failed`` gets each packet that does not decode."""
     with open_source(url) as container:
         stream = audio_tracks(container)[number]
-        damaged_s: Fraction | None = None
-        for packet in chain(_readable(container, [stream]), (None,)):
+        packets = cast("Iterator[Packet[AudioStream]]", _readable(container, [stream]))
+        for packet in chain(packets, (None,)):
             try:
-                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
+                decoded = stream.codec_context.decode(packet)
             except av.error.FFmpegError:
-                if damaged_s is None and packet is not None and packet.pts is not None:
-                    hidden_s = Fraction(skipped_samples(packet)[0], stream.codec_context.rate or 1)
-                    damaged_s = packet.pts * Fraction(packet.time_base or 1) + hidden_s
-                continue
-            if (first := next((frame for frame in decoded if frame.samples), None)) is not None:
-                heard_s = frame_start_s(reachable(first))
-                return heard_s if damaged_s is None else min(heard_s, damaged_s)
-    return damaged_s
-
-
-def decoded_sound(url: str, number: int, failed: Callable[[], None] = lambda: None) -> Iterator[AudioFrame]:
-    """Yield the sound of a file's audio track ``number``; ``failed`` is called for each packet that does not decode."""
-    with open_source(url) as container:
-        stream = audio_tracks(container)[number]
-        for packet in chain(_readable(container, [stream]), (None,)):
-            try:
-                decoded = stream.codec_context.decode(cast("Packet[AudioStream] | None", packet))
-            except av.error.FFmpegError:
-                failed()
+                failed(packet)
                 continue
             yield from (reachable(frame) for frame in decoded if frame.samples)
+
+
+def check_loudness(name: str, track: SoundTrack, wanted_lufs: float | None) -> Check:
+    """Compare an encoded track with the loudness in the job's report; None: nothing in it could be measured."""
+    if wanted_lufs is None:
+        return not_applicable(f"{name}.loudness", "nothing in it is loud enough to be measured")
+    found = integrated_lufs(track.url, track.number)
+    said = "silence" if found is None else f"{found:.1f} LUFS"
+    passed = found is not None and abs(found - wanted_lufs) <= ALLOWED_LU
+    return check(f"{name}.loudness", f"{wanted_lufs:.1f} LUFS within {ALLOWED_LU} LU", said, passed=passed)
+
+
+def integrated_lufs(url: str, number: int) -> float | None:
+    """Return the integrated loudness of a file's audio track (ITU-R BS.1770), None for silence."""
+    graph: av.filter.Graph | None = None
+    found = float("nan")
+    for frame in decoded_sound(url, number):
+        if graph is None:
+            graph = _meter(frame)
+        try:
+            graph.push(frame)
+            while True:
+                found = float(graph.pull().metadata["lavfi.r128.I"])
+        except (av.error.BlockingIOError, av.error.EOFError):
+            continue
+    return found if isfinite(found) and found > _GATE_LUFS else None
+
+
+def _meter(frame: AudioFrame) -> av.filter.Graph:
+    graph = av.filter.Graph()
+    source = {"sample_rate": str(frame.sample_rate), "time_base": f"1/{frame.sample_rate}"}
+    source |= {"sample_fmt": frame.format.name, "channel_layout": frame.layout.name}
+    meter = graph.add("ebur128", metadata="1", framelog="quiet")
+    graph.link_nodes(graph.add("abuffer", **source), meter, graph.add("abuffersink")).configure()
+    return graph

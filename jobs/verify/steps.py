@@ -1,11 +1,7 @@
-"""The reference for pictures that were cropped, turned, tone mapped, padded, overlaid: done by other code.
-
-The transcode's report names the steps; here they are numpy's, where segments use FFmpeg's filters.
-"""
+"""The reference for the report's picture steps, done by numpy, where segments use FFmpeg's filters."""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 from typing import Any, cast
 
@@ -16,15 +12,15 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
 from ...actors.media.values import HdrStatic, VideoFormat
-from ..report.report import PictureReport, Report, ToneReport
+from ..report.report import PictureReport, Report
 from .pictures import comparable_format, conformed
 from .reference.overlay import BurnReference, OverlayReference
 from .reference.tone import ToneReference
 from .stated.facts import StatedCrop
 
-_KEEPS_SHAPE = Fraction(1, 200)
-"""One rounding to a whole size must not turn square samples into 1281:1280."""
+_KEEPS_SHAPE = Fraction(1, 200)  # one rounding to a whole size must not turn square samples into 1281:1280
 _BT709 = 1
+_BYTE_BITS = 8
 _GREY, _LIMITED_BLACK = 128, 16
 
 _Plane = NDArray[Any]
@@ -35,20 +31,16 @@ class Stepwise:
     """Makes the reference of each output picture."""
 
     steps: PictureReport | None
-    tone: ToneReport | None
+    tone: ToneReference | None
     denoise: str = ""
     overlay: OverlayReference | None = None
     burn: BurnReference | None = None
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
-    @cached_property
-    def _reference(self) -> ToneReference | None:
-        return None if self.tone is None else ToneReference(self.tone)
-
     def picture(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
-        """Return what ``output`` should show of ``source``, in the format that they are compared in.
+        """Return what ``output`` should show of ``source``, in the format in which they are compared.
 
-        ``time_s`` is when, on the source's clock; with subtitles it must be known.
+        ``time_s`` is on the source's clock; subtitles need it.
         """
         under = self._under(source, output)
         if self.overlay is None and self.burn is None:
@@ -61,10 +53,9 @@ class Stepwise:
         return frame_of(planes, under.format.name, output)
 
     def _under(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
-        """Return it without an overlay."""
         steps, pix_fmt = self.steps, comparable_format(output.format.name)
         # Chroma of every sample: a quarter turn would exchange its two ways of subsampling.
-        full = full_chroma(source.format.name)
+        full = f"yuv444p{comparable_format(source.format.name).partition('p')[2]}"
         if steps is None:
             scaled = self._conformed(source, output, (output.width, output.height), full if self.tone else pix_fmt)
         else:
@@ -73,37 +64,20 @@ class Stepwise:
             planes = [turned(plane[y : y + height, x : x + width], steps.turn) for plane in planes_of(whole)]
             framed = frame_of(planes, full, output)
             scaled = self._conformed(framed, output, steps.scaled, full if self.tone else pix_fmt)
-        if self._reference is not None:
-            toned = self._toned(scaled, output, self._reference)
+        if self.tone is not None:
+            bits, is_full = scaled.format.components[0].bits, is_full_range(output)
+            planes = self.tone.planes(planes_of(scaled), bits, full_range=is_full)
+            toned = frame_of(planes, scaled.format.name, output)
             scaled = self._conformed(toned, output, (scaled.width, scaled.height), pix_fmt)
         if self.denoise:
             scaled = denoised(scaled, self.denoise)
         if steps is None or steps.padded == steps.scaled:
             return scaled
-        return frame_of(self._padded(scaled, output, steps), pix_fmt, output)
+        return padded(scaled, steps.padded, steps.place, output)
 
     def _conformed(self, frame: VideoFrame, output: VideoFrame, size: tuple[int, int], pix_fmt: str) -> VideoFrame:
         reformatter = self._reformatters.setdefault((*size, pix_fmt), VideoReformatter())
         return conformed(reformatter, frame, output, size, pix_fmt, keeps_matrix=self.tone is not None)
-
-    @staticmethod
-    def _toned(scaled: VideoFrame, output: VideoFrame, tone: ToneReference) -> VideoFrame:
-        bits = scaled.format.components[0].bits
-        planes = tone.planes(planes_of(scaled), bits, full_range=is_full_range(output))
-        return frame_of(planes, scaled.format.name, output)
-
-    def _padded(self, scaled: VideoFrame, output: VideoFrame, steps: PictureReport) -> list[_Plane]:
-        found = []
-        for number, plane in enumerate(planes_of(scaled)):
-            across, down = scaled.width // plane.shape[1], scaled.height // plane.shape[0]
-            black = 0 if is_full_range(output) else _LIMITED_BLACK
-            level = (_GREY if number else black) << scaled.format.components[number].bits - 8
-            size = ceil(steps.padded[1] / down), ceil(steps.padded[0] / across)
-            canvas = np.full(size, level, dtype=plane.dtype)
-            left, top = steps.place[0] // across, steps.place[1] // down
-            canvas[top : top + plane.shape[0], left : left + plane.shape[1]] = plane
-            found.append(canvas)
-        return found
 
     def format(self, source: VideoFormat) -> VideoFormat:
         """Return a source's format with the output's size, the shape of its samples, and its colours."""
@@ -122,17 +96,13 @@ class Stepwise:
 
 
 def stepwise(source: str, report: Report | None) -> Stepwise | None:
-    """Return what makes the reference of a job's pictures; None where they are the source's.
-
-    Raises:
-        InputError: the overlay's file, or the source's subtitles, cannot be read.
-        UsageError: they are not what they were.
-    """
+    """Return what makes the reference of a job's pictures; None where they are the source's."""
     if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
     burn = None if report.burnt is None else BurnReference.of(source, report.burnt)
-    return Stepwise(report.steps, report.tone, report.denoise, overlay, burn)
+    tone = None if report.tone is None else ToneReference(report.tone)
+    return Stepwise(report.steps, tone, report.denoise, overlay, burn)
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
@@ -162,10 +132,19 @@ def is_full_range(output: VideoFrame) -> bool:
     return int(output.color_range) == int(ColorRange.JPEG)
 
 
-def full_chroma(pix_fmt: str) -> str:
-    """Return the planar YUV format with chroma for every sample in which pictures of ``pix_fmt`` are compared."""
-    comparable = comparable_format(pix_fmt)
-    return f"yuv444p{comparable.partition('p')[2]}"
+def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], output: VideoFrame) -> VideoFrame:
+    """Return a planar picture laid on a black one of ``size`` at ``place``, in the colours that ``output`` states."""
+    found, pixel = [], inner.format
+    black = 0 if is_full_range(output) else _LIMITED_BLACK
+    for number, plane in enumerate(planes_of(inner)):
+        across, down = (64 // pixel.chroma_width(64), 64 // pixel.chroma_height(64)) if number else (1, 1)
+        level = (_GREY if number else black) << pixel.components[number].bits - 8
+        canvas = np.full((ceil(size[1] / down), ceil(size[0] / across)), level, dtype=plane.dtype)
+        left, top = place[0] // across, place[1] // down
+        seen = plane[: canvas.shape[0] - top, : canvas.shape[1] - left]
+        canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        found.append(canvas)
+    return frame_of(found, pixel.name, output)
 
 
 def turned(plane: _Plane, turn: tuple[int, int, int, int]) -> _Plane:
@@ -180,7 +159,7 @@ def planes_of(frame: VideoFrame) -> list[_Plane]:
     """Return the planes of a planar picture, without the padding of their lines."""
     found = []
     for plane, component in zip(frame.planes, frame.format.components, strict=True):
-        samples = np.frombuffer(memoryview(plane), "u1" if component.bits <= 8 else "<u2")  # noqa: PLR2004 - a byte
+        samples = np.frombuffer(memoryview(plane), "<u2" if component.bits > _BYTE_BITS else "u1")
         found.append(samples.reshape(plane.height, -1)[:, : plane.width])
     return found
 

@@ -1,6 +1,6 @@
-"""What the checks beside the pictures share: how the two files' clocks lie, and what the tracks in a file are."""
+"""What the checks beside the pictures share: how the two files' clocks lie, and a file's tracks."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,6 @@ from ...actors.media.opening import demux
 from ..source.tracks import container_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from av.packet import Packet
 
     from .container_checks import Containers
@@ -24,30 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How the clocks of the two files lie, and which part of the source is in the output.
+    """How the clocks of the two files lie, and which part of the source is in the output."""
 
-    The zeros are the presentation times, in seconds of each container's own clock, of the first frame compared.
-    ``tracks`` are the audio tracks to be carried, None for all. ``part_s`` is from the first to the last frame of the
-    part that was asked for, None for the whole. ``muxer`` is the output's demuxer, by FFmpeg's name.
-    """
-
-    source_zero_s: Fraction
+    source_zero_s: Fraction  # when the first compared frame is shown, on each container's own clock
     output_zero_s: Fraction
-    tracks: tuple[int, ...] | None
-    part_s: Fraction | None
-    muxer: str
-    dropped: frozenset[int] = frozenset()
-    """The source's streams that the report says are not in the output: the others are its tracks, in order."""
-    encoded: frozenset[int] = frozenset()
-    """Those that it says were encoded, however few of their bytes differ."""
-    begin_s: Fraction = Fraction(0)
-    """From the source's first frame to the first one compared."""
-    files: "Containers | None" = None
-    """What the containers say themselves."""
-    pix_fmts: tuple[str, ...] = ()
-    """All pixel formats of the source's pictures."""
-    seen: Mapping[str, Collection[Any]] = field(default_factory=dict)
-    """What the source's pictures state of colours and shape."""
+    tracks: tuple[int, ...] | None  # the audio tracks to be carried; None: all
+    part_s: Fraction | None  # from the first to the last frame of the requested part; None: the whole
+    muxer: str  # the output's demuxer, by FFmpeg's name
+    dropped: frozenset[int] = frozenset()  # source streams that the report says are not in the output
+    encoded: frozenset[int] = frozenset()  # those that it says were encoded, however few of their bytes differ
+    begin_s: Fraction = Fraction(0)  # from the source's first frame to the first one compared
+    files: "Containers | None" = None  # what the containers say themselves
+    pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
+    seen: Mapping[str, Collection[Any]] = field(default_factory=dict)  # colours and shapes of the source's pictures
     loudness: Mapping[int, float | None] = field(default_factory=dict)
     """How loud the report says that tracks are, in LUFS, by the source's streams; None where that is not known."""
 
@@ -77,19 +64,20 @@ class Alignment:
         return self.output_is_isobmff or self.output_is_matroska or self.output_is_ts
 
 
-def _is_decodable(stream: Stream) -> bool:
+def is_decodable(stream: Stream) -> bool:
+    """Return whether FFmpeg knows the codec; PyAV has no type for a stream without a decoder."""
     context: object = stream.codec_context
     return context is not None
 
 
 def audio_tracks(container: InputContainer) -> list[AudioStream]:
     """Return the audio tracks whose codec is known."""
-    return [stream for stream in container.streams.audio if _is_decodable(stream)]
+    return [stream for stream in container.streams.audio if is_decodable(stream)]
 
 
 def subtitle_tracks(container: InputContainer) -> list[SubtitleStream]:
     """Return the subtitle tracks whose codec is known."""
-    return [stream for stream in container.streams.subtitles if _is_decodable(stream)]
+    return [stream for stream in container.streams.subtitles if is_decodable(stream)]
 
 
 def video_tracks(container: InputContainer) -> list[VideoStream]:
@@ -103,14 +91,14 @@ def covers(container: InputContainer) -> list[VideoStream]:
 
 
 def data_tracks(container: InputContainer) -> list[Stream]:
-    """Return the data tracks, without those that are how QuickTime stores something else: chapter titles, timecode."""
+    """Return the data tracks without those in which QuickTime stores chapter titles or a timecode."""
     hidden = {"tmcd", "text"} if container.chapters() else {"tmcd"}
     found: list[Stream] = [s for s in container.streams.data if container_tag(s) not in hidden]
     return [s for s in found if "timecode" not in s.metadata]
 
 
 def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":
-    """Yield the packets of ``streams`` that have a payload; the others are not even read."""
+    """Yield the packets of ``streams`` that have a payload; the others are not read."""
     wanted = {stream.index for stream in streams}
     for stream in container.streams:
         stream.discard = Discard.default if stream.index in wanted else Discard.all

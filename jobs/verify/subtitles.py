@@ -1,4 +1,4 @@
-"""What is said at a time: every subtitle's cue, in whatever form the container keeps it; chapters; the timecode."""
+"""Subtitle cues, in whatever form the container keeps them; chapters; the timecode."""
 
 import html
 import re
@@ -6,19 +6,18 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import floor
 
 from av.container import InputContainer
 
 from ...actors.decode.describe import nominal_frame_rate
 from ...actors.media.opening import open_source
-from .reference.timecode import moved_timecode
 from .streams import Alignment, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
-TIME_S = Fraction(1, 500)
-"""Two roundings to a millisecond, one for each file."""
-CHAPTER_S = Fraction(1, 500)
-"""The same."""
+TIME_S = Fraction(1, 500)  # two roundings to a millisecond, one for each file
+_TIMECODE_NUMBERS = 4  # hours, minutes, seconds, frames
+_RATES_A_DROP = 15  # drop-frame counting leaves out 2 numbers a minute at 30 frames a second, 4 at 60
 
 _TEXT = frozenset({"mov_text", "subrip", "srt", "text", "ass", "ssa", "webvtt"})
 _ASS_FIELDS = 8
@@ -35,24 +34,18 @@ _LINE_TAG = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _WEBVTT_TAGS = re.compile(
     r"</?(?:[cbiu]|ruby|rt)(?:\.[^\s<>&.]+)*>|<(?:v|lang)(?:\.[^\s<>&.]+)*(?:\s[^<>]*)?>|</(?:v|lang)>|<[\d:]+\.\d{3}>"
 )
-_JOINER = "\u2060"
-"""WORD JOINER, which is never shown: writers put it into words that would be a tag."""
+_JOINER = "\u2060"  # WORD JOINER, which is never shown: writers put it into words that would be a tag
 
 
 @dataclass(frozen=True, slots=True)
 class _Cue:
     time_s: Fraction
     content: str | int
-    end_s: Fraction | None = None
-    """None where the container does not say when it ends."""
+    end_s: Fraction | None = None  # None where the container does not say when it ends
 
 
 def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Check]:
-    """Check that every subtitle track is there, with every cue.
-
-    Raises:
-        InputError: one of the files cannot be read.
-    """
+    """Check that every subtitle track is there, with every cue."""
     with open_source(source) as container:
         # A cue that is on before anything is seen or heard begins with the output's clock.
         begin_s = min(Fraction(0), -alignment.output_zero_s)
@@ -77,16 +70,15 @@ def _check_cues(name: str, left: list[_Cue], right: list[_Cue], *, trimmed: bool
     if trimmed:
         return not_applicable(name, "a part was asked for")
     pairs = enumerate(zip(left, right, strict=False))
-    wrong = next((n for n, (a, b) in pairs if not _is_same(a, b)), None)
+    wrong = next((n for n, (a, b) in pairs if a.content != b.content or not _is_near(a, b)), None)
     differs = "" if wrong is None else f", cue {wrong} differs: {left[wrong]} became {right[wrong]}"
     found = f"{len(right)} cues{differs}"
     return check(name, f"{len(left)} cues", found, passed=wrong is None and len(left) == len(right))
 
 
-def _is_same(before: _Cue, after: _Cue) -> bool:
-    near = abs(before.time_s - after.time_s) <= TIME_S
+def _is_near(before: _Cue, after: _Cue) -> bool:
     ends = before.end_s is None or after.end_s is None or abs(before.end_s - after.end_s) <= TIME_S
-    return before.content == after.content and near and ends
+    return ends and abs(before.time_s - after.time_s) <= TIME_S
 
 
 def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
@@ -104,21 +96,17 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's words, without its format's own markup: one format's cue can be held against another's."""
+    """Return a cue's words without its format's markup, to be compared with another format's."""
     if codec == "mov_text":
         # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
     encoding = "utf-16" if codec == "mov_text" and payload[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8"
-    text = _WORDS.get(codec, _plain)(payload.decode(encoding, "replace")).replace("\r", "").replace(_JOINER, "")
+    text = _WORDS.get(codec, str)(payload.decode(encoding, "replace")).replace("\r", "").replace(_JOINER, "")
     return "\n".join(line.strip() for line in text.strip("\0").splitlines() if line.strip())
 
 
-def _plain(text: str) -> str:
-    return text
-
-
 def _ass_words(text: str) -> str:
-    """Return the words of an ASS event: neither what is in braces nor a drawing's coordinates are read."""
+    """Return the words of an ASS event, without what is in braces and the coordinates of drawings."""
     found, drawing = [], False
     for place, part in enumerate(_ASS_BLOCK.split(text.split(",", _ASS_FIELDS)[-1])):
         if place % 2:
@@ -129,21 +117,11 @@ def _ass_words(text: str) -> str:
     return re.sub(r"\\[Nnh{}]", lambda escape: _ASS_ESCAPES[escape[0]], "".join(found))
 
 
-def _webvtt_words(text: str) -> str:
-    return html.unescape(_WEBVTT_TAGS.sub("", text))
-
-
-def _subrip_words(text: str) -> str:
-    """Return the words of a SubRip event: only its own tags, and those of ASS, are none."""
-    return _SUBRIP_TAGS.sub("", _LINE_TAG.sub("\n", text))
-
-
 _WORDS: Mapping[str, Callable[[str], str]] = {
     **dict.fromkeys(("ass", "ssa"), _ass_words),
-    **dict.fromkeys(("subrip", "srt"), _subrip_words),
-    "webvtt": _webvtt_words,
-}
-"""What a text format shows; others have no markup in the text."""
+    **dict.fromkeys(("subrip", "srt"), lambda text: _SUBRIP_TAGS.sub("", _LINE_TAG.sub("\n", text))),
+    "webvtt": lambda text: html.unescape(_WEBVTT_TAGS.sub("", text)),
+}  # the others have no markup
 
 
 def check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
@@ -153,13 +131,13 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
     if alignment.output_is_isobmff:
         # Its chapters lie end to end: one without a title fills what is between two.
         starts = [begin_s for begin_s, _, _ in before]
-        after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= CHAPTER_S for begin_s in starts)]
+        after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= TIME_S for begin_s in starts)]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
     # A chapter that would begin before the output does begins with it. Only Matroska says when each ends.
     same = len(before) == len(after) and all(
         a[1] == b[1]
-        and (abs(a[0] - b[0]) <= CHAPTER_S or a[0] + alignment.output_zero_s < 0)
-        and (not alignment.output_is_matroska or abs(a[2] - b[2]) <= CHAPTER_S)
+        and (abs(a[0] - b[0]) <= TIME_S or a[0] + alignment.output_zero_s < 0)
+        and (not alignment.output_is_matroska or abs(a[2] - b[2]) <= TIME_S)
         for a, b in zip(before, after, strict=True)
     )
     texts = ["; ".join(f"{float(start):.3f} s {title}" for start, title, _ in chapters) for chapters in (before, after)]
@@ -168,7 +146,6 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
 
 
 def _chapters(container: InputContainer, zero_s: Fraction) -> list[tuple[Fraction, str, Fraction]]:
-    """Return when each chapter begins, its title, and when it ends."""
     found = []
     for chapter in container.chapters():
         begin_s, end_s = (chapter[each] * Fraction(chapter["time_base"] or 1) - zero_s for each in ("start", "end"))
@@ -194,3 +171,32 @@ def _timecode(container: InputContainer) -> str | None:
     # Matroska writes its keys in capitals.
     places = (container.metadata, *(stream.metadata for stream in container.streams))
     return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
+
+
+def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None = None) -> str:
+    """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures a second.
+
+    ``counted`` is how many pictures a second the other one counts, if not every picture. Drop-frame timecodes, with ";"
+    or "." before the frames, leave out numbers in each minute that 10 does not divide.
+    """
+    numbers = [int(each) for each in re.findall(r"\d+", timecode)]
+    if len(numbers) != _TIMECODE_NUMBERS:
+        return timecode
+    hours, minutes, seconds, frames = numbers
+    mark, given, wanted = timecode[-3], round(counted or rate), round(rate)
+    factor = wanted // given if given and wanted % given == 0 else 1
+    dropped = given // _RATES_A_DROP if mark in ";." else 0
+    minutes += 60 * hours
+    count = (60 * minutes + seconds) * given + frames - dropped * (minutes - minutes // 10)
+    pictures = floor(by_s * rate + Fraction(1, 2))
+    return _written(count * factor + pictures, given * factor, dropped * factor, mark)
+
+
+def _written(count: int, base: int, dropped: int, mark: str) -> str:
+    """Return the timecode of a picture by its number from midnight on."""
+    ten_minutes = 600 * base - 9 * dropped
+    tens, rest = divmod(count % (144 * ten_minutes), ten_minutes)
+    if rest >= 60 * base:
+        rest += dropped * (1 + (rest - 60 * base) // (60 * base - dropped))
+    seconds, frames = divmod(600 * base * tens + rest, base)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{mark}{frames:02d}"

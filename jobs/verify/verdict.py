@@ -10,18 +10,14 @@ from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise, and whether it held.
-
-    ``passed`` is None where the promise does not apply; ``detail`` then says why. ``declared`` is the warning of the
-    transcode's report that names this check: a difference that it declared is not a failure.
-    """
+    """One promise, and whether it held."""
 
     name: str
-    passed: bool | None
+    passed: bool | None  # None: the promise does not apply, and ``detail`` says why
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None
+    declared: str | None = None  # the report's warning that names this check: the difference is not a failure
 
     @property
     def failed(self) -> bool:
@@ -30,15 +26,14 @@ class Check(BaseModel, frozen=True, extra="forbid"):
 
     def line(self) -> str:
         """Return the check as one line for a person."""
-        mark = {True: "ok      ", False: "FAILED  ", None: "-       "}[self.passed]
-        if self.passed is False and self.declared is not None:
-            mark = "declared"
+        failed = "FAILED" if self.declared is None else "declared"
+        mark = {True: "ok", False: failed, None: "-"}[self.passed]
         story = [self.detail] if self.detail else []
         if self.passed is False:
             story.append(f"expected {self.expected or 'nothing'}, found {self.found or 'nothing'}")
         if self.declared is not None:
             story.append(f"the transcode said: {self.declared}")
-        return f"{mark} {self.name}" + (f": {'; '.join(story)}" if story else "")
+        return f"{mark:8} {self.name}" + (f": {'; '.join(story)}" if story else "")
 
 
 ALPHA_CHECK: Final = "metadata.alpha"
@@ -53,22 +48,19 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     psnr_v_mean_db: float | None
     ssim_y_mean: float
     ssim_y_min: float
-    worst_frames: tuple[tuple[int, float, float], ...]
-    """The frames least alike: (number, PSNR-Y, SSIM-Y), worst first."""
-    identical: bool = False
-    """Whether every sample of every picture is the source's, in the source's own format and size."""
+    worst_frames: tuple[tuple[int, float, float], ...]  # the frames least alike: (number, PSNR-Y, SSIM-Y), worst first
+    identical: bool = False  # whether every sample is the source's, in the source's own format and size
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The whole proof. ``exact`` is the answer, which people read as "complete"; the checks are the reasons."""
+    """The whole proof: ``exact``, which people read as "complete", and the checks behind it."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName
     output: ShownName
     source_frames: int
     output_frames: int
-    repaired: dict[str, int]
-    """How often each rule of the timeline acted on the source: resets, missing, disordered, repeated times."""
+    repaired: dict[str, int]  # how often the source's times were: resets, missing, disordered, repeated
     damaged_packets: int
     pictures: PictureNumbers | None
     checks: tuple[Check, ...]
@@ -77,10 +69,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed, or failed as the transcode had declared.
-
-        It says that every frame is there once and at its time; how alike pictures are is in ``pictures``.
-        """
+        """Whether every check that applies passed or failed as declared: each frame is there once, at its time."""
         return not any(check.failed for check in self.checks)
 
     @computed_field  # type: ignore[prop-decorator] # as above
@@ -126,7 +115,7 @@ def check(
 ) -> Check:
     """Return a check of ``found`` against ``expected``: equality, or ``passed``; ``unless`` says why none applies.
 
-    ``held`` is said beside ``detail`` where it passed: what is good, not what could be wrong.
+    ``held`` is added to ``detail`` if it passed: what is good, not what could be wrong.
     """
     if unless:
         return not_applicable(name, unless)

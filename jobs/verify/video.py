@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import dropwhile, islice, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import av.error
 import numpy as np
@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from ...actors.media.opening import open_source
+from .pictures import plane_bytes
 from .reference.reference_decode import open_track
 from .verdict import Check, check, not_applicable
 
@@ -27,8 +28,7 @@ _ACCESS_FRAMES = 3
 _PICTURE_BUFFER = 16
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPacket:
+class OutputPacket(NamedTuple):
     """A packet of the output's video track; times in ticks, None where the container states none."""
 
     pts: int | None
@@ -61,12 +61,7 @@ class OutputScan:
 
 
 def scan_output(output: str) -> OutputScan:
-    """Read every packet of the output's video track.
-
-    Raises:
-        InputError: the output cannot be opened.
-        NoVideoTrack: it has no video.
-    """
+    """Read every packet of the output's video track."""
     with open_track(output) as track:
         muxer = track.container.format.name
         # Matroska has no DTS: FFmpeg infers them, from the wrong reorder delay where sound begins seconds earlier.
@@ -81,19 +76,12 @@ def scan_output(output: str) -> OutputScan:
 
 def check_stream(scan: OutputScan, frames: int) -> list[Check]:
     """Check the output's packets: decodable from the first, nothing hidden, clocks in order."""
-    hidden = sum(packet.discarded for packet in scan.packets)
+    hidden, packets = sum(packet.discarded for packet in scan.packets), len(scan.packets)
+    no_hidden, held = "no packets that an edit list hides", "an edit list hides no packet"
     checks = [
         check("stream.first-key", expected=True, found=bool(scan.packets) and scan.packets[0].key),
-        check(
-            "stream.hidden",
-            "no packets that an edit list hides",
-            hidden,
-            passed=not hidden,
-            held="an edit list hides no packet",
-        ),
-        check(
-            "stream.packets", frames, len(scan.packets), passed=len(scan.packets) >= frames, detail="a packet per frame"
-        ),
+        check("stream.hidden", no_hidden, hidden, passed=not hidden, held=held),
+        check("stream.packets", frames, packets, passed=packets >= frames, detail="a packet per frame"),
     ]
     if not scan.timed:
         return [*checks, not_applicable("stream.clock", "a raw bitstream states no times")]
@@ -106,27 +94,21 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
     early = sum(p.pts is not None and p.dts is not None and p.pts < p.dts for p in packets)
     missing = sum(packet.pts is None for packet in packets)
     found = f"{backward} steps back, {early} with PTS before DTS, {missing} without PTS"
-    return check(
-        "stream.clock", "DTS strictly increasing, PTS at or after it", found, passed=not backward + early + missing
-    )
+    expected = "DTS strictly increasing, PTS at or after it"
+    return check("stream.clock", expected, found, passed=not backward + early + missing)
 
 
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check the presentation time of every frame, relative to the first, and that no two are equal or out of order."""
+    """Check every frame's presentation time relative to the first, and that no two are equal or out of order."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
     known = [time for time in found if time is not None]
     stuck = sum(later <= earlier for earlier, later in pairwise(known)) + len(found) - len(known)
-    increasing = check(
-        "times.increasing",
-        "no frame that is not after the one before it",
-        stuck,
-        passed=not stuck,
-        held="each frame after the one before it",
-    )
+    no_stuck, held = "no frame that is not after the one before it", "each frame after the one before it"
+    increasing = check("times.increasing", no_stuck, stuck, passed=not stuck, held=held)
     return [_check_equal_times(expected, expected_base, known, scan.time_base), increasing]
 
 
@@ -153,10 +135,8 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
 def picture_digest(frame: VideoFrame) -> int:
     """Return a checksum of the samples of every plane, without the padding of its lines."""
     value = zlib.crc32(f"{frame.format.name} {frame.width}x{frame.height}".encode())
-    for plane, component in zip(frame.planes, frame.format.components, strict=False):
-        lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: plane.height]
-        used = plane.width * ((component.bits + 7) // 8)
-        value = zlib.crc32(lines[:, :used].tobytes(), value)
+    for lines in plane_bytes(frame):
+        value = zlib.crc32(lines.tobytes(), value)
     return value
 
 
@@ -172,24 +152,16 @@ def _reach(scan: OutputScan) -> int:
 
 
 def check_access(output: str, scan: OutputScan, digests: Mapping[int, int]) -> Check:
-    """Check that decoding may begin at a keyframe: a fresh decoder gives the pictures the sequential decode gave.
-
-    ``digests`` are those of the sequential decode, by frame number.
-    """
-    points = scan.access_points()
-    broken = [f"frame {frame}" for frame, packet in points.items() if not _opens(output, scan, frame, packet, digests)]
+    """Compare a fresh decoder's pictures from keyframes on with the ``digests`` by frame of the sequential decode."""
+    points, broken = scan.access_points(), []
+    for frame, packet in points.items():
+        starts = range(frame, frame + _reach(scan) + 1)
+        runs = [[digests[n] for n in range(start, start + _ACCESS_FRAMES) if n in digests] for start in starts]
+        if _decode_from(output, scan, packet, len(runs[0])) not in runs:
+            broken.append(f"frame {frame}")
     detail = f"{len(points)} of {sum(p.key for p in scan.packets)} keyframes tried"
     found = ", ".join(broken) or "all"
     return check("access.keyframes", "the same pictures from each keyframe", found, passed=not broken, detail=detail)
-
-
-def _opens(output: str, scan: OutputScan, first_frame: int, packet: int, digests: Mapping[int, int]) -> bool:
-    runs = [
-        [digests[n] for n in range(start, start + _ACCESS_FRAMES) if n in digests]
-        for start in range(first_frame, first_frame + _reach(scan) + 1)
-    ]
-    found = _decode_from(output, scan, packet, len(runs[0]))
-    return found in runs
 
 
 def _decode_from(output: str, scan: OutputScan, number: int, frames: int) -> list[int]:
@@ -197,10 +169,9 @@ def _decode_from(output: str, scan: OutputScan, number: int, frames: int) -> lis
     with open_source(output) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
-        packets = _from_packet(container, stream, scan, number)
         digests: list[int] = []
         try:
-            for packet in packets:
+            for packet in _from_packet(container, stream, scan, number):
                 for frame in packet.decode():
                     leading = scan.timed and frame.pts is not None and target.pts is not None and frame.pts < target.pts
                     if not leading:

@@ -7,18 +7,18 @@ from functools import partial
 
 import pytest
 
+from codecfleet.actors.process.process import start_program
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool, ground_on
 from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.fleet.remote_pool import RemotePool
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.process.process import WORKER, start_program
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.worker_names import WORKER
 from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]
@@ -29,7 +29,7 @@ def on_fake_workers(slots: int) -> Pool:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(Ground(supervisor=LocalClient(shell), eager=slots).reach, slots)
+    return LeasedPool(Ground(supervisor=shell, eager=slots).reach, slots)
 
 
 @pytest.fixture(

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable
 
 from codecfleet.cluster.autoscale.values import WantedNodes
-from codecfleet.cluster.placement.model.inventory import Node
-from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.supervisor.backends.backend import ClusterBackend
 from codecfleet.cluster.supervisor.state.events import Reserve, Resize
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import Station
+from codecfleet.cluster.worker_names import Seat, StationId
 from codecfleet.errors import FleetUnavailable
 
 KEPT = "all promises are kept\n"
@@ -51,7 +50,7 @@ async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda:
 
 async def _what_is_reserved_stays(backend: ClusterBackend, node: str) -> None:
     """A node is not ended while something of ours is on it, though it was named."""
-    station = Station(station=f"{node}/cpu#0", node=node, kind=DeviceKind.CPU, slots=1)
+    station = Station(StationId.of(node, Seat.CPU, 0), 1)
     await backend.reserve(Reserve(f"{node}/cpu#0:1", station, 1, 0.0))
     await _until(backend, lambda nodes: any(each.node == node and not each.free_cores for each in nodes))
     await backend.resize(want(2, node))
@@ -95,10 +94,6 @@ async def _until(backend: ClusterBackend, holds: Callable[[list[RayNode]], bool]
     return nodes
 
 
-async def _never_probed(node: str, *, again: bool, called: str = "") -> Node:
-    raise AssertionError((node, again, called))
-
-
 def _check_ray() -> None:
     import ray
     from ray.autoscaler.v2.sdk import get_cluster_status
@@ -110,7 +105,7 @@ def _check_ray() -> None:
         return bool(status.pending_launches or status.pending_nodes)
 
     ray.init(log_to_driver=False, logging_level="CRITICAL", namespace="codecfleet")
-    asyncio.run(check(RayBackend(60.0, _never_probed), is_coming))
+    asyncio.run(check(RayBackend(60.0), is_coming))
     sys.stdout.write(KEPT)
 
 

@@ -1,4 +1,4 @@
-"""GPU instances and compute instances: what pynvml and its fake both promise of them, and licences."""
+"""GPU instances: what pynvml and its fake both promise of them, and licences."""
 
 import ctypes
 from collections.abc import Iterator
@@ -11,17 +11,16 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
+from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
-from codecfleet.cluster.probes.vgpu.guest import probe_vgpu_guest
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
 
 ROOM = 16
 KINDS = pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT
-COMPUTE_KINDS = pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
 PARTS = Path(__file__).parents[1] / "driver_sim" / "parts.toml"
 
 
@@ -79,18 +78,6 @@ def instances(nvml: Any, gpu: object) -> Iterator[tuple[Any, Any]]:
             yield profile, found
 
 
-def compute_instances(nvml: Any, instance: object) -> Iterator[tuple[Any, Any]]:
-    """Yield the compute instances of a GPU instance, each with its profile."""
-    for kind in range(COMPUTE_KINDS):
-        try:
-            profile = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, kind, 0)
-        except pynvml.NVMLError_NotSupported:
-            continue
-        kinds = pynvml.c_nvmlComputeInstance_t
-        for found in listed(nvml.nvmlGpuInstanceGetComputeInstances, instance, profile.id, kinds):
-            yield profile, found
-
-
 def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:
     """Return the handles of a GPU's MIG devices by GPU instance and compute instance."""
     found = {}
@@ -103,83 +90,37 @@ def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:
     return found
 
 
-def test_a_mig_device_is_a_compute_instance_in_a_gpu_instance(nvml: Any) -> None:
-    """Both lists agree, and each MIG device has the name, slices, memory and engines of its instances' profiles."""
+def test_a_mig_device_is_part_of_a_gpu_instance(nvml: Any) -> None:
+    """Both lists agree, and each MIG device has the slices, memory and engines of its GPU instance's profile."""
     for gpu in cut_gpus(nvml):
         devices = mig_devices(nvml, gpu)
-        seen = set()
-        for profile, instance in instances(nvml, gpu):
-            info = nvml.nvmlGpuInstanceGetInfo(instance)
-            assert info.profileId == profile.id
-            for share, part in compute_instances(nvml, instance):
-                about = nvml.nvmlComputeInstanceGetInfo(part)
-                seen.add((info.id, about.id))
-                handle = devices[info.id, about.id]
-                said = nvml.nvmlDeviceGetAttributes_v2(handle)
-                assert about.profileId == share.id
-                assert f" {text(share.name)}" in text(nvml.nvmlDeviceGetName(handle))
-                assert (said.gpuInstanceSliceCount, said.computeInstanceSliceCount) == (
-                    profile.sliceCount,
-                    share.sliceCount,
-                )
-                assert said.sharedDecoderCount == share.sharedDecoderCount == profile.decoderCount
-                assert said.sharedEncoderCount == share.sharedEncoderCount == profile.encoderCount
-                assert said.memorySizeMB == profile.memorySizeMB
-        assert seen == set(devices)
-
-
-def text(said: str | bytes) -> str:
-    """Return what the binding gives as text or as bytes."""
-    return said.decode() if isinstance(said, bytes) else said
+        made = {nvml.nvmlGpuInstanceGetInfo(each).id: (profile, each) for profile, each in instances(nvml, gpu)}
+        assert made.keys() == {number for number, _ in devices}
+        for (number, _), handle in devices.items():
+            profile, instance = made[number]
+            said = nvml.nvmlDeviceGetAttributes_v2(handle)
+            assert nvml.nvmlGpuInstanceGetInfo(instance).profileId == profile.id
+            assert said.gpuInstanceSliceCount == profile.sliceCount
+            assert said.sharedDecoderCount == profile.decoderCount
+            assert said.sharedEncoderCount == profile.encoderCount
+            assert said.memorySizeMB == profile.memorySizeMB
 
 
 def test_an_instance_is_found_by_its_number(nvml: Any) -> None:
     """Numbers lead to the same instances as lists do, and a number that nothing has is NOT_FOUND."""
     for gpu in cut_gpus(nvml):
-        for number, part in mig_devices(nvml, gpu):
+        for number, _ in mig_devices(nvml, gpu):
             instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, number)
             assert nvml.nvmlGpuInstanceGetInfo(instance).id == number
-            found = nvml.nvmlGpuInstanceGetComputeInstanceById(instance, part)
-            assert nvml.nvmlComputeInstanceGetInfo_v2(found).id == part
-            with pytest.raises(pynvml.NVMLError_NotFound):
-                nvml.nvmlGpuInstanceGetComputeInstanceById(instance, 77)
         with pytest.raises(pynvml.NVMLError_NotFound):
             nvml.nvmlDeviceGetGpuInstanceById(gpu, 77)
 
 
-def test_uuids_lead_to_gpus_and_to_mig_devices(nvml: Any) -> None:
-    """A handle that is found by its UUID is that device: a whole GPU, or a MIG device of its own."""
+def test_no_two_instances_share_a_place(nvml: Any) -> None:
+    """Each GPU instance has slices of the GPU's memory for itself."""
     for gpu in cut_gpus(nvml):
-        for ids, handle in mig_devices(nvml, gpu).items():
-            found = nvml.nvmlDeviceGetHandleByUUID(nvml.nvmlDeviceGetUUID(handle))
-            assert (nvml.nvmlDeviceGetGpuInstanceId(found), nvml.nvmlDeviceGetComputeInstanceId(found)) == ids
-            parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(found)
-            assert nvml.nvmlDeviceGetUUID(parent) == nvml.nvmlDeviceGetUUID(gpu)
-
-
-def placements(function: Any, subject: object, number: int) -> set[tuple[int, int]]:
-    """Return where an instance of a profile could lie: the first slice, and how many."""
-    count = ctypes.c_uint()
-    function(subject, number, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    function(subject, number, found, ctypes.byref(count))
-    return {(each.start, each.size) for each in found[: count.value]}
-
-
-def test_instances_lie_where_their_profile_may(nvml: Any) -> None:
-    """A GPU instance lies in one of its profile's places, and no two share one; nor do compute instances."""
-    for gpu in cut_gpus(nvml):
-        taken: list[int] = []
-        for profile, instance in instances(nvml, gpu):
-            place = nvml.nvmlGpuInstanceGetInfo(instance).placement
-            allowed = placements(nvml.nvmlDeviceGetGpuInstancePossiblePlacements, gpu, profile.id)
-            assert (place.start, place.size) in allowed
-            taken += range(place.start, place.start + place.size)
-            slices: list[int] = []
-            for _, part in compute_instances(nvml, instance):
-                where = nvml.nvmlComputeInstanceGetInfo(part).placement
-                slices += range(where.start, where.start + where.size)
-            assert len(slices) == len(set(slices)) <= profile.sliceCount
+        places = [nvml.nvmlGpuInstanceGetInfo(instance).placement for _, instance in instances(nvml, gpu)]
+        taken = [each for place in places for each in range(place.start, place.start + place.size)]
         assert len(taken) == len(set(taken))
 
 
@@ -190,11 +131,6 @@ def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
         for profile in profiles(nvml, gpu):
             free = nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(gpu, profile.id)
             assert 0 <= free <= profile.instanceCount - made.count(profile.id)
-        for _, instance in instances(nvml, gpu):
-            shares = [share for share, _ in compute_instances(nvml, instance)]
-            for share in shares:
-                left = nvml.nvmlGpuInstanceGetComputeInstanceRemainingCapacity(instance, share.id)
-                assert left <= share.instanceCount - len(shares) or left == 0
 
 
 def test_the_probe_tells_compute_instances_apart() -> None:
@@ -242,8 +178,6 @@ def test_a_licence_is_what_the_fleet_says(
 
 def licences(fake: FakeNvml) -> tuple[Any, ...]:
     """Return the licensable features that a guest sees of its first GPU."""
-    fake.nvmlInit()
-    report = probe_vgpu_guest(fake, fake.nvmlDeviceGetHandleByIndex(0))
-    assert not isinstance(report, Unavailable)
+    (report,) = read_nvml(fake, sleep=lambda _: None).vgpu_guests.values()
     assert not isinstance(report.licences, Unavailable)
     return report.licences.features

@@ -15,7 +15,7 @@ from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.fleet.run import RunProgress, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
-from codecfleet.cluster.worker_names import station_of
+from codecfleet.cluster.worker_names import WorkerId
 from codecfleet.errors import (
     Cancelled,
     CodecfleetError,
@@ -239,7 +239,7 @@ async def test_errors_say_where(make_pool: MakePool) -> None:
     with pytest.raises(EncoderFailed) as caught:
         await pool.submit(works.RaiseError(job="j", label="a", error=EncoderFailed("no frame came out")))
     assert caught.value.where
-    elsewhere = Constraints(avoid=frozenset({station_of(caught.value.where)}))
+    elsewhere = Constraints(avoid=frozenset({WorkerId(caught.value.where).station}))
     assert await pool.submit(works.Count(job="j", label="b", constraints=elsewhere)) == 1
     like = Constraints(same_kind_as=caught.value.where)
     assert await pool.submit(works.Count(job="j", label="c", constraints=like)) == 1

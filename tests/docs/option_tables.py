@@ -9,6 +9,7 @@ import typer
 
 from codecfleet.cli.app import program
 from codecfleet.jobs.request.config import OPTIONS, Settings
+from codecfleet.jobs.request.limits import LimitOptions
 from codecfleet.jobs.request.options import Option, options_of
 from codecfleet.jobs.request.presets import find_presets
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -21,35 +22,41 @@ _TEMPLATE_HEAD = """\
 # An option on the command line counts instead of the file's key. Keys without a default are commented out and show an
 # example. docs/config.md explains every one.
 """
-_EXPLAINED_BY = {
-    **dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode"),
-    **dict.fromkeys(("nodes", "devices"), "doctor"),
-    **dict.fromkeys(("cordon", "uncordon", "node drain"), "drain"),
-    "top": "status",
-    "node env": "node start",
-    "node list": "nodes",
-}
+_EXPLAINED_BY = dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode")
 """The command whose chapter explains options that others share with it."""
+_JSON = "Print one JSON document, for programs."
+FEW_ROWS = 25
+"""A table of up to this many options has no rows with the names of their groups."""
 _KEYS = {field: option for field, option in options_of(TranscodeSpec).items() if option.key}
 
 
 def key_table() -> str:
-    """Return the table of docs/config.md: the keys of a spec file; docs/cli.md says what they mean."""
-    rows = (
-        f"| `{option.key}` | {_field(field, option)}| {option.kind.values} | {_default(field)} |"
-        for field, option in _KEYS.items()
-    )
-    return "\n".join(["| key | field | value | default |", "|---|---|---|---|", *rows])
+    """Return the table of docs/config.md: the keys of a spec file by what they take, or whose field has another name.
+
+    What docs/cli.md shows as it is written, a word or a size in quotes, is left out.
+    """
+    by_values: dict[str, list[str]] = {}
+    for field, option in _KEYS.items():
+        own = "" if field == option.key else f" (`{field}`)"
+        if own or '"' not in option.kind.values:
+            by_values.setdefault(option.kind.values, []).append(f"`{option.key}`{own}")
+    rows = (f"| {values} | {', '.join(keys)} |" for values, keys in by_values.items())
+    return "\n".join(["| value | keys |", "|---|---|", *rows])
 
 
 def config_table() -> str:
-    """Return the table of docs/config.md: the keys of the configuration."""
+    """Return the table of docs/config.md: the keys of the configuration, those of a spec file by name alone."""
+    shared = [option.key for field, option in OPTIONS.items() if field in _KEYS and field != "preset"]
     rows = (
         f"| `{option.key}` | {option.kind.values} | {_config_default(field, option)} | "
         f"{_linked(option.help.rstrip('.'), _key)} |"
         for field, option in OPTIONS.items()
+        if option.key not in shared and field not in LimitOptions.model_fields
     )
-    return "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
+    names = ", ".join(f"`{key}`" for key in shared)
+    return "\n".join(
+        [f"As in a spec file: {names}. And:", "", "| key | value | default | meaning |", "|---|---|---|---|", *rows]
+    )
 
 
 def _config_default(field: str, option: Option) -> str:
@@ -58,7 +65,7 @@ def _config_default(field: str, option: Option) -> str:
 
 
 def preset_table() -> str:
-    """Return the table of docs/presets.md: the presets that ship."""
+    """Return the table of docs/config.md: the presets that ship."""
     rows = (
         f"| [`{each.name}`](../configs/presets/{each.name}.toml) | {each.codec} | {each.summary} |"
         for each in find_presets(None).values()
@@ -86,19 +93,52 @@ def all_commands() -> dict[str, Any]:
     return found | {f"{name} {own}": command for name, group in groups.items() for own, command in group.items()}
 
 
-def command_table(name: str) -> str:
-    """Return the table of a command's chapter in docs/cli.md; options that another chapter explains are only named."""
+def command_table(*names: str) -> str:
+    """Return the table of a chapter in docs/cli.md, of one or more commands.
+
+    Options that the chapter of ``transcode`` explains are only named, and so is the usual ``--json``.
+    """
     commands = all_commands()
-    own = [each for each in commands[name].params if each.opts[0].startswith("--")]
-    base = _EXPLAINED_BY.get(name, "")
-    explained = {(other.opts[0], other.help) for other in (commands[base].params if base else ())}
-    shared = [each for each in own if (each.opts[0], each.help) in explained]
-    own = [each for each in own if each not in shared]
-    flags = ", ".join(f"`{flag}`" for each in shared for flag in each.opts)
-    anchor = base.replace(" ", "-")
-    head = [f"As for [`{base}`](#codecfleet-{anchor}): {flags}.", *[""][: len(own)]] if shared else []
-    head += ["| option | default | meaning |", "|---|---|---|"] if own else []
-    return "\n".join([*head, *_in_panels(((each.rich_help_panel, _row(each)) for each in own), columns=3)])
+    shared = {name: _shared(commands[name], commands.get(_EXPLAINED_BY.get(name, ""))) for name in names}
+    rows: dict[str, list[str]] = {}
+    panels: dict[str, str | None] = {}
+    for name in names:
+        for each in _flags(commands[name]).values():
+            if each.opts[0] not in shared[name] and each.help != _JSON:
+                rows.setdefault(_row(each), []).append(f"`{name}`")
+                panels[_row(each)] = each.rich_help_panel
+    as_json = [f"`{name}`" for name in names if any(each.help == _JSON for each in commands[name].params)]
+    head = [_named_only(name, flags, is_one=len(names) == 1) for name, flags in shared.items() if flags]
+    whose = f" ({', '.join(as_json)})" if len(as_json) < len(names) else ""
+    head += [f"`--json`{whose} prints one JSON document."] if as_json else []
+    lines = [" ".join(head)]
+    if rows and len(names) > 1:
+        lines += ["", "| option | default | meaning | command |", "|---|---|---|---|"]
+        lines += [f"{row} {', '.join(of)} |" for row, of in rows.items()]
+    elif rows:
+        lines += ["", "| option | default | meaning |", "|---|---|---|"]
+        lines += _in_panels(((panels[row], row) for row in rows), columns=3) if len(rows) > FEW_ROWS else rows
+    return "\n".join(lines).strip()
+
+
+def _flags(command: Any) -> dict[str, Any]:
+    return {each.opts[0]: each for each in command.params if each.opts[0].startswith("--")}
+
+
+def _shared(command: Any, base: Any) -> list[str]:
+    explained = {} if base is None else {flag: each.help for flag, each in _flags(base).items()}
+    return [flag for flag, each in _flags(command).items() if explained.get(flag) == each.help != _JSON]
+
+
+def _named_only(name: str, shared: list[str], *, is_one: bool) -> str:
+    """Return the sentence that names the options that ``transcode`` explains, or those of its own that are missing."""
+    missing = [flag for flag in _flags(all_commands()["transcode"]) if flag not in shared]
+    takes = "" if is_one else f"`{name}`: "
+    link = "[`transcode`](#codecfleet-transcode)"
+    if len(missing) < len(shared) / 2:
+        return f"{takes}{'all' if takes else 'All'} options of {link} but {', '.join(f'`{flag}`' for flag in missing)}."
+    named = ", ".join(f"`{flag}`" for flag in shared)
+    return f"{takes}{'as' if takes else 'As'} for {link}: {named}."
 
 
 def _row(parameter: Any) -> str:
@@ -113,15 +153,6 @@ def _in_panels(rows: Iterable[tuple[str | None, str]], columns: int) -> Iterator
     for panel in dict.fromkeys(panel for panel, _ in found):
         yield from [f"| **{panel}** |{' |' * (columns - 1)}"] if panel else []
         yield from (row for each, row in found if each == panel)
-
-
-def _field(field: str, option: Option) -> str:
-    return "" if field == option.key else f"`{field}` "
-
-
-def _default(field: str) -> str:
-    none = TranscodeSpec.model_fields[field].default is None
-    return _linked(_KEYS[field].default or "none", _key) if none else f"`{_toml(field)}`"
 
 
 def _toml(field: str) -> str:
@@ -139,5 +170,5 @@ def _key(flag: str) -> str:
 
 
 def _linked(text: str, spell: Callable[[str], str]) -> str:
-    spelled = re.sub(r"--[a-z-]+|[A-Z]+_[A-Z]+", lambda name: f"`{spell(name[0])}`", text)
-    return re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", spelled)
+    spelled = re.sub(r"--[a-z-]+|[A-Z]+(?:_[A-Z]+)+", lambda name: f"`{spell(name[0])}`", text)
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", spelled)

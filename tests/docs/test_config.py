@@ -12,7 +12,7 @@ import pytest
 
 from codecfleet import Codec, TranscodeSpec, UsageError, load_config
 from codecfleet.cli.app import parse
-from codecfleet.cli.transcode import Transcode
+from codecfleet.cli.commands.transcode import Transcode
 from codecfleet.jobs.request.config import OPTIONS
 from codecfleet.jobs.request.spec_file import KEYS, load_spec
 

@@ -12,29 +12,26 @@ from .metric_table import action_table, metric_table
 from .option_tables import command_table, config_table, key_table, preset_table, template
 
 REPOSITORY = Path(__file__).parents[2]
-COMMANDS = ["transcode", "batch", "resume", "jobs", "probe", "plan", "verify", "stills", "infer", "doctor", "nodes"]
-COMMANDS += [
-    "presets",
-    "config",
-    "devices",
-    "status",
-    "top",
-    "dashboard",
-    "drain",
-    "cordon",
-    "uncordon",
-    "submit",
-    "up",
-    "down",
-]
-COMMANDS += ["node start", "node stop", "node list", "node drain", "node env"]
+CHAPTERS = (
+    ("transcode",),
+    ("batch",),
+    ("resume", "jobs"),
+    ("probe", "plan", "verify"),
+    ("stills",),
+    ("infer",),
+    ("submit", "up", "down"),
+    ("node start", "node stop", "node list", "node env"),
+    ("doctor", "nodes", "devices"),
+    ("status", "top", "dashboard"),
+    ("drain", "cordon", "uncordon", "node drain"),
+)
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),
     "configuration": ("docs/config.md", config_table),
-    "presets": ("docs/presets.md", preset_table),
+    "presets": ("docs/config.md", preset_table),
     "metrics": ("docs/metrics.md", metric_table),
     "actions": ("docs/logs.md", action_table),
-    **{f"codecfleet {name}": ("docs/cli.md", partial(command_table, name)) for name in COMMANDS},
+    **{f"codecfleet {names[0]}": ("docs/cli.md", partial(command_table, *names)) for names in CHAPTERS},
 }
 
 

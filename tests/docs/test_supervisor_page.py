@@ -8,7 +8,7 @@ import pytest
 from codecfleet.cluster.fleet.leases.connecting import PRIVATE
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.backends.ray_backend import GPU_PREFIX
-from codecfleet.cluster.supervisor.core import core
+from codecfleet.cluster.supervisor.core import worker_events
 from codecfleet.cluster.supervisor.runner.actor import SUPERVISOR
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, EDGES, StationState
@@ -54,7 +54,7 @@ def test_the_table_of_states_is_the_edges() -> None:
         f"holds {Policy().gpu_share:g} of a GPU",
         f"neither driver nor worker for {SETTINGS.retire_s / 60:g} minutes",
         f"process, {DEATHS_IN_A_ROW_MAX} times in a row",
-        f"A process that lived {core.STEADY_S:g} s",
+        f"A process that lived {worker_events.STEADY_S:g} s",
         f"`{SUPERVISOR}`",
     ],
 )

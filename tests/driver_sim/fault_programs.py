@@ -25,7 +25,7 @@ import numpy as np
 
 from codecfleet import Decoder, Encoder, Packet, RateChange
 from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
-from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.work import UNCONSTRAINED, Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.states import DlaMode
@@ -49,14 +49,15 @@ from codecfleet.actors.nvidia.nvenc.session import NvencSession
 from codecfleet.actors.settle.nvenc import nvenc_request
 from codecfleet.actors.settle.request import settle
 from codecfleet.actors.watchdog import process_watch
+from codecfleet.actors.worker import host as worker_host
+from codecfleet.actors.worker.packed_work import BlobCache
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Unavailable
-from codecfleet.cluster.worker import ray_worker
-from codecfleet.cluster.worker.blobs import BlobCache
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
+from codecfleet.testing.fleet.fake_worker import host_in_process
 
 from .loadable import Loadable, Operation, Tensor
 from .quiet_clock import wait_quietly, watch_quietly
@@ -393,15 +394,15 @@ def as_worker(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
 
 
 async def _as_worker(steps: Callable[[], Generator[Step]]) -> None:
-    ray_worker.ANSWER_S = BOTH_S
-    worker = ray_worker.RayWorker(2)
+    worker_host.ANSWER_S = BOTH_S
+    worker = host_in_process(2)
     pickled = (BlobCache(bytes).pack(work(job="faults", label="work", steps=steps))[0] for work in (Sequence, Beside))
-    tasks = [asyncio.create_task(worker.run(str(number), work)) for number, work in enumerate(pickled)]
+    tasks = [asyncio.create_task(worker.run(str(number), work, UNCONSTRAINED)) for number, work in enumerate(pickled)]
     # Work that is not to blame has no outcome: the process ends first.
     for ended in asyncio.as_completed(tasks):
         outcome = await ended
         _say("outcome", outcome.error)
-    await worker.watch()
+    await worker_host.never()
 
 
 def walk(steps: Callable[[], Generator[Step]], times: int) -> None:

@@ -21,7 +21,6 @@ __all__ = ["answers"]
 SYSTEM = (
     "nvmlSystemGetDriverVersion",
     "nvmlSystemGetNVMLVersion",
-    "nvmlSystemGetCudaDriverVersion",
     "nvmlSystemGetCudaDriverVersion_v2",
     "nvmlDeviceGetCount",
 )
@@ -81,8 +80,6 @@ def _of_device(nvml: Any, index: int) -> dict[str, Any]:
         for name in SLICE_ANSWERS:
             said |= dict(_asked(nvml, name, piece, f"gpu {index} slice {place}"))
         said[f"gpu {index} slice {place} has rates"] = _said(nvml.nvmlDeviceGetUtilizationRates, piece)
-        parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(piece)
-        said[f"gpu {index} slice {place} is part of"] = _said(nvml.nvmlDeviceGetUUID, parent)
     said |= _of_instances(nvml, handle, f"gpu {index}")
     for number in _supported(nvml):
         said[f"gpu {index} holds of {number}"] = _said(nvml.nvmlVgpuTypeGetMaxInstances, handle, number)
@@ -90,37 +87,12 @@ def _of_device(nvml: Any, index: int) -> dict[str, Any]:
 
 
 def _of_instances(nvml: Any, gpu: object, called: str) -> dict[str, Any]:
-    placed = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
-    said = {f"{called} could hold {number}": _said(_listed, placed, gpu, number) for number in PROFILE_IDS}
-    for number in range(1, 9):
-        name = f"{called} instance {number}"
-        try:
-            instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, number)
-        except pynvml.NVMLError as error:
-            said[name] = error.value
-            continue
-        said[name] = _said(nvml.nvmlGpuInstanceGetInfo, instance)
-        for kind in range(10):
-            profile = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
-            said[f"{name} kind {kind}"] = [_said(profile, instance, kind, 0, version) for version in (1, 2)]
-            left = nvml.nvmlGpuInstanceGetComputeInstanceRemainingCapacity
-            said[f"{name} has left of {kind}"] = _said(left, instance, kind)
-            could = nvml.nvmlGpuInstanceGetComputeInstancePossiblePlacements
-            said[f"{name} could hold {kind}"] = _said(_listed, could, instance, kind)
-            said[f"{name} part {kind}"] = _said(_compute_info, nvml, instance, kind)
-    return said
-
-
-def _compute_info(nvml: Any, instance: object, number: int) -> Any:
-    return nvml.nvmlComputeInstanceGetInfo(nvml.nvmlGpuInstanceGetComputeInstanceById(instance, number))
-
-
-def _listed(function: Callable[..., Any], subject: object, number: int) -> Any:
-    count = ctypes.c_uint()
-    function(subject, number, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    function(subject, number, found, ctypes.byref(count))
-    return found
+    return {
+        f"{called} instance {number}": _said(
+            lambda each: nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, each)), number
+        )
+        for number in range(1, 9)
+    }
 
 
 def _asked(nvml: Any, name: str, subject: object, called: str) -> Iterator[tuple[str, Any]]:

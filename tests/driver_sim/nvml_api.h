@@ -43,7 +43,6 @@ enum {
     NVML_MEMORY_LOCATION_SRAM = 7,
     NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230,
     NVML_GPU_INSTANCE_PROFILE_COUNT = 18,
-    NVML_COMPUTE_INSTANCE_PROFILE_COUNT = 9,
     NVML_GRID_LICENSE_EXPIRY_VALID = 2,
     NVML_EVENT_XID_CRITICAL_ERROR = 8,
     NVML_EVENT_TYPES_ALL = 65439,
@@ -66,7 +65,6 @@ typedef struct nvml_device_handle *nvmlDevice_t;
 typedef struct nvml_event_set *nvmlEventSet_t;
 typedef struct nvml_gpm_sample *nvmlGpmSample_t;
 typedef struct nvml_gpu_instance *nvmlGpuInstance_t;
-typedef struct nvml_compute_instance *nvmlComputeInstance_t;
 
 typedef struct nvmlPciInfo_t {
     char busIdLegacy[16];
@@ -149,29 +147,6 @@ typedef struct nvmlGpuInstanceInfo_t {
     unsigned id, profileId;
     nvmlPlacement_t placement;
 } nvmlGpuInstanceInfo_t;
-
-/* The part that both versions of a compute instance profile have. */
-typedef struct nvmlComputeCounts {
-    unsigned id, sliceCount, instanceCount, multiprocessorCount, sharedCopyEngineCount;
-    unsigned sharedDecoderCount, sharedEncoderCount, sharedJpegCount, sharedOfaCount;
-} nvmlComputeCounts;
-
-typedef struct nvmlComputeInstanceProfileInfo_t {
-    nvmlComputeCounts counts;
-} nvmlComputeInstanceProfileInfo_t;
-
-typedef struct nvmlComputeInstanceProfileInfo_v2_t {
-    unsigned version;
-    nvmlComputeCounts counts;
-    char name[96];
-} nvmlComputeInstanceProfileInfo_v2_t;
-
-typedef struct nvmlComputeInstanceInfo_t {
-    nvmlDevice_t device;
-    nvmlGpuInstance_t gpuInstance;
-    unsigned id, profileId;
-    nvmlPlacement_t placement;
-} nvmlComputeInstanceInfo_t;
 
 typedef struct nvmlDeviceAttributes_t {
     unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount;
@@ -272,8 +247,6 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "as in pynvml");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_t) == 48, "as in pynvml");
 _Static_assert(sizeof(nvmlGpuInstanceProfileInfo_v2_t) == 152, "as in pynvml");
 _Static_assert(sizeof(nvmlGpuInstanceInfo_t) == 24, "as in pynvml");
-_Static_assert(sizeof(nvmlComputeInstanceInfo_t) == 32, "as in pynvml");
-_Static_assert(sizeof(nvmlComputeInstanceProfileInfo_v2_t) == 136, "as in pynvml");
 _Static_assert(sizeof(nvmlDeviceAttributes_t) == 40, "as in pynvml");
 _Static_assert(sizeof(nvmlGpmMetric_t) == 40, "as in pynvml");
 _Static_assert(sizeof(nvmlEventData_t) == 32, "as in pynvml");

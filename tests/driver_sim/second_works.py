@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from codecfleet.actors.decode.decoding import DecodeRange, DecodeTally, decode_range, picture_hash
-from codecfleet.actors.device.work import Work, WorkContext
+from codecfleet.actors.device.work import UNCONSTRAINED, Constraints, Work, WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.worker import helper
+from codecfleet.actors.worker.packed_work import BlobCache
 from codecfleet.cluster.probes.gpus.visible_device import TakenDevice
 from codecfleet.cluster.worker import ray_worker
-from codecfleet.cluster.worker.blobs import BlobCache
-from codecfleet.cluster.worker.helpers import helper
 from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -76,9 +76,9 @@ class Seize(Work[None]):
         context.advance()
 
 
-def packed(work: Work[Any]) -> bytes:
+def packed(work: Work[Any]) -> tuple[bytes, Constraints]:
     """Return work as a client sends it."""
-    return BlobCache(bytes).pack(work)[0]
+    return BlobCache(bytes).pack(work)[0], UNCONSTRAINED
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
@@ -86,16 +86,20 @@ async def _until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(TICK_S)
 
 
-async def _filled(gate: str, work: bytes) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
+async def _filled(
+    gate: str, work: tuple[bytes, Constraints]
+) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
     """Return a worker whose first process is full, so that the second takes what comes then, and what fills it."""
     worker = ray_worker.RayWorker(32, takes_gpu=True)
-    first = await worker.run("first", work)
+    first = await worker.run("first", *work)
     held = [
-        asyncio.create_task(worker.run(f"hold {number}", packed(Hold(job="j", label=f"{number}", gate=gate))))
+        asyncio.create_task(worker.run(f"hold {number}", *packed(Hold(job="j", label=f"{number}", gate=gate))))
         for number in range(3)
     ]
-    worker._second.start()  # no simulated GPU is fast enough to ask for it
-    await _until(lambda: worker._second.is_ready)
+    host = worker._host
+    # No simulated GPU is fast enough to ask for it.
+    worker._loop.call_soon_threadsafe(host.start_second, host._spawn_second)
+    await _until(lambda: host._second is not None and host._second.is_ready)
     return worker, first, held
 
 
@@ -104,7 +108,7 @@ async def _work(source: str, gate: str, answer: str) -> None:
     plan = plan_transcode(TranscodeSpec(source=source, output="out.mkv", force=True))
     decode = packed(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
     worker, first, held = await _filled(gate, decode)
-    there = await asyncio.gather(*(worker.run(f"decode {number}", decode) for number in range(2)))
+    there = await asyncio.gather(*(worker.run(f"decode {number}", *decode) for number in range(2)))
     heartbeat = await worker.heartbeat()
     await asyncio.to_thread(Path(gate).touch)
     outcomes = [first, *there, *[await each for each in held]]
@@ -128,10 +132,10 @@ async def _seize(gate: str, told: str, end: Callable[[ray_worker.RayWorker], Cor
     await asyncio.to_thread(here.touch)
     hold = packed(Hold(job="j", label="open", gate=str(here)))
     worker, _, held = await _filled(gate, hold)
-    child = (await worker.run("there", hold)).result
+    child = (await worker.run("there", *hold)).result
     os.kill(child, signal.SIGINT)  # as a terminal sends it to all; who has work to end hears it from its worker
-    if (await worker.run("there still", hold)).result == child:
-        held.append(asyncio.create_task(worker.run("seize", packed(Seize(job="j", label="seize", told=told)))))
+    if (await worker.run("there still", *hold)).result == child:
+        held.append(asyncio.create_task(worker.run("seize", *packed(Seize(job="j", label="seize", told=told)))))
         await _until(Path(told).exists)
         await end(worker)
 
@@ -145,7 +149,7 @@ async def _asked(worker: ray_worker.RayWorker) -> None:
     """Be asked again and again, as by a supervisor."""
     helper.QUIET_S = 1.0  # type: ignore[misc]
     while True:
-        await worker.heartbeat()
+        await worker.heartbeat(0)
         await asyncio.sleep(TICK_S)
 
 

@@ -195,18 +195,18 @@ async def main():
     connection = await connect()
     from codecfleet.cluster.fleet.leases.ground import Ground
     from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
-    from codecfleet.cluster.supervisor.runner.client import LocalClient
     from codecfleet.cluster.supervisor.backends.ray_backend import RayBackend, live_nodes
     from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 
-    async def probe(node, *, again):
-        (ray,) = [each for each in live_nodes() if each.node == node]
-        return replace(ray.unprobed(), dlas=dlas_of(node, 1 if ray.cores else 0))
+    class WithDlas(RayBackend):
+        async def probe(self, node, *, again):
+            (ray,) = [each for each in live_nodes() if each.node == node]
+            return replace(ray.unprobed(), dlas=dlas_of(node, 1 if ray.cores else 0))
 
     settings = SupervisorSettings()
     core = Core(settings, Policy(), 1, time.monotonic())
-    runner = SupervisorRunner(RayBackend(60.0, probe), core, settings)
-    async with LeasedPool(Ground(supervisor=LocalClient(runner)).reach) as pool:
+    runner = SupervisorRunner(WithDlas(60.0), core, settings)
+    async with LeasedPool(Ground(supervisor=runner).reach) as pool:
         report = await infer(spec, pool)
         workers = [each["worker"] for each in runner.status().to_json()["workers"] if each["state"] == "ready"]
     await connection.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range, picture_hash
-from codecfleet.cluster.worker.ray_worker import FENCED_CODE
+from codecfleet.actors.worker.host import FENCED_CODE
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip

@@ -14,7 +14,7 @@ PROGRAM = """
 import os, signal, sys, threading
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests' parent may ignore it, as nohup does
 from codecfleet.cli import app as cli
-from codecfleet.cli.calls.answers import Answer
+from codecfleet.cli.services import Answer
 from codecfleet.cli.services import Services
 from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
 fleet = FakeFleet({script}, {options})

@@ -21,7 +21,6 @@ import pytest
 
 from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
 from codecfleet.cli.app import parse
-from codecfleet.cli.calls.answers import BatchLike
 from codecfleet.cli.services import CommandRequest, Services
 from codecfleet.cluster.fleet.pool import PoolState
 from codecfleet.errors import NotSmaller, OutputUnwritable
@@ -105,7 +104,7 @@ def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[in
     """Run ``codecfleet batch`` on threads; return the exit code and what it printed on stdout and stderr."""
 
     @asynccontextmanager
-    async def open_batch(spec: BatchSpec, address: str | None) -> AsyncIterator[BatchLike]:
+    async def open_batch(spec: BatchSpec, address: str | None) -> AsyncIterator[Batch]:
         del address
         async with Fleet(pool=kind(2)) as fleet:
             yield fleet.batch(spec)

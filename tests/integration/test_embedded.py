@@ -185,7 +185,7 @@ def test_a_second_start_by_public_calls(places: Mapping[str, str]) -> None:
                 key_values.keep_in_cluster("key", b"first")
                 key_values.keep_in_cluster("key", b"last")
                 kept.append(key_values.kept_in_cluster("key").decode())
-                alive = connection.is_alive()
+                alive = not connection.why_ended()
                 raylet = next(process for process in tree() if process.name() == "raylet")
                 unknown = [nodes.free_resources_by_node(), [*nodes.draining_nodes()]]
                 await connection.close()

@@ -18,7 +18,6 @@ from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -55,7 +54,7 @@ async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(Ground(supervisor=LocalClient(shell), eager=1).reach, 1, cancel_limit_s=1) as pool:
+    async with LeasedPool(Ground(supervisor=shell, eager=1).reach, 1, cancel_limit_s=1) as pool:
         (hung,) = backend.workers
         running = pool.submit(works.StandStill(job="j", label="a", seconds=4))
         while not running.progress.frames:  # noqa: ASYNC110 - progress is polled

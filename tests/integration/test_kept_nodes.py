@@ -19,6 +19,7 @@ from codecfleet.cluster.node import keeping
 from codecfleet.errors import FleetUnavailable
 
 keeping.STOP_S = 0
+keeping.ray_command = lambda arguments: ["sh", "-c", *arguments]
 
 def up():
     print("up", flush=True)
@@ -26,8 +27,7 @@ def up():
         signal.pthread_kill(threading.get_ident(), int(number))
 
 try:
-    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), on_start=up,
-                 command=lambda arguments: ["sh", "-c", *arguments])
+    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), on_start=up)
 except FleetUnavailable as error:
     print(error)
     sys.exit(5)

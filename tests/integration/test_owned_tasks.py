@@ -13,6 +13,7 @@ from codecfleet.cluster.fleet.run import RunProgress, WorkRun
 from codecfleet.errors import Cancelled
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.local_pool import LookedRun
 
 ResultT = TypeVar("ResultT")
 Begin = Callable[[Fleet, Path], Awaitable[object]]
@@ -30,7 +31,7 @@ class Busy(LocalPool):
         """Take it, and never give a result."""
         del work
         self.asked.set()
-        return WorkRun(lambda _: None, self._look)
+        return LookedRun(lambda _: None, self._look)
 
     def _look(self) -> RunProgress:
         if self._breaks:

@@ -3,10 +3,10 @@
 import asyncio
 from functools import partial
 
+from codecfleet.actors.process.process import start_program
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.process.process import WORKER, start_program
-from codecfleet.cluster.worker_names import station_of
+from codecfleet.cluster.worker_names import WORKER
 from codecfleet.testing import works
 
 ENDLESS_S = 3600
@@ -22,7 +22,7 @@ async def test_work_that_another_process_pays_for_runs_on_both() -> None:
         runs = [pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)) for i in range(SLOTS)]
         while not all(run.progress.frames for run in runs):  # noqa: ASYNC110 - progress is polled
             await asyncio.sleep(0.01)
-        assert {station_of(run.progress.worker) for run in runs} == {"here/cpu#0", "here/cpu#1"}
+        assert {run.progress.worker.station for run in runs} == {"here/cpu#0", "here/cpu#1"}
         assert not any(run.result.done() for run in runs)
         for run in runs:
             run.cancel()

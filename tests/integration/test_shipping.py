@@ -19,6 +19,7 @@ from codecfleet import Fleet, Report
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.tracks.audio import EncodeAudio
+from codecfleet.cluster.fleet.pool import PoolState
 from codecfleet.cluster.shipping.files import ShippedFiles
 from codecfleet.cluster.shipping.reader import FileReader
 from codecfleet.errors import InputUnreadable
@@ -42,9 +43,10 @@ class FarPool(LocalPool):
         super().__init__(2)
         self._folder = folder
 
-    async def files_address(self) -> str:
+    @property
+    def state(self) -> PoolState:
         """Say who reads the files of the job's machine."""
-        return "here:1/reader"
+        return replace(super().state, files_address="here:1/reader")
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
         """Run work there."""
@@ -171,11 +173,11 @@ BESIDE = """
 import hashlib, subprocess, sys
 if len(sys.argv) == 2:
     import ray
-    from codecfleet.cluster.shipping.serving import serve_files
+    from codecfleet.cluster.shipping.serving import files_address, serve_files
     from codecfleet.cluster.shipping.shipment import shipment_of
     ray.init(log_to_driver=False, logging_level="CRITICAL")
-    served = serve_files("test.0")
-    url = shipment_of(sys.argv[1], served.address).url
+    reader = serve_files("test.0")
+    url = shipment_of(sys.argv[1], files_address("test.0")).url
     child = [sys.executable, "-c", sys.orig_argv[2], url, "child"]
     print(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
 else:

@@ -10,7 +10,7 @@ import pytest
 
 from codecfleet import BatchResult, BatchSpec, Fleet
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.worker.lone_runs import LONE_MAX
+from codecfleet.actors.worker.lone_runs import LONE_MAX
 from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
 from codecfleet.jobs.batch.small_files import MANY, MOST_BYTES, goes_alone, may_be_whole

@@ -20,7 +20,7 @@ import ray
 from ray._private.state import actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.supervisor.runner import client
+from codecfleet.cluster.supervisor.runner import actor
 from codecfleet.cluster.supervisor.runner.actor import SupervisorActor
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 ray.init(log_to_driver=False, logging_level="CRITICAL")
@@ -29,7 +29,7 @@ task = ray.remote(lambda: 0).options(num_cpus=0, scheduling_strategy=there)
 ray.get(task.remote())  # from then on every node knows it
 for _ in range(10):
     made = ray.remote(SupervisorActor).options(
-        num_cpus=0, name=client.SUPERVISOR, namespace="codecfleet", lifetime="detached", max_restarts=-1,
+        num_cpus=0, name=actor.SUPERVISOR, namespace="codecfleet", lifetime="detached", max_restarts=-1,
         scheduling_strategy=NodeAffinitySchedulingStrategy(sys.argv[1], soft=True),
     ).remote(SupervisorSettings(idle_release_s=5, client_expiry_s=5), Policy())
     pid = ray.get(made.status.remote()).pid

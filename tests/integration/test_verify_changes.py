@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import av
 import av.filter
@@ -23,7 +23,7 @@ SOUND_S = 2
 FIELDS = {"flags": "+ildct+ilme"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Part:
     """Pictures of one kind, as a broadcast sends them until the next programme."""
 
@@ -32,6 +32,9 @@ class Part:
     levels: int = LIMITED
     shape: Fraction = Fraction(1)
     options: dict[str, str] = field(default_factory=dict)
+
+
+Films: TypeAlias = tuple[list[Part], list[Part], list[Part]]  # a source that changes, a wrong output, a right one
 
 
 def frame(number: int) -> av.VideoFrame:
@@ -122,27 +125,19 @@ def in_fields(order: str) -> list[av.VideoFrame]:
     return filtered(frames(), ("setfield", order))
 
 
-def with_range() -> tuple[list[Part], list[Part], list[Part]]:
+def with_range() -> Films:
     """Return a source whose range changes, a wrong output, and a right one."""
     full = converted(frames(), src_color_range=ColorRange.MPEG, dst_color_range=ColorRange.JPEG)
-    return (
-        [Part(frames=frames()), Part(frames=full, levels=FULL)],
-        [Part(frames=[*frames(), *full])],
-        [Part(frames=[*frames(), *frames()])],
-    )
+    return [Part(frames()), Part(full, levels=FULL)], [Part([*frames(), *full])], [Part([*frames(), *frames()])]
 
 
-def with_matrix() -> tuple[list[Part], list[Part], list[Part]]:
+def with_matrix() -> Films:
     """Return a source whose matrix changes, a wrong output, and a right one."""
     moved = converted(frames(), src_colorspace=Colorspace.ITU709, dst_colorspace=Colorspace.ITU601)
-    return (
-        [Part(frames=frames()), Part(frames=moved, matrix=BT601)],
-        [Part(frames=[*frames(), *moved])],
-        [Part(frames=[*frames(), *frames()])],
-    )
+    return [Part(frames()), Part(moved, matrix=BT601)], [Part([*frames(), *moved])], [Part([*frames(), *frames()])]
 
 
-def with_everything() -> tuple[list[Part], list[Part], list[Part]]:
+def with_everything() -> Films:
     """Return a source whose size, range and matrix change together, a wrong output, and a right one."""
     large = converted(frames(), width=2 * WIDTH, height=2 * HEIGHT)
     there = {"src_colorspace": Colorspace.ITU601, "dst_colorspace": Colorspace.ITU709}
@@ -150,38 +145,38 @@ def with_everything() -> tuple[list[Part], list[Part], list[Part]]:
     moved = converted(large, **there, src_color_range=ColorRange.MPEG, dst_color_range=ColorRange.JPEG)
     right = converted(moved, **back, src_color_range=ColorRange.JPEG, dst_color_range=ColorRange.MPEG)
     return (
-        [Part(frames=frames(), matrix=BT601), Part(frames=moved, levels=FULL)],
-        [Part(frames=[*large, *moved], matrix=BT601)],
-        [Part(frames=[*large, *right], matrix=BT601)],
+        [Part(frames(), matrix=BT601), Part(moved, levels=FULL)],
+        [Part([*large, *moved], matrix=BT601)],
+        [Part([*large, *right], matrix=BT601)],
     )
 
 
-def with_shape() -> tuple[list[Part], list[Part], list[Part]]:
+def with_shape() -> Films:
     """Return a source whose pictures become wider, a wrong output, and a right one."""
     wider = Fraction(4, 3)
     return (
-        [Part(frames=frames()), Part(frames=frames(), shape=wider)],
-        [Part(frames=[*frames(), *frames()])],
-        [Part(frames=[*frames(), *bars(frames(), wider)])],
+        [Part(frames()), Part(frames(), shape=wider)],
+        [Part([*frames(), *frames()])],
+        [Part([*frames(), *bars(frames(), wider)])],
     )
 
 
-def with_fields() -> tuple[list[Part], list[Part], list[Part]]:
+def with_fields() -> Films:
     """Return a source that becomes interlaced, an output that does not, and one that is interlaced throughout."""
     top = FIELDS | {"x264-params": "tff=1"}
     return (
-        [Part(frames=frames()), Part(frames=frames(), options=top)],
-        [Part(frames=[*frames(), *frames()])],
-        [Part(frames=[*frames(), *frames()], options=top)],
+        [Part(frames()), Part(frames(), options=top)],
+        [Part([*frames(), *frames()])],
+        [Part([*frames(), *frames()], options=top)],
     )
 
 
-def with_field_order() -> tuple[list[Part], list[Part], list[Part]]:
+def with_field_order() -> Films:
     """Return a source whose field order changes, an output that states one, and one that follows."""
     return (
-        [Part(frames=in_fields("bff"), options=FIELDS), Part(frames=in_fields("tff"), options=FIELDS)],
-        [Part(frames=[*in_fields("bff"), *in_fields("bff")], options=FIELDS)],
-        [Part(frames=in_fields("bff"), options=FIELDS), Part(frames=in_fields("tff"), options=FIELDS)],
+        [Part(in_fields("bff"), options=FIELDS), Part(in_fields("tff"), options=FIELDS)],
+        [Part([*in_fields("bff"), *in_fields("bff")], options=FIELDS)],
+        [Part(in_fields("bff"), options=FIELDS), Part(in_fields("tff"), options=FIELDS)],
     )
 
 
@@ -197,7 +192,7 @@ def with_field_order() -> tuple[list[Part], list[Part], list[Part]]:
     ],
 )
 def test_pictures_that_change_are_each_compared(
-    tmp_path: Path, kind: Callable[[], tuple[list[Part], list[Part], list[Part]]], names: Sequence[str]
+    tmp_path: Path, kind: Callable[[], Films], names: Sequence[str]
 ) -> None:
     """What is labelled as the first picture, but is not like it, fails; what was converted passes."""
     source, wrong, right = (
@@ -223,14 +218,13 @@ def test_fields_are_not_mixed_where_pictures_are_scaled(tmp_path: Path) -> None:
     given = [woven(frame(number), frame(number + 1)) for number in range(PICTURES)]
     options = FIELDS | {"x264-params": "tff=1"}
     fields = filtered(given, ("setfield", "tff"))
-    source = transport_stream(tmp_path / "source.ts", [Part(frames=fields, options=options)])
+    source = transport_stream(tmp_path / "source.ts", [Part(fields, options=options)])
     scaled = [
         filtered(given, ("setfield", "tff"), ("scale", f"{WIDTH * 3 // 4}:{HEIGHT * 3 // 4}:interl={by_field}"))
         for by_field in (0, 1)
     ]
     mixed, apart = (
-        transport_stream(tmp_path / f"{number}.ts", [Part(frames=each, options=options)])
-        for number, each in enumerate(scaled)
+        transport_stream(tmp_path / f"{number}.ts", [Part(each, options=options)]) for number, each in enumerate(scaled)
     )
     assert failures(verify(source, mixed)) == {"pictures.interlaced"}
     assert failures(verify(source, apart)) == set()
@@ -240,22 +234,22 @@ def test_telecine_without_its_fields_shows_its_own_pictures(tmp_path: Path) -> N
     """A deinterlaced picture shows what its neighbour does where both hold one field; an exchanged one does not."""
     cadence = [(0, 0), (1, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 5), (5, 6), (6, 7), (7, 7)]
     fields = FIELDS | {"x264-params": "tff=1"}
-    telecined = Part(frames=[woven(frame(top), frame(bottom)) for top, bottom in cadence], options=fields)
+    telecined = Part([woven(frame(top), frame(bottom)) for top, bottom in cadence], options=fields)
     source = transport_stream(tmp_path / "source.ts", [telecined])
     shown = [top for top, _ in cadence]
-    right = transport_stream(tmp_path / "right.ts", [Part(frames=[frame(top) for top in shown])])
+    right = transport_stream(tmp_path / "right.ts", [Part([frame(top) for top in shown])])
     shown[6:10] = [5, 5, 7, 6]
-    wrong = transport_stream(tmp_path / "wrong.ts", [Part(frames=[frame(top) for top in shown])])
+    wrong = transport_stream(tmp_path / "wrong.ts", [Part([frame(top) for top in shown])])
     assert failures(verify(source, right)) == {"pictures.interlaced"}
     assert "pictures.order" in failures(verify(source, wrong))
 
 
 def test_a_part_is_as_its_own_pictures_state(tmp_path: Path) -> None:
     """A part behind a change states what its pictures state, and not what the track began with."""
-    wide = Part(frames=frames(), matrix=BT601, shape=Fraction(4, 3))
-    source = transport_stream(tmp_path / "source.ts", [Part(frames=frames()), wide])
+    wide = Part(frames(), matrix=BT601, shape=Fraction(4, 3))
+    source = transport_stream(tmp_path / "source.ts", [Part(frames()), wide])
     right = transport_stream(tmp_path / "right.ts", [wide])
-    wrong = transport_stream(tmp_path / "wrong.ts", [Part(frames=frames())])
+    wrong = transport_stream(tmp_path / "wrong.ts", [Part(frames())])
     start_s = PICTURES * TICK
     assert failures(verify(source, right, start_s=start_s)) == set()
     assert failures(verify(source, wrong, start_s=start_s)) == {"metadata.aspect", "metadata.matrix"}
@@ -295,7 +289,7 @@ def captioned(source: str, path: Path, first: int) -> str:
 
 def test_captions_are_counted_over_the_whole_track(tmp_path: Path) -> None:
     """Captions that begin late are missed where they are lost, and where one is another's."""
-    plain = transport_stream(tmp_path / "plain.ts", [Part(frames=frames(), options={"tune": "zerolatency"})])
+    plain = transport_stream(tmp_path / "plain.ts", [Part(frames(), options={"tune": "zerolatency"})])
     late = captioned(plain, tmp_path / "late.ts", 6)
     assert failures(verify(late, late)) == set()
     assert failures(verify(late, plain)) == {"metadata.captions"}

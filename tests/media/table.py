@@ -2,7 +2,7 @@
 
 ``make media`` prints it and writes media-output/table.json; it exits with 1 if an output is neither exact nor rightly
 refused. A check that fails and that no warning of the job's report names is unexplained: a loss without a word.
-docs/media-matrix.md says how cases are chosen and how to read the table.
+README.md says how cases are chosen and how to read the table.
 """
 
 import argparse
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOOTAGE = REPOSITORY.parent / "shared" / "media"
 OUTPUT = REPOSITORY / "media-output"
-DOCUMENT = REPOSITORY / "docs" / "media-matrix.md"
+DOCUMENT = REPOSITORY / "tests" / "media" / "README.md"
 RESULTS = "## Results\n"
 NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 CASE_LIMIT_S = 900
@@ -248,7 +248,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (2)")
     parser.add_argument("--workers", type=int, metavar="N", help="segments in flight in all; by default, what fits")
     parser.add_argument("--ray", action="store_true", help="on an embedded Ray, as codecfleet does by itself")
-    parser.add_argument("--document", action="store_true", help="write the result into docs/media-matrix.md")
+    parser.add_argument("--document", action="store_true", help="write the result into tests/media/README.md")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help="where outputs and table.json go")
     return parser.parse_args()
 

@@ -19,10 +19,10 @@ IMPORTS = {
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
     # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
-    "import codecfleet.cli.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
+    "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
         "ray",
         "fsspec",
-        "codecfleet.cli.batch",
+        "codecfleet.cli.commands.batch",
         "codecfleet.cluster.supervisor",
         DEVICES,
     }

@@ -298,4 +298,4 @@ def programs(modules: dict[str, Module]) -> list[str]:
     return started + [f"{name}:{BODY}" for name, module in modules.items() if module.is_program]
 
 
-_BEGIN = ("cluster.process.program", "begin")
+_BEGIN = ("actors.process.program", "begin")

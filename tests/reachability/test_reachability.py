@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cli.app import MODULES
+
 from .call_graph import Walk
 from .product_modules import BODY, Module, programs, read_modules
 
@@ -41,7 +43,8 @@ def modules() -> dict[str, Module]:
 def walk(modules: dict[str, Module]) -> Walk:
     """A walk from the command line, the public API, and the programs of workers and probes."""
     walk = Walk(modules)
-    walk.run([f":{BODY}", *public_names(), *programs(modules), "__main__:main"])
+    commands = [f"cli.{module}:COMMANDS" for module in MODULES]  # the command line imports them by name
+    walk.run([f":{BODY}", *public_names(), *programs(modules), *commands, "__main__:main"])
     return walk
 
 

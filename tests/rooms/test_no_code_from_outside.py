@@ -11,8 +11,8 @@ READS_MEMORY = frozenset({f"{PACKAGE}.jobs.carry.header_trial"})
 """A header that was just written into memory."""
 BETWEEN_OUR_PROCESSES = frozenset(
     {
-        "cluster.process.messages",
-        "cluster.worker.blobs",
+        "actors.process.messages",
+        "actors.worker.packed_work",
     }
 )
 """They unpickle work and results that processes of one user send each other; none reads a file."""

@@ -9,22 +9,11 @@ from .import_graph import product_files
 STARTS = ("create_task", "ensure_future")
 OWNERS = {
     "codecfleet.actors.task_owner": 1,  # TaskOwner's group
-    "codecfleet.cluster.background": 2,  # of objects that are started and closed, such as pools
-    "codecfleet.cluster.supervisor.runner.tasks": 2,  # of a supervisor, which ends with the first that fails
+    "codecfleet.actors.background": 2,  # of objects that are started and closed, such as pools and supervisors
     "codecfleet.jobs.held": 1,  # jobs, batches and streams of frames, whose owner is the user
 }
 LEFT = {
     # Each of these is to start its tasks in a TaskOwner; lower a number, or delete its line, when it does.
-    "codecfleet.cluster.fleet.leases.late_ray": 1,
-    "codecfleet.cluster.process.channel": 2,
-    "codecfleet.cluster.process.child": 1,
-    "codecfleet.cluster.supervisor.backends.machine_backend": 2,
-    "codecfleet.cluster.supervisor.runner.actor": 2,
-    "codecfleet.cluster.worker.helper_program": 3,
-    "codecfleet.cluster.worker.lone_runs": 1,
-    "codecfleet.testing.fleet.fake_hosts": 1,
-    "codecfleet.testing.fleet.fake_processes": 1,
-    "codecfleet.testing.fleet.fake_worker": 3,
 }
 """Modules that still start tasks without an owner, and how many."""
 

@@ -1,8 +1,4 @@
-"""CUDA's driver API, as far as sessions use it.
-
-The driver API, not the runtime's: it needs no further library, and reports a DLA's errors by the same rules
-(CUDA for Tegra 5.1.5): ``cudaErrorExternalDevice`` is called ``CUDA_ERROR_EXTERNAL_DEVICE`` there.
-"""
+"""CUDA's driver API, as far as sessions use it: no further library, and the error rules of CUDA for Tegra 5.1.5."""
 
 from contextlib import suppress
 from functools import partial
@@ -48,15 +44,7 @@ def lost(failure: CudaFailure, device: int) -> DeviceLost:
 
 
 class CudaCalls:
-    """The primary context of the GPU that DLAs are coupled with: the integrated one, whatever else is attached (3.4).
-
-    Args:
-        driver: ``cuda.bindings.driver``, or a fake.
-        waiting: whether its threads sleep or spin while they wait (3.5).
-
-    Raises:
-        CudaFailure: from every method.
-    """
+    """The primary context of the integrated GPU, with which DLAs are coupled (3.4). Methods raise ``CudaFailure``."""
 
     def __init__(self, driver: Any, waiting: Waiting = Waiting.BLOCK) -> None:
         self._driver = driver

@@ -1,7 +1,6 @@
 """The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
 
-A process has one host. It settles the environment before CUDA starts, knows every handle (each one is asked when CUDA
-says that an engine failed), and ends things in their order: tasks, handles, then the context.
+A process has one host: it ends things in order (tasks, handles, then the context).
 """
 
 import ctypes
@@ -42,14 +41,7 @@ MakeSession = Callable[[int, Timing, "DlaHost"], AnySession]
 
 
 def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
-    """Open the libraries of standalone mode.
-
-    Args:
-        load: opens a shared library by its name.
-
-    Raises:
-        Unsupported: one of them is not on this machine.
-    """
+    """Open the libraries of standalone mode; ``Unsupported`` if one of them is not on this machine."""
     try:
         library = CudlaLibrary(load)
         NvSci(load)  # each session opens its own
@@ -60,7 +52,7 @@ def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
 
 
 def isolate_errors(environment: MutableMapping[str, str]) -> None:
-    """Have CUDA keep errors of the DLA to the DLA. Works only before CUDA has started in this process."""
+    """Make CUDA keep errors of the DLA to the DLA. Works only before CUDA has started in this process."""
     environment[EXECUTION_MODE] = ISOLATED_ERRORS
 
 
@@ -112,14 +104,7 @@ def open_host(
     import_module: Importer = importlib.import_module,
     standalone: Callable[[], Standalone] = open_standalone,
 ) -> "DlaHost":
-    """Open this process's host.
-
-    Args:
-        timing: time limits of its sessions, and whether their threads sleep or spin while they wait.
-        mode: beside CUDA, or without it.
-        environment: the process's environment; error isolation is set in it, in hybrid mode.
-        import_module: where ``cuda.bindings.cudla`` and ``cuda.bindings.driver`` come from.
-        standalone: opens what standalone mode needs instead.
+    """Open this process's host; error isolation is set in ``environment``, in hybrid mode.
 
     Raises:
         Unsupported: there is no DLA, or what ``mode`` needs to reach it is missing.
@@ -144,15 +129,7 @@ def open_host(
 
 
 class DlaHost:
-    """Opens sessions, and keeps them together.
-
-    Args:
-        library: the way to cuDLA.
-        make: makes a session on a DLA, by its number.
-        release: closes what the handles were coupled with, after the last of them.
-        count: how many DLAs there are.
-        timing: time limits of the sessions.
-    """
+    """Opens sessions, and keeps them together; ``release`` closes what they share, after the last handle."""
 
     count: int
     """How many DLAs there are."""
@@ -224,10 +201,10 @@ class DlaHost:
             self._sessions = [other for other in self._sessions if other is not session]
 
     def close(self) -> None:
-        """Close every session, then give the context back. Idempotent; a host that broke is only given up.
+        """Close every session, then give the context back. Idempotent; a host that broke is only abandoned.
 
         Raises:
-            DeviceError: a session failed while it was closed; all others are given up then.
+            DeviceError: a session failed while it was closed; all others are abandoned then.
         """
         with self._lock:
             sessions, closed, self._closed = list(self._sessions), self._closed, True

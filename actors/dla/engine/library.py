@@ -24,11 +24,7 @@ class Cudla(Protocol):
     """What sessions ask of cuDLA, whichever way it is reached."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without what it writes to; return what it wrote.
-
-        Raises:
-            CudlaFailure: it did not return success.
-        """
+        """Call a function by its C name, without what it writes to; return what it wrote."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -41,21 +37,13 @@ class Cudla(Protocol):
 
 
 class CudlaBinding:
-    """``cuda.bindings.cudla``, in hybrid mode: the binding refuses standalone mode.
-
-    Args:
-        binding: the module, or a fake.
-    """
+    """``cuda.bindings.cudla``, in hybrid mode: the binding refuses standalone mode."""
 
     def __init__(self, binding: Any) -> None:
         self._binding = binding
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name: the binding's is the same, in lower case with underscores.
-
-        Raises:
-            CudlaFailure: it did not return success.
-        """
+        """Call a function by its C name: the binding's is the same, in lower case with underscores."""
         name = re.sub("(?<=.)([A-Z])", r"_\1", function.removeprefix("cudla")).lower()
         try:
             return getattr(self._binding, name)(*arguments)
@@ -72,11 +60,7 @@ class CudlaBinding:
         return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails where there are none.
-
-        Raises:
-            CudlaFailure: it did not return success.
-        """
+        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails where there are none."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
@@ -110,24 +94,13 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
 
 
 class CudlaLibrary:
-    """``libcudla.so.1`` itself, for what NVIDIA's binding lacks: standalone mode.
-
-    Args:
-        load: opens shared libraries.
-
-    Raises:
-        OSError: it is not on this machine.
-    """
+    """``libcudla.so.1`` itself, for what NVIDIA's binding lacks: standalone mode. ``OSError`` if it is not here."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without what it writes to; return what it wrote.
-
-        Raises:
-            CudlaFailure: it did not return success.
-        """
+        """Call a function by its C name, without what it writes to; return what it wrote."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)
@@ -141,11 +114,7 @@ class CudlaLibrary:
         return value & 0xFF if which == UNIFIED_ADDRESSING else value  # a union whose member is a byte
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``.
-
-        Raises:
-            CudlaFailure: it did not return success.
-        """
+        """Return the descriptors of one of ``DESCRIPTORS``."""
         count = int(self.call("cudlaModuleGetAttributes", module, kind[0])) & 0xFFFFFFFF
         if not count:
             return ()

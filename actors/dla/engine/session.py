@@ -1,18 +1,18 @@
 """A handle of a DLA: a loadable, its memory, and the tasks that run it, in either of cuDLA's modes."""
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CodecfleetError, UsageError
+from ...closing import Closing
 from ..nvsci.syncs import Fence
 from .library import DESCRIPTORS, DEVICE_VERSION, UNIFIED_ADDRESSING, Cudla
 from .session_calls import SessionCalls
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _TASK_LIMIT_MAX_S = 1000.0
 
 
-class DlaSession(ABC):
+class DlaSession(Closing):
     """One cuDLA device handle: a loadable, its memory, and the tasks that run it.
 
     Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without it. Tasks run in
@@ -91,7 +91,7 @@ class DlaSession(ABC):
 
     @property
     def state(self) -> DlaSessionState:
-        """Where the session stands."""
+        """The state of the session."""
         return self._calls.state
 
     def attributes(self) -> DeviceAttributes:
@@ -104,13 +104,9 @@ class DlaSession(ABC):
         return DeviceAttributes(bool(shared), version)
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
-        """Load a loadable (``cudlaModuleLoadFromMemory``, ``cudlaModuleGetAttributes``).
+        """Load a loadable (``cudlaModuleLoadFromMemory``); ``b""`` with ``FAULT_DIAGNOSTICS``.
 
         A handle takes one in its life (cuDLA API reference); ``close`` unloads it.
-
-        Args:
-            loadable: what TensorRT built; ``b""`` with ``FAULT_DIAGNOSTICS``.
-            options: how to load.
 
         Raises:
             Unsupported: not a loadable, or not for this DLA and its software. Final for this session.
@@ -189,10 +185,7 @@ class DlaSession(ABC):
 
     @abstractmethod
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory that ``upload`` and ``download`` copy without holding up the caller.
-
-        ``close`` frees it: keep no view of it longer than the session.
-        """
+        """Return memory for ``upload`` and ``download`` without a wait; ``close`` frees it: keep no view of it."""
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""
@@ -264,7 +257,7 @@ class DlaSession(ABC):
     def set_task_limit(self, seconds: float) -> None:
         """Limit how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
 
-        Where cuDLA lacks that function, the watchdog gives up a task that exceeds the limit.
+        Where cuDLA lacks that function, the watchdog abandons a task that exceeds the limit.
         """
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
@@ -289,14 +282,6 @@ class DlaSession(ABC):
     def condemn(self, why: str) -> None:
         """Make the session FAILED because another one of the same process failed."""
         self._calls.condemn(why)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _limit_tasks(self, limits: TimeLimits) -> None:
         def limit() -> None:

@@ -20,10 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class SessionCalls:
-    """Calls of cuDLA, CUDA and NvSci for one session, and the session's state, which their errors change.
-
-    ``handle`` is the cuDLA handle, 0 until there is one.
-    """
+    """Calls of cuDLA, CUDA and NvSci for one session, and the session's state, which their errors change."""
 
     def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
         self._library, self._host = library, host

@@ -83,12 +83,7 @@ class StandaloneSession(DlaSession):
             return event
 
     def fill_attributes(self, attributes: int, role: Role) -> None:
-        """Write what a DLA needs into an unreconciled ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``).
-
-        Args:
-            attributes: the list.
-            role: what the DLA will do with the object.
-        """
+        """Write what a DLA needs as ``role`` into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
         self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
 
     def fence(self, event: SyncEvent) -> Fence:

@@ -12,7 +12,7 @@ class DlaMode(Enum):
 
 
 class DlaSessionState(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
     BUSY = "busy"  #: tasks were submitted, and not waited for yet
@@ -20,7 +20,7 @@ class DlaSessionState(Enum):
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
     HUNG = "hung"  #: a call or a task did not end in time, and its thread may never come back
-    ABANDONED = "abandoned"  #: given up after FAILED or HUNG: nothing was destroyed, the process has to end
+    ABANDONED = "abandoned"  #: abandoned after FAILED or HUNG: nothing was destroyed, the process has to end
 
 
 class DlaEvent(Enum):
@@ -53,11 +53,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
-    """Return the state after ``happening``.
-
-    Raises:
-        ValueError: it cannot happen in ``state``: a defect of the session.
-    """
+    """Return the state after ``happening``; ``ValueError`` (a defect) if it cannot happen in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:

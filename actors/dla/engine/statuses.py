@@ -1,8 +1,6 @@
-"""What cuDLA answers: its status codes, what each means, and the error of ours it becomes.
+"""What cuDLA answers: its status codes, what each means, and our error for it.
 
-Every error but one is final for the process, which must be restarted (CUDA for Tegra 5.4). So every status becomes an
-error that sends the work elsewhere, except ``MEMORY_REGISTERED``, a harmless mistake of the caller, and those that
-would be the same on every machine.
+Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra 5.4).
 """
 
 from enum import IntEnum
@@ -73,13 +71,7 @@ _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine
 
 
 class CudlaFailure(Exception):
-    """A call of the library that did not return success: raised by the libraries, mapped by the sessions.
-
-    Args:
-        call: the C function's name.
-        status: what it returned.
-        device: the DLA to blame, None for the one that was called.
-    """
+    """A call of the library that did not return success; ``device`` None blames the DLA that was called."""
 
     def __init__(self, call: str, status: CudlaStatus, device: int | None = None) -> None:
         super().__init__(call, status, device)
@@ -104,18 +96,12 @@ def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
 
 
 def is_final(status: CudlaStatus) -> bool:
-    """Tell whether nothing more can be done with cuDLA in this process after ``status``."""
+    """Return whether nothing more can be done with cuDLA in this process after ``status``."""
     return status not in (CudlaStatus.SUCCESS, CudlaStatus.MEMORY_REGISTERED)
 
 
 def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
-    """Return the error that ``status`` becomes.
-
-    Args:
-        call: the C function that returned it, or that it was asked for with.
-        status: any but ``SUCCESS``.
-        device: the number of the DLA.
-    """
+    """Return the error that ``status``, any but ``SUCCESS``, becomes."""
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
     if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister it first, or use the registration there is.")

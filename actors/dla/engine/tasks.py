@@ -1,7 +1,4 @@
-"""What goes into a DLA session and comes out of it, and tasks as cuDLA reads them.
-
-Source: CUDA for Tegra, chapter 5, and cudla.h.
-"""
+"""What goes into a DLA session and comes out of it, as cuDLA reads it: CUDA for Tegra, chapter 5, and cudla.h."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,27 +46,21 @@ class DeviceAttributes:
 
 @dataclass(frozen=True, slots=True)
 class DlaModule:
-    """A loadable in a handle: ``cudlaModule`` with every attribute it has.
-
-    ``statistics`` are the buffers for task statistics, in the order in which a task takes them.
-    """
+    """A loadable in a handle: ``cudlaModule`` with every attribute it has."""
 
     handle: int
     inputs: tuple[TensorDescriptor, ...]
     outputs: tuple[TensorDescriptor, ...]
-    statistics: tuple[TensorDescriptor, ...]
+    statistics: tuple[TensorDescriptor, ...]  # in the order in which a task takes their buffers
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Memory that the DLA may use.
+    """Memory that the DLA may use."""
 
-    ``memory`` is the CUDA pointer that was registered, ``dla_address`` is where the DLA sees it.
-    """
-
-    memory: int
+    memory: int  # the CUDA pointer that was registered
     size_bytes: int
-    dla_address: int
+    dla_address: int  # where the DLA sees it
     access: Access = Access.READ_WRITE
 
 
@@ -84,15 +75,12 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
-    """One run of a module: ``cudlaTask``.
-
-    ``statistics`` is empty, or has a buffer for each of the module's. Events belong to its submission: ``TaskEvents``.
-    """
+    """One run of a module: ``cudlaTask``. Its events belong to its submission: ``TaskEvents``."""
 
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
-    statistics: tuple[Registration, ...] = ()
+    statistics: tuple[Registration, ...] = ()  # none, or one for each of the module's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,10 +138,7 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """An array of ``cudlaTask`` and all that it points to: the binding's own ``Task`` holds one task only.
-
-    Keep it until the tasks are done.
-    """
+    """``cudlaTask`` structures and all that they point to (the binding's holds one). Keep it until they are done."""
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
         self._kept: list[Any] = [events]
@@ -162,7 +147,7 @@ class TaskMemory:
             record["module_handle"] = task.module.handle
             record["input_tensors"] = self._pointers([tensor.dla_address for tensor in task.inputs])
             record["input_tensor_count"] = len(task.inputs)
-            # Statistics come behind the outputs, and count as such.
+            # Statistics follow the outputs, and count as such.
             outputs = [tensor.dla_address for tensor in (*task.outputs, *task.statistics)]
             record["output_tensors"] = self._pointers(outputs)
             record["output_tensor_count"] = len(outputs)

@@ -1,7 +1,4 @@
-"""What a loadable says of its tensors: cuDLA's descriptors as frozen values.
-
-The numbers are those of cudla.h (data formats, types, categories, pixel formats and mappings).
-"""
+"""What a loadable says of its tensors: cuDLA's descriptors as frozen values, with the numbers of cudla.h."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -60,11 +57,7 @@ class DataType(_OpenEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element as NumPy knows it.
-
-        Raises:
-            Unsupported: the loadable does not say what its elements are.
-        """
+        """The element as NumPy knows it; ``Unsupported`` if the loadable does not say what its elements are."""
         if self is DataType.UNKNOWN:
             message = "the loadable does not say of which type its tensor is"
             raise Unsupported(message, "Build the loadable with typed inputs and outputs.")
@@ -143,15 +136,10 @@ class PixelMapping(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorDescriptor:
-    """One tensor of a loadable: ``cudlaModuleTensorDescriptor``.
-
-    ``size_bytes`` is what its buffer must hold, padding included; ``n``, ``c``, ``h`` and ``w`` count elements.
-    ``strides_bytes`` are as the loadable has them: the first is one element's or pixel's, the second one row's, the
-    third one channel's (or group of channels'), the fourth one picture's; 0 where it says nothing.
-    """
+    """One tensor of a loadable: ``cudlaModuleTensorDescriptor``. Sizes n, c, h, w count elements."""
 
     name: str
-    size_bytes: int
+    size_bytes: int  # of its buffer, padding included
     n: int
     c: int
     h: int
@@ -161,7 +149,7 @@ class TensorDescriptor:
     data_category: DataCategory
     pixel_format: PixelFormat
     pixel_mapping: PixelMapping
-    strides_bytes: tuple[int, ...] = (0,) * STRIDES
+    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # element or pixel, row, channel (group), picture; 0: not stated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -180,11 +168,7 @@ class TensorDescriptor:
 
     @classmethod
     def from_record(cls, record: NDArray[np.void] | np.void) -> "TensorDescriptor":
-        """Read one that cuDLA wrote.
-
-        Raises:
-            Unsupported: it holds a number that this version of codecfleet does not know.
-        """
+        """Read one that cuDLA wrote; ``Unsupported`` if it holds a number that is not known here."""
         try:
             return cls(
                 name=bytes(record["name"]).split(b"\0")[0].decode("utf-8", "replace"),

@@ -1,7 +1,6 @@
-"""Time limits for calls and tasks, because firmware can hang.
+"""Time limits for calls and tasks: firmware can hang, and its caller with it (CUDA for Tegra 5.4).
 
-The DLA's firmware can hang on a task, and so does its caller (CUDA for Tegra 5.4). So a thread of the session's own
-makes every call (``actors/watchdog.py``), and the caller gives it up, thread and all, after a time limit.
+So a thread of the session's own makes every call (``actors/watchdog.py``); after the limit the caller abandons it.
 """
 
 from collections.abc import Callable
@@ -14,16 +13,11 @@ from ...watchdog import Patience, wait_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How long things may take, in seconds.
+    """How long things may take, in seconds."""
 
-    ``task_s`` is one task on the engine: cuDLA gets it (``cudlaSetTaskTimeoutInMs``) and ends the task with
-    ``DLA_ENGINE_TIMEOUT``. ``grace_s`` is what the firmware gets beyond that before it counts as hung. ``call_s`` is
-    any call that runs no task: opening, loading, registering, closing.
-    """
-
-    task_s: float = 10.0
-    grace_s: float = 5.0
-    call_s: float = 60.0
+    task_s: float = 10.0  # a task on the engine: cuDLA then ends it with ``DLA_ENGINE_TIMEOUT``
+    grace_s: float = 5.0  # beyond that, before the firmware counts as hung
+    call_s: float = 60.0  # a call that runs no task: opening, loading, registering, closing
 
     def __post_init__(self) -> None:
         if min(self.task_s, self.grace_s, self.call_s) <= 0:

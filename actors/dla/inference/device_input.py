@@ -77,23 +77,14 @@ def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDe
 
 
 class ExactScaler:
-    """Makes pictures of NVDEC's formats the tensor's samples on the host, as ``TensorFiller`` does on the device.
-
-    Args:
-        descriptor: the input tensor.
-        colour: the pictures' colours; None: each picture's own.
-    """
+    """Makes pictures of NVDEC's formats the tensor's samples on the host, as ``TensorFiller`` does on the device."""
 
     def __init__(self, descriptor: TensorDescriptor, colour: Colour | None) -> None:
         self._descriptor = descriptor
         self._colour = colour
 
     def scaled(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture's samples: (h, w, 1) or (h, w, 3).
-
-        Raises:
-            Unsupported: no surface of NVDEC's holds such pictures.
-        """
+        """Return samples (h, w, 1) or (h, w, 3); ``Unsupported`` if no surface of NVDEC's holds such pictures."""
         format_, size = surface_format(frame.format.name), (frame.width, frame.height)
         if format_ is None or not format_.holds(*size):
             message = f"a picture of {size[0]}x{size[1]} {frame.format.name} has no surface on a GPU"
@@ -109,13 +100,7 @@ class ExactScaler:
 class TensorFiller:
     """Fills input tensors from device pictures, by kernels in a stream. Used by one thread.
 
-    Args:
-        cuda: the GPU's context, in which the tensors lie too.
-        converter: scales surfaces.
-        launch: makes a launch of the kernel: the bytes of an element, (columns, rows), and the kernel's arguments.
-        descriptor: the input tensor.
-        rule: how samples become numbers.
-        colour: the pictures' colours; None: each picture's own.
+    The tensors lie in the context of ``cuda``. ``colour`` None is each picture's own.
 
     Raises:
         UsageError: there are more or fewer means or scales than channels.
@@ -160,10 +145,7 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Put the filling of a tensor's ``place``-th picture into a CUDA stream; hold the picture until it is done.
-
-        ``tensor`` is the tensor's device address.
-        """
+        """Put the filling of a tensor's ``place``-th picture into a CUDA stream; hold the picture until it is done."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)
@@ -212,11 +194,7 @@ class FillKernels:
         self._kernels: Any = None
 
     def __call__(self, element_bytes: int, size: tuple[int, int], values: tuple[Any, ...]) -> "Launch":
-        """Return a launch of the kernel for elements of that many bytes.
-
-        Raises:
-            EngineUnfit: it cannot be compiled here.
-        """
+        """Return a launch of the kernel; ``EngineUnfit`` if it cannot be compiled here."""
         from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only where pictures lie on a GPU
 
         try:

@@ -21,11 +21,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Run one task for each input's memory; return their outputs, (n, c, h, w) each, in arrays of their own.
-
-        Raises:
-            DeviceError: see ``DlaSession``.
-        """
+        """Run one task for each input's memory; return their outputs, (n, c, h, w) each, in arrays of their own."""
 
 
 Fill = Callable[[DeviceBuffer, int], None]
@@ -75,11 +71,7 @@ class CopiedLanes(Lanes):
         return self._ran(lanes)
 
     def run_filled(self, fills: Sequence[Fill]) -> list[Outputs]:
-        """Run one task for each input that a GPU fills, in the session's stream: nothing waits but its end.
-
-        Raises:
-            DeviceError: see ``DlaSession``, or of the fills.
-        """
+        """Run one task for each input that a GPU fills, in the session's stream: nothing waits but its end."""
         lanes = self._lanes[: len(fills)]
         for lane, fill in zip(lanes, fills, strict=True):
             fill(lane.source, self._session.stream)
@@ -105,10 +97,7 @@ class _SharedLane(_Lane):
 
 
 class SharedLanes(Lanes):
-    """Lanes without CUDA: the processor writes and reads the buffers themselves.
-
-    The tasks are queued before their inputs are there, and each begins when its own is written.
-    """
+    """Lanes without CUDA: tasks are queued first, and each begins when the processor has written its input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module

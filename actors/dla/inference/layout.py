@@ -19,15 +19,7 @@ _REBUILD: Final = "Build the loadable with linear inputs and outputs, for exampl
 
 
 def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a tensor's memory with ``values`` in it; what lies between them is 0.
-
-    Args:
-        descriptor: the tensor.
-        values: of the tensor's shape and type.
-
-    Raises:
-        Unsupported: the tensor lies in memory in a way that is not known here.
-    """
+    """Return a tensor's memory with ``values`` in it, 0 between them; ``Unsupported`` if its layout is not known."""
     memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
@@ -40,11 +32,7 @@ def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8
 
 
 def unpack(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return the values that lie in a tensor's memory, in an array of their own.
-
-    Raises:
-        Unsupported: the tensor lies in memory in a way that is not known here.
-    """
+    """Return the values in a tensor's memory, as a new array; ``Unsupported`` if its layout is not known here."""
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
     return np.array(view).reshape(n, groups * width, h, w)[:, : descriptor.c]

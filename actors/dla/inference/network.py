@@ -26,17 +26,13 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Which network, and how it is run.
+    """Which network, and how it is run."""
 
-    ``loadable`` is what TensorRT built. ``tasks_at_once`` tasks are submitted together; each may take ``task_limit_s``
-    on the engine. ``mode`` is what the DLA is coupled with, ``waiting`` how a thread waits for it.
-    """
-
-    loadable: Blob
-    tasks_at_once: int = 4
-    task_limit_s: float = 10.0
+    loadable: Blob  # what TensorRT built
+    tasks_at_once: int = 4  # submitted together
+    task_limit_s: float = 10.0  # of each, on the engine
     mode: DlaMode = DlaMode.HYBRID
-    waiting: Waiting = Waiting.BLOCK
+    waiting: Waiting = Waiting.BLOCK  # how a thread waits for it
 
 
 def read_loadable(path: str) -> Blob:
@@ -59,15 +55,9 @@ def read_loadable(path: str) -> Blob:
 
 
 class Network:
-    """A loadable in a session of its own, with buffers for ``tasks_at_once`` tasks. For one thread at a time.
+    """A loadable in a session of its own, which it closes, with buffers for ``tasks_at_once`` tasks.
 
-    Args:
-        session: a fresh session; the network closes it.
-        content: the loadable.
-        tasks_at_once: how many tasks are submitted together.
-
-    Raises:
-        Unsupported: the loadable has other than one input, or does not load.
+    For one thread at a time. ``Unsupported`` if the loadable has other than one input, or does not load.
     """
 
     def __init__(self, session: AnySession, content: bytes, tasks_at_once: int) -> None:
@@ -105,19 +95,11 @@ class Network:
         return self.source.n * self._tasks_at_once
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[tuple[NDArray[Any], ...]]:
-        """Run one task for each input's memory, all queued at once; return their outputs, (n, c, h, w) each.
-
-        Raises:
-            DeviceError: see ``DlaSession``.
-        """
+        """Run one task for each input's memory, all queued at once; return their outputs, (n, c, h, w) each."""
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:
-        """Refuse a GPU whose pictures the network's DLA cannot take, by the handle of its CUDA context.
-
-        Raises:
-            EngineUnfit: the DLA is coupled with another one.
-        """
+        """Refuse (``EngineUnfit``) a GPU, by its CUDA context, whose pictures the network's DLA cannot take."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
             message = "the pictures are decoded on another GPU than the DLA is coupled with"
             raise EngineUnfit(message, "Use --dla-input host.")
@@ -139,11 +121,7 @@ class Network:
 
 
 class WarmNetworks:
-    """The networks of this process: created when first wanted, kept for the next segment. Safe from any thread.
-
-    Args:
-        open_machine: opens the process's host, with the timing and in the mode that it is given.
-    """
+    """The networks of this process: created when first wanted, kept for the next segment. Safe from any thread."""
 
     def __init__(self, open_machine: Callable[[Timing, DlaMode], DlaHost] = open_host) -> None:
         self._open_machine = open_machine
@@ -164,10 +142,7 @@ class WarmNetworks:
     def acquire(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
         """Give a network for the time of the context; afterwards it is kept, unless it failed.
 
-        Args:
-            settings: which.
-            among: numbers of DLAs that it may run on, None for all; of these it gets the one that has least to do. A
-                process that keeps to one DLA uses that, whatever is said here.
+        It runs on the DLA of ``among`` (None: of all) that has least to do, or on the only one that the process uses.
 
         Raises:
             Unsupported: it does not load, or there is no such DLA.

@@ -37,11 +37,7 @@ class PixelRule:
     order: Literal["rgb", "bgr"] = "rgb"
 
     def applied(self, pictures: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return pictures (n, h, w, c) of samples as numbers (n, c, h, w) of a type.
-
-        Raises:
-            UsageError: there are more or fewer means or scales than channels.
-        """
+        """Return pictures (n, h, w, c) as numbers (n, c, h, w); ``UsageError`` unless means and scales fit."""
         channels = pictures.shape[3]
         if self.order == "bgr" and channels == COLOUR:
             pictures = pictures[..., ::-1]
@@ -58,12 +54,9 @@ class PixelRule:
 
 
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
-    """Return what becomes of each sample of 0 to 255, as elements of the tensor: a row for each channel.
+    """Return what becomes of each sample, as elements of the tensor: a row for each channel, the fourth of zeros.
 
-    Rows are in the network's order of channels; the fourth channel's are 0.
-
-    Raises:
-        UsageError: there are more or fewer means or scales than channels.
+    ``UsageError`` if there are more or fewer means or scales than channels.
     """
     channels = 1 if descriptor.c == GRAY else COLOUR
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, None, :, None], channels, axis=3)
@@ -73,11 +66,7 @@ def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
 
 
 def check_input(descriptor: TensorDescriptor) -> None:
-    """Refuse an input that pictures cannot fill.
-
-    Raises:
-        Unsupported: it has other than 1, 3 or 4 channels, or wants samples that are not made here.
-    """
+    """Refuse (``Unsupported``) an input that pictures cannot fill."""
     packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
     if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
         wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"
@@ -85,13 +74,7 @@ def check_input(descriptor: TensorDescriptor) -> None:
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory with these pictures in it; the last one fills what is left of the batch.
-
-    Args:
-        descriptor: the input.
-        pictures: 1 to ``descriptor.n`` of them, (h, w, c) as ``PictureScaler`` gives them.
-        rule: how samples become numbers.
-    """
+    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c); the last one fills the batch."""
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:
@@ -104,9 +87,6 @@ class PictureScaler:
 
     Colour is converted by the picture's own matrix and range; where it names none, by BT.709 from 720 lines on, by
     BT.601 below. The same scaling, bit for bit, on every processor.
-
-    Args:
-        descriptor: the input tensor.
     """
 
     def __init__(self, descriptor: TensorDescriptor) -> None:
@@ -116,11 +96,7 @@ class PictureScaler:
         self._graph = av.filter.Graph()
 
     def scaled(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture's samples: (h, w, 1) or (h, w, 3).
-
-        Raises:
-            Unsupported: FFmpeg cannot convert it.
-        """
+        """Return samples (h, w, 1) or (h, w, 3); ``Unsupported`` if FFmpeg cannot convert the picture."""
         key = (frame.width, frame.height, frame.format.name, frame.colorspace, frame.color_range)
         try:
             if key != self._key:

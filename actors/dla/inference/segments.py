@@ -39,17 +39,14 @@ class NamedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InferredSegment:
-    """What the network said of one segment: an entry for each frame, in order of presentation.
-
-    Times are ticks of the source. ``device`` is the DLA's number on the machine called ``host``.
-    """
+    """What the network said of one segment: an entry for each frame, in order of presentation."""
 
     segment: int
-    pts_ticks: NDArray[np.int64]
+    pts_ticks: NDArray[np.int64]  # ticks of the source
     tensors: tuple[NamedTensor, ...]
     tally: SegmentTally
     host: str
-    device: int
+    device: int  # the DLA's number on ``host``
     infer_s: float
     wall_s: float
 
@@ -58,24 +55,20 @@ class InferredSegment:
 class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
 
-    None is unbounded. ``dlas`` are numbers of DLAs that it may run on, None for all; a worker process that has a DLA of
-    its own uses that. ``networks`` gives the networks of the process that it runs in, ``gpu`` its GPU, and ``filler``
-    what fills tensors there.
-
     In hybrid mode pictures are decoded on NVDEC where there is one, and come to the host; with ``on_device`` they stay
     on the GPU, which converts them in the DLA's stream by the arithmetic of ``device_input``, as the host does where
-    there is no NVDEC. ``colour`` is the pictures'; None: each picture's own.
+    there is no NVDEC.
     """
 
     segment: int
     decode: DecodeRange
-    start_ticks: int | None
+    start_ticks: int | None  # None: unbounded
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None
+    dlas: tuple[int, ...] | None = None  # numbers of those that it may run on, None for all
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
-    colour: Colour | None = None
+    colour: Colour | None = None  # None: each picture's own
     networks: Callable[[], WarmNetworks] = warm_networks
     gpu: "Callable[[], Gpu]" = beside_gpu
     filler: OpenFiller = open_filler
@@ -86,14 +79,7 @@ class InferSegment(Work[InferredSegment]):
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:
-        """Run in the calling thread.
-
-        Raises:
-            InputError: the source cannot be read.
-            Unsupported: the loadable cannot run here, or not over pictures.
-            DeviceError: the DLA failed; this process is not to be used for it again.
-            Cancelled: somebody cancelled the work.
-        """
+        """Run in the calling thread; after a ``DeviceError`` this process is not to be used for the DLA again."""
         with self.networks().acquire(self.network, self.dlas) as network:
             check_input(network.source)
             paths = self._paths()

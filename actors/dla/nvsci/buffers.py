@@ -26,15 +26,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers.
-
-    Args:
-        load: opens shared libraries.
-
-    Raises:
-        OSError: libnvscibuf is not on this machine.
-        NvSciFailure: from every method: NvSci refused.
-    """
+    """Allocates buffers; methods raise ``NvSciFailure``, and this ``OSError`` if there is no libnvscibuf."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)

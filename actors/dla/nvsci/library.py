@@ -1,7 +1,4 @@
-"""How NvSci's C libraries are called: each failure is an ``NvSciFailure``; nothing is decided here.
-
-Names, numbers and layouts are those of nvscibuf.h, nvscisync.h and nvscierror.h (DRIVE OS, Jetson Linux).
-"""
+"""How NvSci's C libraries are called, by nvscibuf.h, nvscisync.h and nvscierror.h (DRIVE OS, Jetson Linux)."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -51,16 +48,7 @@ Value = ctypes.c_bool | ctypes.c_uint32 | ctypes.c_uint64 | ctypes.Array[Any]
 
 
 class SciLibrary:
-    """One of the libraries, and its attribute lists.
-
-    Args:
-        name: the file's name.
-        prefix: what the names of its functions begin with.
-        load: opens it.
-
-    Raises:
-        OSError: it is not on this machine.
-    """
+    """One of the libraries, whose functions' names begin with ``prefix``; methods raise ``NvSciFailure``."""
 
     def __init__(self, name: str, prefix: str, load: Loader) -> None:
         self._library = load(name)
@@ -68,11 +56,7 @@ class SciLibrary:
         self.module = 0
 
     def call(self, function: str, *arguments: object) -> None:
-        """Call a function that returns an ``NvSciError``; numbers are passed as addresses.
-
-        Raises:
-            NvSciFailure: it did not return success.
-        """
+        """Call a function that returns an ``NvSciError``; numbers are passed as addresses."""
         name = self._prefix + function
         code = int(getattr(self._library, name)(*map(_passed, arguments)))
         if code:
@@ -113,11 +97,7 @@ class SciLibrary:
         return made
 
     def reconciled(self, lists: Sequence[int]) -> int:
-        """Reconcile lists, and free them; return the reconciled one, which the caller frees.
-
-        Raises:
-            NvSciFailure: they do not fit each other.
-        """
+        """Reconcile lists, and free them; return the reconciled one, which the caller frees."""
         found, conflicts = ctypes.c_void_p(), ctypes.c_void_p()
         array = (ctypes.c_void_p * len(lists))(*lists)
         try:

@@ -8,25 +8,14 @@ from .syncs import SciSyncs
 
 
 class NvSci:
-    """Buffers and sync objects of one session, in modules of their own.
-
-    Args:
-        load: opens a shared library by its name.
-
-    Raises:
-        OSError: a library is not on this machine.
-    """
+    """Buffers and sync objects of one session, in modules of their own; ``OSError`` if a library is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self.buffers = SciBuffers(load)
         self.syncs = SciSyncs(load)
 
     def open(self) -> None:
-        """Open both modules.
-
-        Raises:
-            NvSciFailure: NvSci refused.
-        """
+        """Open both modules; ``NvSciFailure`` if NvSci refuses."""
         self.buffers.open()
         self.syncs.open()
 

@@ -37,20 +37,12 @@ class Fence:
 
     @property
     def content(self) -> bytes:
-        """What tells it from other fences."""
+        """What distinguishes it from other fences."""
         return bytes(self.payload)
 
 
 class SciSyncs:
-    """Makes sync objects, and signals and waits for the processor.
-
-    Args:
-        load: opens shared libraries.
-
-    Raises:
-        OSError: libnvscisync is not on this machine.
-        NvSciFailure: from every method: NvSci refused.
-    """
+    """Makes sync objects, signals and waits; methods raise ``NvSciFailure``, this ``OSError`` without libnvscisync."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscisync.so.1", "NvSciSync", load)
@@ -65,11 +57,9 @@ class SciSyncs:
         return self._library.attribute_list()
 
     def allocate(self, processor: Role, engine: int) -> int:
-        """Return a new sync object between the processor, which has this role, and an engine, which has the other.
+        """Return a new sync object between the processor, in this role, and an engine in the other.
 
-        Args:
-            processor: what the processor does.
-            engine: the engine's attribute list, which this frees.
+        ``engine`` is the engine's attribute list, which this frees.
         """
         library = self._library
         own = library.attribute_list(
@@ -95,7 +85,7 @@ class SciSyncs:
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
-        """Sleep until a fence is reached, for one thread at a time; it tells nothing of the engine's errors (5.1.5)."""
+        """Sleep until a fence is reached, for one thread at a time; it reports no errors of the engine (5.1.5)."""
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:

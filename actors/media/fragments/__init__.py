@@ -1,8 +1,7 @@
 """Fragmented mp4, read in part: its head, and the fragments that one range lies in.
 
-FFmpeg looks at every fragment's table when it opens such a file, unless one index at its beginning has them all. Who
-has read the whole file knows where each fragment begins, so a worker's demuxer is shown a file in which a box that is
-skipped stands for the fragments before its range, and which ends behind it. No packet changes its place.
+FFmpeg would look at every fragment's table on opening. So a worker's demuxer sees a skipped box for the fragments ahead
+of its range, and the file's end after it; no packet changes its place.
 """
 
 from .part import FILLER_BYTES, FilePart, Fragments

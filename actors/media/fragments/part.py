@@ -17,15 +17,12 @@ FILLER_BYTES: Final = LONG_HEAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What a demuxer is shown of a file: not what lies in ``skipped_bytes``, nor from ``end_bytes`` on, None for all.
-
-    The track's first packet there, or where reading begins, must be ``first``, and its ``decoder_mark`` be ``mark``.
-    """
+    """What a demuxer is shown of a file."""
 
     skipped_bytes: tuple[int, int]
-    end_bytes: int | None
-    first: AccessPoint
-    mark: bytes
+    end_bytes: int | None  # None: the file's end
+    first: AccessPoint  # of the track there, or where reading begins
+    mark: bytes  # its ``decoder_mark``
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:
@@ -34,7 +31,7 @@ class FilePart:
 
     @property
     def filler(self) -> bytes:
-        """The head of the box that stands for what is skipped; b"" where nothing is."""
+        """The head of the box that replaces what is skipped; b"" where nothing is."""
         begin, end = self.skipped_bytes
         return struct.pack(">I4sQ", LONG, b"skip", end - begin) if end > begin else b""
 

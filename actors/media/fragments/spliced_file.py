@@ -7,7 +7,7 @@ from .part import FILLER_BYTES, FilePart
 
 
 class SplicedFile:
-    """Reads ``part`` of a file. What lies behind the filler's head is still there, for who asks for it by its place."""
+    """Reads ``part`` of a file. What follows the filler's head is still there, for who asks for it by its place."""
 
     def __init__(self, file: Readable, part: FilePart) -> None:
         self._file = file

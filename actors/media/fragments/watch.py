@@ -18,8 +18,7 @@ _FRAGMENT: Final = b"moof"
 class FragmentWatch:
     """Sees what is read while a file is opened: each box up to the end of the file, and then packets.
 
-    A file of which FFmpeg does not look at each box has no ``fragments`` here; nor has one so short that all of it is
-    still in FFmpeg's buffer when it comes to the packets.
+    There are no ``fragments`` where FFmpeg skips boxes, or still has the whole file buffered at the packets.
     """
 
     def __init__(self) -> None:
@@ -53,7 +52,7 @@ class FragmentWatch:
         return Fragments(self._starts, self._probed_bytes, mark) if is_known else None
 
     def ends_in_table(self, size_bytes: int) -> bool:
-        """Return whether a file of that size ends inside a fragment's table, or behind one whose data it lacks."""
+        """Return whether a file of that size ends inside a fragment's table, or after one whose data it lacks."""
         return self._ends_in_table and self._next_bytes is not None and self._next_bytes >= size_bytes
 
     @property

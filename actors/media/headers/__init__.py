@@ -1,7 +1,4 @@
-"""What a container's header says and FFmpeg does not: read from the bytes that opening a file reads anyway.
-
-And what FFmpeg's muxers do not write there, or otherwise: changes to a finished file.
-"""
+"""What a container's header says and FFmpeg does not read, and what its muxers do not write: changes to a file."""
 
 from .iso_639 import iso_639_2
 from .language_tags import LanguageForm, StatedLanguage, language_changes, make_room, read_language_tags

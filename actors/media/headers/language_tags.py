@@ -69,10 +69,7 @@ class StatedLanguage(NamedTuple):
 def read_language_tags(
     read: Read, kinds: Sequence[str], ids: Sequence[int], form: LanguageForm
 ) -> dict[int, StatedLanguage]:
-    """Return the languages by stream index; ``kinds`` and ``ids`` are of the file's streams, as FFmpeg numbers them.
-
-    Nothing where the header cannot be followed, or does not have these streams.
-    """
+    """Return the languages by stream index; nothing where the header lacks these streams or cannot be followed."""
     found = _matroska_tags(read, kinds) if form is LanguageForm.MATROSKA else _isobmff_tags(read, ids)
     return {index: stated for index, stated in found.items() if _TAG.fullmatch(stated.tag)}
 
@@ -139,10 +136,7 @@ def _text(data: bytes) -> str:
 
 
 def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
-    """Put a language behind the name of an output's stream, from where ``language_changes`` takes it.
-
-    The name gets as many bytes longer as the language will take beside it.
-    """
+    """Put a language after the name of an output's stream, as long as what ``language_changes`` makes of it."""
     is_matroska = form is LanguageForm.MATROSKA
     key = "title" if is_matroska else "handler_name"
     name = stream.metadata.get(key) or ("" if is_matroska else _HANDLERS.get(stream.type, ""))
@@ -151,7 +145,7 @@ def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
 
 
 def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
-    """Yield what states the languages of a complete file's tracks that ``make_room`` has put behind their names."""
+    """Yield what states the languages of a complete file's tracks that ``make_room`` has put after their names."""
     if form is LanguageForm.MATROSKA:
         return _matroska_changes(read)
     return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)
@@ -167,7 +161,7 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # Behind the other language: some readers take what comes last.
+        # After the other language: some readers take what comes last.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language

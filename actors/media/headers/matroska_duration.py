@@ -1,8 +1,6 @@
-"""How long a Matroska or WebM file says that it and its tracks last: until the last thing that is seen or heard.
+"""How long a Matroska or WebM file says that it and its tracks last (elements of RFC 9559).
 
-FFmpeg's muxer counts what is hidden too: samples that an encoder puts before the first one (CodecDelay), by which it
-moves each packet of sound, and those at the end that are not to be heard (DiscardPadding). So the header would state
-more than the film lasts. Elements and numbers are those of RFC 9559.
+FFmpeg's muxer counts what is never heard too: an encoder's first samples (CodecDelay), and the end (DiscardPadding).
 """
 
 import struct

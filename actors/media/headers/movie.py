@@ -43,10 +43,7 @@ def track_number(read: Read, track: Section) -> int:
 
 
 def media_duration(read: Read, ticks: int) -> Iterator[Change]:
-    """Yield what states in the header of the first track how long its samples last together.
-
-    FFmpeg's muxer adds to that where every picture is decoded before it is shown.
-    """
+    """Yield the first track's duration in its media header: FFmpeg adds to it where decoding precedes display."""
     header = descendant(read, next(tracks_of_movie(read), None), b"mdia", b"mdhd")
     if header is not None:
         place, width = (24, 8) if read(header.content, 1) == b"\1" else (16, 4)

@@ -12,11 +12,7 @@ Change: TypeAlias = tuple[int, bytes]
 
 
 def change_finished(path: Path, changes: Iterable[Callable[[Read], Iterable[Change]]]) -> None:
-    """Make changes to a finished file; each of ``changes`` reads it as it was. Checksums of Matroska are made again.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
+    """Make changes to a finished file; each of ``changes`` reads it as it was. Checksums of Matroska are made again."""
     finds = tuple(changes)
     if not finds:
         return

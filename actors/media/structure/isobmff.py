@@ -23,10 +23,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end``, None for the file's, as far as they are known.
-
-    One that is cut, or does not state its length, ends at ``end``.
-    """
+    """Yield the boxes from ``begin`` to ``end`` (None: the file's); one that is cut, or has no length, ends there."""
     limit = NO_END if end is None else end
     for _ in range(MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""

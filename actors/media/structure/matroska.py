@@ -15,10 +15,7 @@ _ID_BYTES, _SIZE_BYTES = range(1, 5), range(1, 9)
 
 
 def elements(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the elements from ``begin`` to ``end``, None for the file's, as far as they are known.
-
-    One of unknown length is the last; its end is ``NO_END``.
-    """
+    """Yield the elements from ``begin`` to ``end`` (None: the file's); one of unknown length ends at ``NO_END``."""
     for _ in range(MOST_SECTIONS):
         head = read(begin, _HEAD_BYTES) if end is None or begin < end else b""
         id_bytes = 9 - head[0].bit_length() if head else 0

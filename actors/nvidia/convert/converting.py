@@ -140,8 +140,7 @@ class SurfaceConversion(ABC):
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
         """Begin to convert the surface at a device address; done when the stream is. ``DeviceError`` if refused.
 
-        Use one stream for all calls: they share the memory between the passes. ``target_address`` is where the result
-        goes this time; None is where it was prepared to go.
+        Calls share scratch memory: use one stream. ``target_address`` None is where the result was prepared to go.
         """
 
     @abstractmethod
@@ -163,11 +162,7 @@ class SurfaceConverter(ABC):
 
 
 class Converter(SurfaceConverter):
-    """The kernels, compiled for the current device; ``core`` is ``cuda.core``.
-
-    Raises:
-        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
-    """
+    """The kernels, compiled for the current device. Raises whatever ``cuda.core`` does where NVRTC is missing."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda

@@ -21,7 +21,7 @@ from .converting import SurfaceConverter
 
 
 class PicturePool(DevicePool):
-    """A device's buffers for pictures, reused behind the work of those who read them."""
+    """A device's buffers for pictures, reused after the work of those who read them."""
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str, stream: Stream) -> DevicePicture:
         """Return a picture of that (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
@@ -53,10 +53,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory, on a stream of its own.
-
-    Closed, it is idle in ``idle``, for who opens the next one.
-    """
+    """Moves pictures through page-locked memory, on a stream of its own; once closed, it waits in ``idle``."""
 
     def __init__(
         self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
@@ -121,11 +118,7 @@ class CudaMover(PictureMover):
 
 
 class CudaConversion(PictureConversion):
-    """Converts pictures to FFmpeg's ``pix_fmt`` on a stream of its own; ``budget`` counts the memory beside them.
-
-    Raises:
-        DeviceError: the device has no memory for it, or refused.
-    """
+    """Converts pictures to FFmpeg's ``pix_fmt`` on a stream of its own; ``budget`` counts the memory beside them."""
 
     def __init__(
         self,

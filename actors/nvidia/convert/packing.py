@@ -130,11 +130,7 @@ class PackingKernels(ABC):
 
 
 class CompiledPacking(PackingKernels):
-    """The kernels, compiled by ``cuda.core``.
-
-    Raises:
-        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
-    """
+    """The kernels. Raises whatever ``cuda.core`` does where NVRTC is missing or refuses."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)

@@ -1,9 +1,7 @@
 """Bringing NVDEC's surfaces to the host as the pictures that a software decoder gives.
 
-Where its kernel can be compiled (by NVRTC, on first use), the device takes surfaces apart, and a picture *is* the
-page-locked memory it was copied into. Elsewhere the host does it, as exactly but slower. The kernel could write into
-the host's memory itself: an integrated GPU does, and nothing is copied (CUDA for Tegra 2); an H200's gets no more than
-12 GB/s across PCIe that way.
+The device takes surfaces apart where NVRTC compiles the kernel, else the host does, as exactly but slower. Writing into
+the host's memory suits an integrated GPU (CUDA for Tegra 2); an H200's kernel gets no more than 12 GB/s that way.
 """
 
 import ctypes
@@ -136,21 +134,14 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel, compiled by ``cuda.core``. Safe from any thread that has entered the device's context.
-
-    Raises:
-        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
-    """
+    """The kernel. Safe from any thread that entered the device's context. Raises what ``cuda.core`` does."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
         self._kernels = Kernels(core, cuda, _SOURCE, _KERNELS.values())
 
     def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
-        """Return a launch, and its arguments: the device addresses of the surface, and of what it is taken apart into.
-
-        That has ``layout.size_bytes`` bytes.
-        """
+        """Return a launch and its arguments: the addresses of the surface and of ``layout.size_bytes`` for planes."""
         luma, blue, red = layout.luma, layout.blue, layout.red
         surface, planar = ctypes.c_uint64(0), ctypes.c_uint64(0)
         values = (
@@ -216,7 +207,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Have the device write where the processor reads; managed memory is the device's meanwhile (3.3)."""
+        """Make the device write where the processor reads; managed memory is the device's meanwhile (3.3)."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)

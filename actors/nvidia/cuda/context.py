@@ -103,10 +103,7 @@ class Cuda:
             return self._call("cuEventCreate", _NO_TIMING)
 
     def record(self, event: Any, stream: int) -> None:
-        """Let an event happen once all is done that is in a stream by now, given by its handle.
-
-        CUDA's default streams (1 and 2) are those of the current context.
-        """
+        """Record an event after all work of a stream; CUDA's default streams (1, 2) are the current context's."""
         self._begun("cuEventRecord", event, stream)
 
     def wait_for_event(self, stream: "Stream", event: Any) -> None:

@@ -1,12 +1,8 @@
-"""Device memory that consumers on other streams read: reused, and freed, only behind what they have put into theirs.
+"""Device memory that consumers on other streams read: reused, and freed, only after the work in their streams.
 
-A consumer of a picture puts work into a stream of its own and drops the picture, often long before that work is done.
-So a buffer notes who uses it. When its last reference goes, an event is recorded in each consumer's stream; the stream
-that writes to the buffer next waits for those events, and no thread does. Buffers are reused in the order in which they
-return, so that the events have usually happened by then.
-
-Sources: the Python array API standard, ``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA
-driver API, cuEventRecord, cuStreamWaitEvent, cuMemAllocAsync, cuMemFreeAsync.
+When a buffer's last reference goes, an event is recorded in each consumer's stream; the stream that writes to it next
+waits for those events, and no thread does. Sources: the array API standard, ``__dlpack__``; the CUDA Array Interface,
+version 3, "Synchronization"; CUDA driver API, cuEventRecord, cuStreamWaitEvent, cuMemAllocAsync, cuMemFreeAsync.
 """
 
 import sys
@@ -30,7 +26,7 @@ _IDLE_BYTES: Final = 2 << 30
 
 
 class PooledDeviceBuffer(PooledBuffer):
-    """A buffer on the device ``device``, which returns behind the work of its consumers."""
+    """A buffer on the device ``device``, which returns after the work of its consumers."""
 
     __slots__ = ("_memory", "_users", "device")
 
@@ -50,13 +46,14 @@ class PooledDeviceBuffer(PooledBuffer):
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
-            self._memory.take_back_behind(self.address, self.size_bytes, self._users)
+            self._memory.take_back_after(self.address, self.size_bytes, self._users)
 
 
 class DevicePool(BufferPool):
-    """Device memory that returns behind its consumers' streams. Safe from any thread.
+    """Device memory that returns after the work in its consumers' streams. Safe from any thread.
 
-    Where the device has memory pools, memory is allocated and freed in the order of streams, so that neither waits.
+    Buffers are reused in the order of their return, so that the events have usually happened by then. Where the device
+    has memory pools, memory is allocated and freed in the order of streams, so that neither waits.
     """
 
     def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None, idle_bytes: int = _IDLE_BYTES) -> None:
@@ -85,15 +82,15 @@ class DevicePool(BufferPool):
         allocate = partial(self._cuda.allocate_in, stream) if self._cuda.has_pools else self._cuda.allocate
         address = self.take(size_bytes, allocate)
         try:
-            self._order_behind(stream, address)
+            self._order_after(stream, address)
         except DeviceError:
             self._uses[address] = self._unknown_use()
             self._keep(address, size_bytes)
             raise
         return PooledDeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
 
-    def take_back_behind(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
-        """Take a buffer back behind all that is now in the streams of its users, without a wait."""
+    def take_back_after(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
+        """Take a buffer back after all that is now in the streams of its users, without a wait."""
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
@@ -128,7 +125,7 @@ class DevicePool(BufferPool):
         self._last_unknown = number = next(self._numbers)
         return number
 
-    def _order_behind(self, stream: Stream, address: int) -> None:
+    def _order_after(self, stream: Stream, address: int) -> None:
         """Let what comes into ``stream`` begin after all uses of an idle buffer."""
         uses = self._uses.pop(address, ())
         if isinstance(uses, tuple):
@@ -152,5 +149,5 @@ class DevicePool(BufferPool):
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return
         with self._cuda.entered:
-            self._order_behind(self._freeing, address)
+            self._order_after(self._freeing, address)
             self._cuda.free_in(self._freeing, address)

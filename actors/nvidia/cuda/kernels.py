@@ -11,11 +11,7 @@ BLOCK: Final = (64, 4)
 
 
 class Kernels:
-    """The kernels of CUDA C++ source, compiled by NVRTC for a device, by their names in it.
-
-    Raises:
-        Exception: NVRTC is missing or refuses; whatever ``cuda.core`` raises.
-    """
+    """Kernels of CUDA C++ source by name, compiled by NVRTC. Raises whatever ``cuda.core`` does where it refuses."""
 
     def __init__(self, core: Any, cuda: Cuda, source: str, names: Iterable[str]) -> None:
         wanted = tuple(names)
@@ -32,11 +28,10 @@ class Kernels:
 
 
 class Launch:
-    """A kernel with its arguments, which may be changed between launches. Used by one thread at a time.
+    """A kernel with its arguments (ctypes values), for at least ``size`` (columns, rows) threads. For one thread.
 
     It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
-    ``cuda.core`` does not, and with a dozen sessions that halves their speed. ``size`` is the least (columns, rows) of
-    threads; ``values`` are the kernel's arguments, in order, as ctypes values.
+    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
     """
 
     def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:

@@ -13,7 +13,7 @@ from ...device.memory_choice import BufferUse, Often, Party, choose_memory
 from .context import Cuda
 
 USABLE_PART: Final = 0.9
-"""The part of a device's free memory that is used: what drivers and kernels take by themselves needs the rest."""
+"""The part of a device's free memory that is used: what drivers and kernels take by themselves needs what is left."""
 _ADVICE: Final = "Run fewer segments at a time, or end what else uses this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
@@ -145,10 +145,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of ``size_bytes`` uninitialised bytes; ``DeviceError`` if no more can be allocated.
-
-        ``allocate`` takes the place of the pool's own.
-        """
+        """Return an address of uninitialised bytes, by ``allocate`` or the pool's own; ``DeviceError`` if none."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:

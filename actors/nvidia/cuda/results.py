@@ -1,7 +1,6 @@
 """What a CUresult means for the process: most codes report one failed call, those listed here end its use of CUDA.
 
-Source: CUDA Driver API, "CUresult" (cuda.h), where it says that the process must be terminated and relaunched, or that
-the context is gone; the others have their reason beside them.
+Source: CUDA Driver API, "CUresult" (cuda.h): the process must be relaunched, or the context is gone.
 """
 
 from collections.abc import Mapping

@@ -24,6 +24,7 @@ from ..gpu import imported
 from .layout import EglLayout, stated_layout, surface_name
 
 _ARRAY, _PITCH = 0, 1
+_SEMIPLANAR: Final = 2
 _SAMPLE: Final = {1: 1, 2: 2}
 """CUarray_format of whole numbers, by the bytes of a sample."""
 
@@ -117,7 +118,7 @@ class EglCuda:
 
     def _array(self, layout: EglLayout, row_bytes: int, rows: int, *, is_first: bool) -> EglPlane:
         item, planes = layout.sample_bytes, len(layout.plane_sizes)
-        in_pairs = planes == 2 and not is_first  # noqa: PLR2004 - luma, and chroma in pairs
+        in_pairs = planes == _SEMIPLANAR and not is_first
         channels = 2 if in_pairs else layout.channels
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
@@ -280,10 +281,5 @@ def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
 
 @cache
 def egl_cuda() -> EglCuda:
-    """Return CUDA for EGL of this process's device, opened once.
-
-    Raises:
-        EngineUnfit: cuda-python or the driver is missing.
-        DeviceError: the driver gives no context.
-    """
+    """Return CUDA for EGL of this process's device, opened once; ``EngineUnfit`` or ``DeviceError`` if it fails."""
     return EglCuda(imported("cuda.bindings.driver", "cuda-python"))

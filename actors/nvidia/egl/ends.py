@@ -1,10 +1,10 @@
 """What both ends of a stream have in common: a state, a CUDA stream, and calls whose failure may be the other's end."""
 
-from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Any, Final, Self
+from abc import abstractmethod
+from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost
+from ...closing import Closing
 from ..cuda.context import cuda_error
 from .calls import EglCuda
 from .states import LIVE, EndEvent, EndState, next_state
@@ -14,7 +14,7 @@ TIMED_OUT: Final = 702
 """CUDA_ERROR_LAUNCH_TIMEOUT: of acquiring and returning it says that no frame came, and asking again is right."""
 
 
-class EndSession(ABC):
+class EndSession(Closing):
     """One end of a stream. ``state`` follows the table of ``states.py``; after a failure the driver is not called."""
 
     def __init__(self, calls: EglCuda, stream: EglStream) -> None:
@@ -39,14 +39,6 @@ class EndSession(ABC):
         finally:
             self._move(EndEvent.CLOSE)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @abstractmethod
     def _disconnect(self) -> None:
         """Give back what the other end has, and disconnect."""
@@ -61,11 +53,7 @@ class EndSession(ABC):
         self._move(EndEvent.CONNECT)
 
     def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
-        """Call the driver; return whether it did what was asked: not where no frame came or the other end is gone.
-
-        Raises:
-            DeviceError: it failed otherwise.
-        """
+        """Call the driver; return whether it did what was asked: not where no frame came or the other end is gone."""
         try:
             self._check_context()
             code, _ = self._calls.attempt(name, *arguments)

@@ -4,13 +4,13 @@ Sources: EGL_KHR_surfaceless_context, EGL_KHR_gl_texture_2D_image, EGL_KHR_get_a
 """
 
 import ctypes
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import EngineUnfit
+from ...closing import Closing
 from .library import EglDisplay, attributes
 
 _OPENGL_ES_API: Final = 0x30A0
@@ -41,7 +41,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
-class GlesTexture:
+class GlesTexture(Closing):
     """An RGBA texture of that size in a context of its own, and its EGLImage. All in the thread that made it.
 
     Raises:
@@ -95,14 +95,6 @@ class GlesTexture:
             self._gl("glDeleteTextures", 1, ctypes.byref(self._texture))
             self._egl.call("eglMakeCurrent", display, None, None, None)
             self._egl.call("eglDestroyContext", display, context)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _made_context(self) -> int:
         self._egl.call("eglBindAPI", _OPENGL_ES_API)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from av.video.frame import VideoFrame
 
 from ....errors import DeviceMemory, EngineUnfit, Unsupported, UsageError
+from ...closing import Closing
 from ...device.streams import HeldPicture
 from ...surfaces.frames import Frame
 from .calls import EglCuda, egl_cuda
@@ -36,7 +36,7 @@ _TRIAL_SIDES: Final = (64, 48)
 _ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
 
 
-class EglImage(HeldPicture):
+class EglImage(HeldPicture, Closing):
     """An EGLImage as a picture, which ``codecfleet.encode`` and ``present`` take, and which ``write`` changes.
 
     It is registered with CUDA on first use.
@@ -63,7 +63,7 @@ class EglImage(HeldPicture):
     def of_dma_buf(
         cls, width: int, height: int, pix_fmt: str, planes: Sequence[tuple[int, int, int]], *, ready: int | None = None
     ) -> Self:
-        """Make an image of memory behind descriptors (EGL_EXT_image_dma_buf_import), as cameras and decoders give it.
+        """Make an image of the memory of descriptors (EGL_EXT_image_dma_buf_import), as cameras and decoders give it.
 
         Args:
             width: in samples.
@@ -140,16 +140,6 @@ class EglImage(HeldPicture):
             display = device_display()
             display.egl.call("eglDestroyImageKHR", display.handle, self._handle)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
-
     def _wait(self, opened: "_Registered") -> None:
         if self._ready is not None:
             wait_for_sync(opened.calls, opened.display, self._ready, opened.stream)
@@ -210,11 +200,7 @@ class PixelsSeen:
 
 @cache
 def pixels_seen() -> PixelsSeen:
-    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched.
-
-    Raises:
-        DeviceError: the driver failed, which is not remembered.
-    """
+    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched."""
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
         try:
             return thread.submit(_tried, egl_cuda(), device_display()).result()

@@ -144,11 +144,7 @@ class EglLayout:
 
 
 def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
-    """Return the layout of pictures that are to be presented, or imported.
-
-    Raises:
-        Unsupported: EGL has no such format here, or the size does not fit it.
-    """
+    """Return the layout of pictures to present or import; ``Unsupported`` if EGL has no such format or size."""
     if pix_fmt not in _CODES:
         message = f"{pix_fmt} is not a format of EGL frames"
         raise Unsupported(message, f"They are {', '.join(sorted(_CODES))}.")
@@ -161,11 +157,7 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
 
 
 def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tuple[EglLayout, Colour]:
-    """Return the layout of a frame that came, and its colours; ``pix_fmt`` overrides what the frame says.
-
-    Raises:
-        Unsupported: its format is none of those here.
-    """
+    """Return a frame's layout and colours, ``pix_fmt`` before what it states; ``Unsupported`` if not known here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
         raise Unsupported(f"a frame of CUDA's EGL format {code} came, which has no name here", _ADVICE)
@@ -173,11 +165,7 @@ def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tu
 
 
 def surface_name(layout: SurfaceLayout, bits: int) -> str:
-    """Return the name of the bytes of a picture on the device.
-
-    Raises:
-        Unsupported: EGL has no such format.
-    """
+    """Return the name of the bytes of a picture on the device; ``Unsupported`` if EGL has no such format."""
     try:
         return _NAMES[layout, bits]
     except KeyError:

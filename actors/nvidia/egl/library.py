@@ -51,12 +51,13 @@ _NO_DESCRIPTOR: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """What an error number of EGL is: its name, and the error of ours."""
+    """What an error number of EGL is: its name, and our error."""
 
     name: str
     kind: type[DeviceError] | type[UsageError]
 
 
+_LIBRARY: Final = "libEGL.so.1"
 _SUCCESS: Final = 0x3000
 _CODES: Final = {
     0x3001: _Code("EGL_NOT_INITIALIZED", EngineUnfit),
@@ -76,17 +77,13 @@ _CODES: Final = {
 
 
 class Egl:
-    """The process's libEGL. Safe from any thread: EGL keeps its last error for each.
+    """The process's libEGL, ``EngineUnfit`` without. Safe from any thread: EGL keeps its last error for each."""
 
-    Raises:
-        EngineUnfit: there is no libEGL here.
-    """
-
-    def __init__(self, name: str = "libEGL.so.1") -> None:
+    def __init__(self) -> None:
         try:
-            library = ctypes.CDLL(name)
+            library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
-            raise EngineUnfit(f"{name} cannot be loaded: {error}", _FIX) from error
+            raise EngineUnfit(f"{_LIBRARY} cannot be loaded: {error}", _FIX) from error
         self._get: Any = library.eglGetProcAddress
         self._get.restype, self._get.argtypes = _P, (ctypes.c_char_p,)
         self._query: Any = library.eglQueryString
@@ -96,11 +93,7 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function by name; ``types`` are its result and arguments, unless EGL's own.
-
-        Raises:
-            EngineUnfit: this libEGL does not have it.
-        """
+        """Return a function of these types (EGL's own if none); ``EngineUnfit`` if this libEGL does not have it."""
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())
@@ -174,8 +167,8 @@ def egl() -> Egl:
 
 
 @cache
-def device_display(ordinal: int = 0) -> EglDisplay:
-    """Return the display of the GPU that CUDA numbers ``ordinal`` (EGL_CUDA_DEVICE_NV); no screen is needed.
+def device_display() -> EglDisplay:
+    """Return the display of the GPU that CUDA numbers 0 (EGL_CUDA_DEVICE_NV); no screen is needed.
 
     Raises:
         EngineUnfit: no EGL device is that GPU.
@@ -187,6 +180,6 @@ def device_display(ordinal: int = 0) -> EglDisplay:
     for device in devices[: count.value]:
         number = ctypes.c_ssize_t(-1)
         is_known = library.function("eglQueryDeviceAttribEXT")(device, _CUDA_DEVICE, ctypes.byref(number))
-        if is_known and number.value == ordinal:
+        if is_known and number.value == 0:
             return EglDisplay(library, library.call("eglGetPlatformDisplayEXT", _PLATFORM_DEVICE, device, None))
-    raise EngineUnfit(f"none of {count.value} EGL devices is the CUDA device {ordinal}", _FIX)
+    raise EngineUnfit(f"none of {count.value} EGL devices is the CUDA device 0", _FIX)

@@ -55,7 +55,7 @@ class ProducerSession(EndSession):
     ) -> None:
         if max(layout.width, layout.height) > _SIDE_MOST:
             raise UsageError(f"a frame of {layout.width}x{layout.height} is too large", "Scale it first.")
-        if memory is FrameMemory.ARRAY and layout.channels == 3:  # noqa: PLR2004 - CUDA arrays have 1, 2 or 4
+        if memory is FrameMemory.ARRAY and layout.channels not in (1, 2, 4):
             raise Unsupported(f"CUDA has no arrays of {layout.pix_fmt}", 'Use memory="pitch".')
         super().__init__(calls, stream)
         self.layout = layout
@@ -103,8 +103,6 @@ class ProducerSession(EndSession):
 
     def drain(self) -> bool:
         """Wait until the consumer has had every frame; return whether it had. Disconnecting loses those that wait.
-
-        Where the stream keeps its last frame, that one is acquired but never comes back.
 
         Raises:
             DeadlineMissed: the consumer took none for the stream's ``wait_s``.

@@ -82,22 +82,14 @@ def next_state(state: EndState, happening: EndEvent) -> EndState:
 
 
 def may_connect_producer(stream: StreamState) -> bool:
-    """Return whether a producer may connect: a consumer did. One that comes too early spoils the stream for good.
-
-    Raises:
-        UsageError: the stream has a producer, or had one.
-    """
+    """Return whether a consumer is there: a producer before it spoils the stream. ``UsageError`` for a second."""
     if stream in (StreamState.CREATED, StreamState.CONNECTING):
         return stream is StreamState.CONNECTING
     raise UsageError(f"the stream is {stream.name}: it has its producer, or had it", "Make a new stream.")
 
 
 def check_consumer(stream: StreamState) -> None:
-    """Check that a consumer may connect; a second one spoils the stream (measured).
-
-    Raises:
-        UsageError: the stream has a consumer, or had one.
-    """
+    """Refuse a second consumer (``UsageError``), which spoils the stream (measured)."""
     if stream is not StreamState.CREATED:
         raise UsageError(f"the stream is {stream.name}: it has its consumer, or had it", "Make a new stream.")
 

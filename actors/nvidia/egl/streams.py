@@ -6,10 +6,10 @@ Sources: EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_KHR_stream_cross_process_fd, E
 import ctypes
 import threading
 from fractions import Fraction
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from ....errors import DeviceError, UsageError
+from ...closing import Closing
 from ...device.streams import PictureStream, StreamConsumer, StreamProducer
 from .calls import egl_cuda
 from .library import EglDisplay, attributes, device_display
@@ -21,7 +21,7 @@ _RESET: Final = "EGL_NV_stream_reset"
 _RULES: Final = "docs/egl.md shows how to make one."
 
 
-class EglStream(PictureStream):
+class EglStream(PictureStream, Closing):
     """An EGLStream: one producer's frames for one consumer, in this process or another. Opened on first use.
 
     ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer; the other end
@@ -145,16 +145,6 @@ class EglStream(PictureStream):
         if handle and self._display is not None and self._foreign is None:
             self._display.egl.call("eglDestroyStreamKHR", self._display.handle, handle)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
-
     def _opened(self) -> tuple[EglDisplay, int]:
         with self._lock:
             if self._is_closed:
@@ -202,11 +192,7 @@ class EglStream(PictureStream):
 
 
 def is_gone(stream: EglStream) -> bool:
-    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself.
-
-    Raises:
-        DeviceError: EGL failed.
-    """
+    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself."""
     try:
         return stream.state is StreamState.DISCONNECTED
     except UsageError:

@@ -21,7 +21,7 @@ _DISABLE_TIMING: Final = 2
 
 
 def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream) -> bool:
-    """Have a CUDA stream wait for a sync (EGLSyncKHR); return whether the host did not have to.
+    """Make a CUDA stream wait for a sync (EGLSyncKHR); return whether the host did not have to.
 
     Raises:
         UsageError: it is not a sync of that display.
@@ -43,13 +43,7 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
 
 
 def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | None:
-    """Return a sync for everything put into a CUDA stream so far; None: the host has waited for it.
-
-    The event is recorded right before its sync is made, as EGL_NV_cuda_event needs it.
-
-    Raises:
-        DeviceError: the driver or EGL failed.
-    """
+    """Return a sync for everything put into a CUDA stream so far; None: the host has waited for it."""
     if CUDA_EVENT not in display.extensions:
         calls.finish(stream)
         return None

@@ -64,19 +64,14 @@ class NvdecCapabilities:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PacketDecoder[PictureT]):
-    """Decodes on the one device that this process sees, on warm sessions.
-
-    ``cannot`` returns why the device does not decode a track, "" where it does; ``wrong_pictures`` how many pictures
-    this process's decoders reported wrong so far. ``request`` is of a caller with a fallback; None waits for a session
-    as long as it takes. Each picture's ``opaque`` has the ``PictureNotes`` that ``options`` request.
-    """
+    """Decodes on the one device that this process sees, on warm sessions; ``opaque`` has the ``PictureNotes``."""
 
     name = "nvdec"
     pool: NvdecPool
     make_reader: MakeReader[PictureT]
-    cannot: Callable[[SessionKey], str]
-    wrong_pictures: Callable[[], int]
-    request: SessionRequest | None = None
+    cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" where it does
+    wrong_pictures: Callable[[], int]  # how many this process's decoders reported so far
+    request: SessionRequest | None = None  # of a caller with a fallback; None waits as long as it takes
     options: NvdecOptions = PLAIN
 
     def begin(

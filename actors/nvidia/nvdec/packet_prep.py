@@ -114,10 +114,7 @@ class Feeder:
         return True
 
     def _is_undecodable(self, kinds: Sequence[int]) -> bool:
-        """Return whether a packet's picture is a leading one that refers to what precedes the start of decoding.
-
-        Decoding starts at the range's first picture, a broken link, and a CRA after an end of sequence (H.265 8.1.3).
-        """
+        """Return whether a picture refers to what precedes the start, a broken link or a CRA (H.265 8.1.3)."""
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):

@@ -16,7 +16,7 @@ from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
 PATIENT_OPENINGS: Final = 2
-"""A caller with a software fallback waits behind this many openings at most: a third of a second."""
+"""A caller with a software fallback waits for this many openings at most: a third of a second."""
 
 WAIT_ADVICE: Final = "--device gpu waits for them."
 
@@ -33,16 +33,13 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What the pool has done: sessions made, closed, handed out (``in_use``) and handed out now (``in_use_now``).
-
-    ``refused`` counts requests that went without rather than wait.
-    """
+    """What the pool has done with its sessions."""
 
     made: int = 0
-    in_use: int = 0
+    in_use: int = 0  # handed out so far
     in_use_now: int = 0
     closed: int = 0
-    refused: int = 0
+    refused: int = 0  # requests that went without rather than wait
     of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 
@@ -109,7 +106,7 @@ class NvdecPool:
         """Hand out a session for ``key``, warm where one is idle; one that returns unclean is closed.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is of a caller with a fallback, which waits behind few openings; None waits as long as it takes.
+        ``request`` is of a caller with a fallback, which waits for few openings; None waits as long as it takes.
 
         Raises:
             EngineBusy: too many are to be opened first. This one is opened all the same, for the next caller.
@@ -252,10 +249,7 @@ class NvdecPool:
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
-        """Hand a session to the caller that has waited longest, else keep it; return what exceeds ``idle_max``.
-
-        That caller's opening goes to ``request``, or is cancelled.
-        """
+        """Hand a session to the caller that has waited longest, else keep it; return what exceeds ``idle_max``."""
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._count_in_use(session.key)

@@ -58,11 +58,7 @@ class FedRange(Generic[PictureT]):
         self._first_pts: int | None = None
 
     def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
-        """Return a packet as it is fed; None where NVDEC must not see it.
-
-        Raises:
-            EngineFailed, EngineUnfit: NVDEC is not trusted with it.
-        """
+        """Return a packet as it is fed, None where NVDEC must not see it; raises where NVDEC is not trusted with it."""
         self._check(number, packet)
         chunk = self._feeder.chunk(number, memoryview(packet))
         if chunk is None:
@@ -74,10 +70,7 @@ class FedRange(Generic[PictureT]):
     def feed(
         self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet, and yield (its packet's number, picture) of those that are complete.
-
-        Raises what ``NvdecDecoder.decode`` does.
-        """
+        """Feed a packet; yield (its packet's number, picture) of those complete. Raises as ``NvdecDecoder.decode``."""
         ticket = self._expect(fed.chunk, fed.packet)
         began_s = time.perf_counter()
         yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader, at_once=self._at_once), began_s)

@@ -61,11 +61,7 @@ _FIXED_BYTES: Final = 56 << 20
 
 
 def session_bytes(key: SessionKey) -> int:
-    """Return an upper estimate of the device memory of a session and its readers.
-
-    The surfaces that the package asks for, each of the largest picture's size, and what a session of 1080p took beside
-    them on an H200: 124 MiB in all.
-    """
+    """Return an upper estimate of the device memory of a session and its readers: surfaces, and 124 MiB (H200)."""
     widest, highest = key.options.largest or (0, 0)
     size = max(key.width, widest), max(key.height, highest)
     pictures = _REFERENCES[key.codec] + _SPARE_SURFACES + _OUTPUT_SURFACES + _READER_PICTURES
@@ -79,8 +75,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
         """Begin to read the surface at a device address; return what gives its picture once the stream is done.
 
-        Later work in the stream may overwrite the surface. Keep what this returns until the stream is done: it owns the
-        memory that is written to. ``DeviceError`` if the driver refuses, or there is no memory.
+        Keep what this returns until then: it owns the memory that is written to. ``DeviceError`` if refused.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
@@ -113,12 +108,7 @@ class _State(Enum):
 
 
 class NvdecSession:
-    """A decoder of ``PyNvVideoCodec``, its stream, and the readers of its pictures.
-
-    Raises:
-        DeviceMemory: the device's memory does not hold another session.
-        DeviceError: the driver refuses one.
-    """
+    """A decoder of ``PyNvVideoCodec``, its stream, and its readers; ``DeviceError`` if the driver refuses one."""
 
     def __init__(self, codec_module: Any, cuda: Cuda, key: SessionKey) -> None:
         self.key = key
@@ -257,10 +247,7 @@ class NvdecSession:
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
     def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:
-        """Decode a packet, and begin to read its pictures, without a wait.
-
-        The decoder fills its frames on our stream, on which the reader empties them before the decoder's next call.
-        """
+        """Decode a packet, and begin to read its pictures on our stream, before the decoder's next call."""
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
@@ -302,7 +289,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Return our error for one of PyNvVideoCodec: by the code in its message, else by its class; ours pass."""
+    """Return our error for one of PyNvVideoCodec: by its code, else by its class; our own errors pass."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

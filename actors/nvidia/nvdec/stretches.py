@@ -59,10 +59,7 @@ class DecodesOn(Protocol[PictureT]):
 
 
 class NvdecDecoding(Generic[PictureT]):
-    """A series of packets, ``push``ed one by one. A session is taken with the first one and given back by ``close``.
-
-    ``at_once`` waits for each picture rather than for a few, and keeps what ``stated`` returns.
-    """
+    """A series of packets, ``push``ed one by one; ``at_once`` waits for each picture. ``close`` ends its session."""
 
     def __init__(
         self,

@@ -1,13 +1,9 @@
 """What is done to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
 
-PyNvVideoCodec has no setting for the colour description, the sample aspect ratio or HDR10's static metadata. The first
-two are written into the parameter sets by FFmpeg's metadata bitstream filters, once per session; the parameter sets
-then travel as extradata alone, but for AV1's: a sequence header belongs to every key frame, so those get the same
-values. The last is written as SEI messages or metadata OBUs of each key frame.
-
-Sources: ITU-T H.264 (08/2021) sections 7.3.2.3 and annex D; ITU-T H.265 (08/2021) section 7.3.2.4 and annex D; AV1
-Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7; FFmpeg's bitstream filter documentation
-(h264_metadata, hevc_metadata, av1_metadata).
+PyNvVideoCodec has no setting for colour, sample aspect ratio or HDR10's static metadata: FFmpeg's bitstream filters
+(h264_metadata, hevc_metadata, av1_metadata) write the first two, SEI messages or metadata OBUs carry the last.
+Sources: ITU-T H.264 (08/2021) 7.3.2.3 and annex D; ITU-T H.265 (08/2021) 7.3.2.4 and annex D; AV1 Bitstream and
+Decoding Process Specification, 5.3, 5.8 and 6.7.
 """
 
 import struct
@@ -44,13 +40,9 @@ _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
 
 
 class BitstreamWriter:
-    """Makes one session's packets from NVENC's.
+    """Makes one session's packets from NVENC's, with the colour, sample aspect ratio and HDR values of ``picture``.
 
-    The colour, sample aspect ratio and HDR values of ``picture`` are written. ``sequence_parameters`` are the parameter
-    sets as the encoder reports them.
-
-    Raises:
-        EngineFailed: there are no parameter sets in them.
+    ``EngineFailed`` if there are no parameter sets in ``sequence_parameters``.
     """
 
     def __init__(self, codec: Codec, picture: VideoFormat, sequence_parameters: bytes) -> None:
@@ -69,11 +61,7 @@ class BitstreamWriter:
         self._changed = True
 
     def packet(self, data: bytes, *, is_keyframe: bool) -> bytes:
-        """Return a packet's payload.
-
-        Raises:
-            EngineFailed: it holds no picture, or its parameter sets are not the session's.
-        """
+        """Return a packet's payload; ``EngineFailed`` if it has no picture, or other parameter sets."""
         hdr = self._hdr if is_keyframe else ()
         payload = self._av1(data, hdr) if self._codec is Codec.AV1 else self._h26x(data, hdr)
         if not payload:
@@ -169,7 +157,7 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
 
 
 def _padded(data: bytes) -> "Packet[Stream]":
-    """Return a packet with the room behind its data that libavcodec reads; one that is made of ``bytes`` has none."""
+    """Return a packet with the padding after its data that libavcodec reads; one that is made of ``bytes`` has none."""
     packet: Packet[Stream] = Packet(len(data))
     packet.update(data)
     return packet
@@ -209,11 +197,7 @@ def _av1_metadata(hdr: HdrStatic) -> Iterator[bytes]:
 
 
 def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and the bytes of each OBU of a temporal unit (AV1 section 5.3).
-
-    Raises:
-        EngineFailed: an OBU has no size field, or goes past the end.
-    """
+    """Yield the type and bytes of each OBU of a temporal unit (AV1 5.3); ``EngineFailed`` if malformed."""
     at = 0
     while at < len(data):
         head = data[at]

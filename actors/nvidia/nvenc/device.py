@@ -180,11 +180,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the keyword arguments of ``CreateEncoder``, spelt and typed as the package reads them.
-
-    They are only what differs from "leave it to the preset": the package switches some settings on by the mere
-    presence of their key.
-    """
+    """Return the arguments of ``CreateEncoder``, only what differs: the package reads some keys' mere presence."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

@@ -17,16 +17,12 @@ from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 
 @dataclass(frozen=True, slots=True)
 class EncoderEvidence:
-    """What is known of the device when an encoder fails: while it was being made, or later.
+    """What is known of the device when an encoder fails."""
 
-    ``own_sessions`` are encoders that this process has open, ``needed_bytes`` an estimate of what one takes,
-    ``free_bytes`` what the device has left, None if unknown.
-    """
-
-    opening: bool
-    own_sessions: int
-    needed_bytes: int
-    free_bytes: int | None = None
+    opening: bool  # it was being made
+    own_sessions: int  # encoders that this process has open
+    needed_bytes: int  # an estimate of what one takes
+    free_bytes: int | None = None  # None: unknown
 
 
 _CODE: Final = re.compile(r"(?:error code\s*:|returned error|error code)\s*(\d+)", re.IGNORECASE)
@@ -51,11 +47,7 @@ _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they ar
 
 
 def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
-    """Return our error for one that PyNvVideoCodec raised.
-
-    EngineUnfit where the GPU cannot do it; SessionLimit and DeviceMemory as the evidence says; DeviceLost where
-    nothing on the device will work before the process is renewed; EngineHung after a time-out; else EngineFailed.
-    """
+    """Return our error for one that PyNvVideoCodec raised, by the evidence."""
     text = str(error)
     detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
     name = _CUDA_NAME.search(text)

@@ -1,7 +1,7 @@
 """Pictures as PyNvVideoCodec's encoder takes them, checked by us: it checks little, and reads past what is too small.
 
 From the host it takes bytes in one piece, of any length; from the device planes by the CUDA array interface, tight and
-one behind the other, with strides as it alone writes them. Sources: PyNvVideoCodec programming guide, section 2.3,
+one after the other, with strides as it alone writes them. Sources: PyNvVideoCodec programming guide, section 2.3,
 "Encode" (a: bytes, b: CUDA array interface); the CUDA Array Interface, version 3.
 """
 
@@ -49,7 +49,7 @@ class CudaPlane:
 
 
 class CudaPlanes:
-    """The planes of one picture, behind the method that the package looks for. ``owner`` keeps the memory alive."""
+    """The planes of one picture, through the method that the package looks for. ``owner`` keeps the memory alive."""
 
     def __init__(self, surface: SurfaceFormat, planes: tuple[DevicePlane, ...], owner: object) -> None:
         # Of 4:2:2 the package counts samples of chroma, not pairs.
@@ -78,11 +78,7 @@ def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -
 
 
 def device_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> CudaPlanes:
-    """Return a picture in device memory as the package takes it: planes, tight and in order.
-
-    Raises:
-        EncoderFailed: the picture is not in device memory, not tight, or not of exactly that size and format.
-    """
+    """Return a device picture as the package takes it; ``EncoderFailed`` unless tight and of that size and format."""
     if not isinstance(frame, DeviceFrame):
         message = f"the session reads pictures from the device, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)

@@ -1,29 +1,27 @@
-"""The host's program: starts its first worker before it loads anything else, and then serves a pool."""
+"""The host's program: starts its workers before it loads anything else, and then serves a pool."""
 
 import os
 import sys
+from collections import deque
+from collections.abc import Callable
 
-from ...process.process import WORKER, StartedProcess, start_program
-from ...process.program import begin, run_to_the_end
+from ....actors.process.process import StartedProcess, start_program
+from ....actors.process.program import begin, run_to_the_end
+from ...machine import cores, slots_of_processes
 from ...ray.ray_environment import may_begin_without_ray
-from ..client_name import ClientName
+from ...worker_names import WORKER
+from ..pool import ClientName
 
 
-class FirstWorker:
-    """Starts workers' processes; the first one at once, as it takes as long to load as this process."""
+def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
+    """Return what starts workers where work may run here before there is a Ray; None elsewhere.
 
-    def __init__(self) -> None:
-        self._spare: StartedProcess | None = start_program(WORKER)
-
-    def __call__(self) -> StartedProcess:
-        """Return the first process, or start another."""
-        spare, self._spare = self._spare, None
-        return spare or start_program(WORKER)
-
-
-def first_worker(address: str | None, dlas: int) -> FirstWorker | None:
-    """Return what starts workers where work may run here before there is a Ray; None elsewhere."""
-    return None if dlas or not may_begin_without_ray(address) else FirstWorker()
+    All processes of the machine are started now, as they take as long to load as this one.
+    """
+    if dlas or not may_begin_without_ray(address):
+        return None
+    waiting = deque(start_program(WORKER) for _ in slots_of_processes(slots or cores()))
+    return lambda: waiting.popleft() if waiting else start_program(WORKER)
 
 
 def main() -> None:
@@ -34,9 +32,9 @@ def main() -> None:
     end, (address, slots, dlas, name, idle_s) = begin()
     if idle_s is not None:
         _stand_alone()
-    start_process = first_worker(address, dlas)
-    from ..leases.connecting import connecting_pool  # noqa: PLC0415 - loaded beside the worker
-    from .running import serve_many, serve_one  # noqa: PLC0415 - as above
+    start_process = early_workers(address, slots, dlas)
+    from ..leases.connecting import connecting_pool  # loaded beside the workers
+    from .running import serve_many, serve_one
 
     pool = connecting_pool(address, slots, dlas=dlas, name=ClientName(*name), start_process=start_process)
     run_to_the_end(serve_one(pool, end) if idle_s is None else serve_many(pool, idle_s, end))

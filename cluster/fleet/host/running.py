@@ -11,23 +11,29 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, NoReturn
 
+from ....actors.background import Background
+from ....actors.process.channel import Channel
 from ....errors import CodecfleetError
-from ...process.channel import Channel
+from ...logs.actions import LogAction
+from ...logs.writing import log
+from ...version import VERSION
 from ..leases.leased_pool import LeasedPool
-from ..meeting_place import Greeting, MeetingPlace, code_name, locked_place
+from ..meeting_place import Greeting, MeetingPlace, code_name, locked_place, peer_of
 from ..messages import BEAT_S, CLOSING_S
-from ..serving import HostSession
+from ..serving import HostSession, ServedPool
 from ..warm import greeted
-from .keeper import Keeper
+
+if TYPE_CHECKING:
+    from ..messages import FleetSide
 
 
 async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
     """Serve ``pool`` to the fleet that started this process, until it closes it or is gone."""
     end_with_ray(lambda: pool.lost)
     try:
-        await HostSession(pool, Channel(end, me="the fleet's host"), lambda: pool.lost).serve()
+        await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
     finally:
         with suppress(TimeoutError):  # what does not end by itself ends with this process
             async with asyncio.timeout(CLOSING_S):
@@ -35,12 +41,11 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Be the user's warm fleet to its end; ``starter`` hears once that it is ready, or of another."""
+    """Be the user's warm fleet to its end; ``starter`` is told once that it is ready, or of another."""
     try:
         await _serve_many(pool, idle_s, starter)
     except CodecfleetError as error:
-        print(error, file=sys.stderr, flush=True)  # noqa: T201 - the user sees the last line
-        os._exit(1)
+        _exit(str(error))
 
 
 async def _serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
@@ -52,16 +57,8 @@ async def _serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -
             return
         await pool.start()
         listener, inode = place.listen(name), place.inode(name)
-    greeting, leave = Greeting(_version(), pool.state.slots, idle_s), partial(_leave, name, inode)
-    keeper = Keeper(
-        listener,
-        pool,
-        greeting,
-        lost=lambda: pool.lost,
-        is_useless=lambda: pool.spent,
-        leave=leave,
-        supervisor=lambda: pool.supervisor,
-    )
+    greeting, leave = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(_leave, name, inode)
+    keeper = Keeper(listener, _served(pool), greeting, leave)
     end_with_ray(lambda: pool.lost, leave)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, keeper.stop)
@@ -69,17 +66,101 @@ async def _serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -
     await keeper.run()
 
 
+class Keeper:
+    """Greets each program that connects to ``listener``, and serves it its part of a pool, which has started.
+
+    Closes both at the end; ``leave`` is called before that.
+    """
+
+    def __init__(
+        self, listener: socket.socket, served: ServedPool, greeting: Greeting, leave: Callable[[], object] = bool
+    ) -> None:
+        listener.settimeout(0)
+        self._listener = listener
+        self._served = served
+        self._greeting = greeting
+        self._leave = leave
+        self._sessions = Background(self._break)
+        self._programs = 0
+        self._defect: BaseException | None = None
+        self._over = asyncio.Event()
+        self._idle: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        """Let ``run`` end: programs that are connected lose what they run, as with a host that died."""
+        self._over.set()
+
+    async def run(self) -> None:
+        """Serve until ``stop``, or until no program has been connected for the greeting's ``idle_s``."""
+        self._wait_idle()
+        self._sessions.spawn("waiting for programs", self._accept())
+        try:
+            await self._over.wait()
+        finally:
+            self._leave()
+            self._listener.close()
+            await self._sessions.end()
+            await self._served.pool.aclose()
+        if self._defect is not None:
+            raise self._defect
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            end, _ = await loop.sock_accept(self._listener)
+            if peer_of(end)[1] != os.geteuid():
+                end.close()
+            elif self._served.spent():
+                end.close()
+                self.stop()
+            else:
+                if self._idle is not None:
+                    self._idle.cancel()
+                self._programs += 1
+                self._sessions.spawn("a program", self._serve(end))
+
+    def _break(self, _task: str, error: BaseException) -> None:
+        self._defect = error
+        self.stop()
+
+    def _wait_idle(self) -> None:
+        self._idle = asyncio.get_running_loop().call_later(self._greeting.idle_s, self.stop)
+
+    async def _serve(self, end: socket.socket) -> None:
+        channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
+        try:
+            with suppress(OSError):  # it is gone, which the channel finds too
+                await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
+            await HostSession(self._served, channel).serve()
+        except Exception as error:  # noqa: BLE001 - a program whose messages cannot be read is dropped, and it alone
+            log(LogAction.DEFECT, f"a program was dropped: {type(error).__name__}: {error}", error=error)
+        finally:
+            channel.close()
+            self._programs -= 1
+            if not self._programs:
+                self._wait_idle()
+
+
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """Have this process end once its Ray is gone, after ``last_act``; the event loop may hang in Ray for a minute."""
+    """End this process once its Ray is gone, after ``last_act``; the event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):
             time.sleep(BEAT_S)
-        print(reason, file=sys.stderr, flush=True)  # noqa: T201 - the user sees the last line
-        last_act()
-        os._exit(1)
+        _exit(reason, last_act)
 
     threading.Thread(target=watch, name="codecfleet-watch", daemon=True).start()
+
+
+def _exit(reason: str, last_act: Callable[[], object] = bool) -> NoReturn:
+    sys.stderr.write(f"{reason}\n")  # the user sees the last line
+    sys.stderr.flush()
+    last_act()
+    os._exit(1)
+
+
+def _served(pool: LeasedPool) -> ServedPool:
+    return ServedPool(pool, lambda: pool.lost, lambda: pool.spent, lambda: pool.client.supervisor)
 
 
 def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: bool) -> None:
@@ -88,16 +169,9 @@ def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: b
 
 
 def _leave(name: str, inode: int) -> None:
-    """Remove our socket, and the directory with the last one; a fleet that is just starting there keeps it."""
+    """Remove this fleet's socket, and the directory with the last one; a fleet that is just starting there keeps it."""
     with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
         if place.inode(name) == inode:
             place.remove(name)
         if place.lock(waits=False):
             place.remove_if_empty()
-
-
-def _version() -> str:
-    try:
-        return version("codecfleet")
-    except PackageNotFoundError:
-        return "unknown"

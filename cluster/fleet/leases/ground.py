@@ -8,10 +8,6 @@ from ...supervisor.runner.client import SupervisorClient
 from .late_ray import LateRay
 
 
-def _no_notes() -> tuple[str, ...]:
-    return ()
-
-
 async def _release_nothing() -> None:
     pass
 
@@ -21,10 +17,10 @@ class Ground:
     """A supervisor that can be reached."""
 
     supervisor: SupervisorClient  # opened and closed by the pool
-    eager: int = 0  # the pieces of work for which workers start at once, and stay; 0 starts them with the first job
+    eager: int = 0  # the slots for which workers start at once, and stay; 0 starts them with the first job
     is_alone: bool = False  # no other client has workers on these machines
     late: LateRay | None = None  # decides what a job pays for, where Ray starts only if it pays
-    notes: Callable[[], tuple[str, ...]] = _no_notes  # lines for every job's report
+    notes: Callable[[], tuple[str, ...]] = tuple  # lines for every job's report
     killed_for_memory: Callable[[], bool] = bool  # whether the kernel's OOM killer explains a worker's death
     release: Callable[[], Awaitable[None]] = _release_nothing  # called once the supervisor is closed
 

@@ -1,86 +1,136 @@
-"""What a client knows of single workers: how to call them, which work well, which hang, and what the dead died of."""
+"""What a client knows of workers and their devices: how to call them, which work well, and what went wrong."""
 
+import asyncio
+import itertools
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
 
-from ....errors import WorkerLost, WorkerOutOfMemory
+from ....actors.device.work import Work
+from ....actors.worker.outcome import Outcome
+from ....errors import DeviceError, ObjectStoreFull, Retry, WorkerBroken, WorkerLost, WorkerOutOfMemory, WorkError
+from ...ray.ray_failures import LossScope
+from ...supervisor.state.messages import ClientReport, DeviceFault
 from ...worker.worker import Worker
+from ...worker_names import WorkerId
+from ..run import Doubt
+from .leases import Lose, keep
 
-ValueT = TypeVar("ValueT")
-
-LOST_KEPT: Final = 1024
-"""How many lost workers are remembered, the newest: a supervisor learns of each within seconds."""
+REPEATED: Final = 16
+"""How many of the last faults every report repeats, since a report may be lost; each counts once."""
+PROGRESS_ANSWER_S: Final = 1.0
+"""How long a worker may take to say how far its work is."""
 AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
 _AFTER_AN_OOM: Final = "Its work may be submitted again; --workers N runs fewer pieces at a time."
+_NO_ROOM: Final = (
+    "Free space where Ray's files lie (RAY_TMPDIR, else /tmp), on the worker's machine and on the fleet's own."
+)
 
 
 class KnownWorkers:
     """Workers by name. A name belongs to one process, and never comes back.
 
-    Args:
-        handle: returns the handle by which a worker is called.
-        killed_for_memory: says of each death of a worker whether the kernel's OOM killer explains it.
+    ``killed_for_memory`` says of each death of a worker whether the kernel's OOM killer explains it.
     """
 
-    def __init__(self, handle: Callable[[str], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
+    def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
         self._killed_for_memory = killed_for_memory
-        self._handles: dict[str, Worker] = {}
-        self._proven: set[str] = set()
-        self._hung: dict[str, str] = {}
-        self._out_of_memory: dict[str, bool] = {}
+        self._handles: dict[WorkerId, Worker] = {}
+        self._proven: set[WorkerId] = set()
+        self._hung: dict[WorkerId, str] = {}
+        self._out_of_memory: dict[WorkerId, bool] = {}
+        self._faults: deque[DeviceFault] = deque(maxlen=REPEATED)
+        self._numbers = itertools.count(1)
 
-    @property
-    def proven(self) -> tuple[str, ...]:
-        """The workers that have completed work."""
-        return tuple(worker for worker in self._proven if worker in self._handles)
+    def added_to(self, report: ClientReport) -> ClientReport:
+        """Return a report with what the supervisor is to know of workers."""
+        proven = tuple(worker for worker in self._proven if worker in self._handles)
+        return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 
-    @property
-    def hung(self) -> Mapping[str, str]:
-        """The workers that were given up, and why."""
-        return dict(self._hung)
-
-    async def reach(self, worker: str) -> Worker:
+    async def reach(self, worker: WorkerId) -> Worker:
         """Return a worker by its name; the supervisor is asked for each worker once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]
 
-    def reached(self, worker: str) -> Worker | None:
+    def reached(self, worker: WorkerId) -> Worker | None:
         """Return a worker that was reached before, None for any other."""
         return self._handles.get(worker)
 
-    def prove(self, worker: str) -> None:
-        """Take note that a worker has completed work."""
+    async def frames(self, worker: WorkerId) -> Mapping[str, int]:
+        """Ask a worker for the frames done by each run in it; empty without an answer."""
+        if (handle := self._handles.get(worker)) is not None:
+            with suppress(Exception):  # progress never fails; lost workers are noticed elsewhere
+                return (await asyncio.wait_for(handle.heartbeat(), PROGRESS_ANSWER_S)).progress
+        return {}
+
+    def prove(self, worker: WorkerId) -> None:
+        """Note that a worker has completed work."""
         self._proven.add(worker)
 
-    def forget(self, worker: str) -> None:
-        """Call a worker no more: it is gone, or ends itself."""
+    def forget(self, worker: WorkerId) -> None:
+        """Stop calling a worker: it is gone, or ends itself."""
         self._handles.pop(worker, None)
         self._proven.discard(worker)
 
-    def give_up(self, worker: str, reason: str) -> None:
-        """Take note that work hung in a worker, which the supervisor is to kill."""
+    def write_off(self, worker: WorkerId, reason: str) -> None:
+        """Note that work hung in a worker, which the supervisor is to kill."""
         keep(self._hung, worker, value=reason)
 
-    def ran_out_of_memory(self, worker: str) -> None:
-        """Take note that a worker died for want of memory."""
+    def ran_out_of_memory(self, worker: WorkerId) -> None:
+        """Note that a worker was killed because memory ran out."""
         keep(self._out_of_memory, worker, value=True)
 
-    def loss(self, worker: str, reason: str) -> WorkerLost:
+    def loss(self, lost: Lose) -> WorkerLost:
         """Return the error of work that a dead worker held.
 
-        The first of it finds out whether memory was short: one kill explains the loss of all that the worker ran.
+        The first one finds out whether memory was short: one kill explains the loss of all that the worker ran.
         """
+        worker, reason = lost.worker, lost.reason
+        if lost.broken:
+            message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
+            return WorkerBroken(message, AFTER_A_DEATH)
         if worker not in self._out_of_memory:
             keep(self._out_of_memory, worker, value=self._killed_for_memory())
         if not self._out_of_memory[worker]:
             return WorkerLost(f"worker {worker} died at work: {reason}", AFTER_A_DEATH)
         return WorkerOutOfMemory(f"worker {worker} was killed at work, for want of memory", _AFTER_AN_OOM)
 
+    def ended(self, work: Work[Any], worker: WorkerId, outcome: Outcome[Any]) -> None:
+        """Note an outcome.
 
-def keep(lost: dict[str, ValueT], worker: str, *, value: ValueT) -> None:
-    """Add what is known of a lost worker, and drop the oldest where that is too much."""
-    lost[worker] = value
-    if len(lost) > LOST_KEPT:
-        del lost[next(iter(lost))]
+        A limit, a lack of memory or an unfit engine leaves the process as it was, and says nothing against the device.
+        """
+        error = outcome.error
+        if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
+            self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
+
+    def doubted(self, doubt: Doubt) -> None:
+        """Note a job's complaint about a result."""
+        self._note(doubt, is_doubtful=not doubt.is_wrong)
+
+    def _note(self, doubt: Doubt, *, is_doubtful: bool) -> None:
+        self._faults.append(
+            DeviceFault(
+                next(self._numbers),
+                doubt.worker,
+                doubt.file,
+                is_wrong=doubt.is_wrong,
+                reason=doubt.reason,
+                is_doubtful=is_doubtful,
+            )
+        )
+
+
+def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
+    """Return the error of work whose result did not arrive, though its worker lives."""
+    match failure:
+        case LossScope.RESULT:
+            return WorkerLost(f"the result of {label} was lost: {reason}", AFTER_A_DEATH)
+        case LossScope.ROOM:
+            return ObjectStoreFull(f"Ray has no room for the result of {label}: {reason}", _NO_ROOM)
+        case _:
+            return WorkError(f"{label} failed in transit: {reason}", "Its result must pickle.")

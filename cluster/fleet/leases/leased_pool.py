@@ -1,55 +1,44 @@
-"""The pool with leases: work runs on workers that a supervisor has leased to this client.
-
-The pool repeatedly reports what its jobs want and hold, and receives what they may use. Work goes straight to the
-workers: while a supervisor is down, running work and leased slots are unaffected.
-"""
+"""The pool with leases: work goes straight to leased workers, also while the supervisor that leases them is down."""
 
 import asyncio
 import itertools
-import os
-import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from ....actors.background import Background, SharedCall
 from ....actors.device.work import Work
-from ....errors import CodecfleetError, FleetUnavailable, UsageError
-from ...autoscale.behind import LaterDemand, WorkBehind
-from ...background import Background, SharedCall
-from ...placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
+from ....actors.worker.outcome import Outcome
+from ....errors import Cancelled, CodecfleetError, DeadlineMissed, FleetUnavailable, UsageError, WorkerLost
+from ...placement.model.demand import Demand, plain_demand
 from ...placement.model.preview import PlacementPreview
-from ...ray.ray_environment import submission_id
+from ...ray.ray_failures import LossScope, classify, ran_out_of_memory
 from ...ray.ray_words import first_line
-from ...supervisor.runner.client import SupervisorClient
-from ...supervisor.state.messages import ClientReport, JobReport
-from ...version import PYAV
-from ..client_name import ClientName
-from ..pool import Asked, JobState, Pool, PoolState
-from ..run import WorkRun
+from ...supervisor.state.messages import Grants
+from ...worker_names import NO_WORKER, WorkerId
+from ..pool import Asked, ClientName, Pool, PoolState
+from ..run import Doubt, ResultOrigin, RunProgress, WorkRun
+from .demands import Demands, unrecoverable
 from .ground import Ground
-from .lease_renewal import ANSWER_S, LeaseRenewal
-from .leased_work import CANCEL_LIMIT_S, SHUTDOWN_GRACE_S, LeasedWork
-from .refusals import broken, impossible, unrecoverable
+from .known_workers import AFTER_A_DEATH, lost_in_transit
+from .lease_client import LeaseClient
+from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTimes
 
 ResultT = TypeVar("ResultT")
 
-PROBE_QUESTIONS = 6
-"""How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
-CORES_OF_A_SLOT = 2
-"""Where a user limits the slots."""
 WARM_UP = "warm-up"
 """The job for which an eager pool gets its workers before any other."""
+SHUTDOWN_GRACE_S = 0.5
+"""How long cancelled work may take to end before its process is killed."""
+PROGRESS_S = 0.25
+"""How often workers are asked how far their work is."""
+CANCEL_LIMIT_S = 60
+"""How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
+SAME_KIND_WAIT_S = 30.0
+"""How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
+_AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 _DEFECT = "Please report it, with the input and the options."
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """What a pool has once it has reached its supervisor."""
-
-    ground: Ground
-    work: LeasedWork
-    renewal: LeaseRenewal
 
 
 class LeasedPool(Pool):
@@ -57,9 +46,8 @@ class LeasedPool(Pool):
 
     Args:
         reach: connects to the supervisor; called by ``start``, and again where that failed.
-        workers_max: pieces of work of one job at a time; None means as many as granted.
-        cancel_limit_s: how long cancelled work may take to end before its worker counts as hung, in whole seconds in
-            which this process is awake.
+        workers_max: slots of one job; None means as many as granted.
+        cancel_limit_s: see ``CANCEL_LIMIT_S``; in whole seconds in which this process is awake.
         name: what this client is called. Connections of its fleet that are gone give their slots back at once.
     """
 
@@ -77,24 +65,28 @@ class LeasedPool(Pool):
         self._workers_max = workers_max
         self._cancel_limit_s = cancel_limit_s
         self._name = name or ClientName()
-        self._client = str(self._name)
-        self._sequence = itertools.count(1)
-        self._demands: dict[str, Demand] = {}
-        self._behind = WorkBehind()
+        self._numbers = itertools.count()
+        self._demands = Demands(workers_max)
+        self._leases = Leases()
+        self._times = WorkTimes()
+        self._pending: dict[int, PendingWork] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._state = PoolState()
         self._is_stale = False
         self._tasks = Background(self._break)
         self._broken: CodecfleetError | None = None
-        self._open: _Open | None = None
+        self._client: LeaseClient | None = None
+        self._reader: SharedCall | None = None  # starts what reads this machine's files for others
         self._opening: SharedCall | None = None
         self._closing: SharedCall | None = None
 
     @property
     def state(self) -> PoolState:
         """What the pool is now; computed when it is asked for after a change."""
-        if self._is_stale and self._open is not None:
+        if self._is_stale and self._client is not None:
             self._is_stale = False
-            self._state = self._computed(self._open)
+            found = self._demands.state(self._client.ground, self._client.grants, self._leases, self._broken)
+            self._state = replace(found, files_address=self._client.files_address)
         return self._state
 
     @property
@@ -103,33 +95,25 @@ class LeasedPool(Pool):
 
         A pool that is closing has lost nothing.
         """
-        opened = self._open
-        return (
-            ""
-            if opened is None or self._closing is not None
-            else opened.ground.supervisor.world_is_gone() or opened.renewal.lost
-        )
+        client = self._client
+        if client is None or self._closing is not None:
+            return ""
+        return client.supervisor.world_is_gone() or client.lost
 
     @property
     def spent(self) -> str:
         """Why no work will ever run here again; "" while it may."""
-        return "" if self._open is None else self._open.renewal.grants.unrecoverable
+        return "" if self._client is None else self._client.grants.unrecoverable
 
     @property
-    def supervisor(self) -> SupervisorClient:
-        """The supervisor that it has reached.
-
-        Raises:
-            FleetUnavailable: none.
-        """
-        return self._opened().ground.supervisor
+    def client(self) -> LeaseClient:
+        """Its connection to the supervisor; FleetUnavailable without one."""
+        if self._client is None:
+            raise FleetUnavailable("the pool is not started", "Start it first.")
+        return self._client
 
     async def start(self) -> None:
-        """Reach the supervisor; an eager pool also waits for its first worker.
-
-        Raises:
-            FleetUnavailable: there is nothing to run on, or the pool is closed.
-        """
+        """Reach the supervisor; an eager pool also waits for its first worker."""
         if self._closing is not None:
             raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:
@@ -137,39 +121,30 @@ class LeasedPool(Pool):
         await self._opening.wait()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Have ``work`` run; large NumPy arrays in the result are read-only views of Ray's object store, not copies."""
+        """Run ``work``; large NumPy arrays in the result are read-only views of Ray's object store, not copies."""
         if self._closing is not None:
             raise UsageError("the pool is closed")
-        return self._opened().work.submit(work)
+        packed, blobs = self.client.blobs.pack(work)
+        run: WorkRun[ResultT] = WorkRun(lambda why: self._give_up(pending, why))
+        pending = PendingWork(work, packed, blobs, run)
+        run.result.add_done_callback(lambda _: self._ended(pending))
+        if work.ships:
+            self._tasks.spawn("the reader of this machine's files", self._queue_shipping(pending))
+        else:
+            self._queue(pending)
+        return run
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        if isinstance(demand, LaterDemand):
-            self._behind.set(job, demand)
-        elif demand is not None:
-            limits = [limit for limit in (demand.workers_max, self._workers_max) if limit is not None]
-            demand = replace(demand, workers_max=min(limits, default=None))
-            if self._demands.get(job) == demand:
-                return
-            self._demands[job] = demand
-        else:
-            self._demands.pop(job, None)
-            self._behind.clear(job)
-            if self._open is not None:
-                self._open.work.forget(job)
+        if demand is None:
+            self._demands.clear(job)
+            self._leases.forget(job)
+            self._times.forget(job)
+        elif not self._demands.set(job, demand):
+            return
         self._changed()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
-        ground = self._opened().ground
-        demand = demand if ground.late is None else ground.late.previewed(demand)
-        for _ in range(PROBE_QUESTIONS):
-            preview = await _preview(ground.supervisor, demand)
-            if not preview.is_probing:
-                break
-        return preview
-
-    async def files_address(self) -> str:
-        return await self._opened().ground.supervisor.serve_files(self._client)
+        return await self.client.preview(demand)
 
     async def aclose(self) -> None:
         """Cancel running work, give it half a second to end, and release the workers."""
@@ -180,48 +155,26 @@ class LeasedPool(Pool):
     async def _start(self) -> None:
         try:
             ground = await self._reach()
+            client = LeaseClient(ground, self._name, self._demands, self._leases, self._accept_grants)
             try:
-                await self._enter(ground)
+                await client.enter()
+                self._client = client
+                self._tasks.spawn("lease renewal", client.run())
+                self._tasks.spawn("progress of workers", self._follow())
+                await self._first_grants(client)
             except BaseException:
-                self._open = None
                 await self._tasks.end()
-                await _leave(ground)
+                self._client = None
+                self._tasks = Background(self._break)
+                await client.leave()
                 raise
         except BaseException:
             self._opening = None  # the next start tries again
             raise
 
-    async def _enter(self, ground: Ground) -> None:
-        try:
-            await ground.supervisor.open()
-            for gone in self._name.earlier:
-                await ground.supervisor.depart(gone)
-        except CodecfleetError:
-            raise
-        except Exception as error:  # Ray raises errors of many kinds
-            message = f"the supervisor cannot be reached: {first_line(error)}"
-            raise FleetUnavailable(message, ground.supervisor.what_next) from error
-        self._open = opened = self._opened_on(ground)
-        self._tasks.begin(opened.renewal.run(), "lease renewal")
-        self._tasks.begin(opened.work.follow(), "progress of workers")
-        await self._first_grants(opened)
-
-    def _opened_on(self, ground: Ground) -> _Open:
-        renewal = LeaseRenewal(ground.supervisor, self._report, self._accept_grants)
-        work = LeasedWork(
-            ground.supervisor,
-            self._client,
-            self._cancel_limit_s,
-            killed_for_memory=ground.killed_for_memory,
-            report_soon=self._changed,
-            refusal=lambda: self._broken or unrecoverable(renewal.grants),
-            tasks=self._tasks,
-        )
-        return _Open(ground, work, renewal)
-
-    async def _first_grants(self, opened: _Open) -> None:
+    async def _first_grants(self, client: LeaseClient) -> None:
         """Wait for the first grants, or where the pool is eager for its first worker."""
-        eager = opened.ground.eager
+        eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
             self.set_demand(WARM_UP, replace(warm_up, software_decode="it only starts processors' workers"))
@@ -230,130 +183,216 @@ class LeasedPool(Pool):
             mine = state.of(WARM_UP)
             if mine.never is not None:
                 raise mine.never
-            if mine.slots if eager else opened.renewal.grants.number:
+            if mine.slots if eager else client.grants.number:
                 break
             await state.changed.wait()
-        self._demands.pop(WARM_UP, None)
+        self._demands.clear(WARM_UP)
         self._is_stale = True
 
-    def _computed(self, opened: _Open) -> PoolState:
-        grants = opened.renewal.grants
-        slots = grants.capacity_slots
-        slots = slots if self._workers_max is None else min(slots, self._workers_max)
-        names = {*self._demands, *opened.work.leases.outstanding(), *grants.waiting}
-        held = {name: opened.work.leases.slots_for(name) for name in names}
-        return PoolState(
-            slots=slots,
-            notes=opened.ground.notes(),
-            jobs={name: self._job_state(opened, name, slots, held) for name in names},
-            others=self._job_state(opened, "", slots, held),
-        )
-
-    def _job_state(self, opened: _Open, job: str, pool_slots: int, held: dict[str, int]) -> JobState:
-        grants, demand, slots = opened.renewal.grants, self._demands.get(job), held.get(job, 0)
-        never = None if slots else self._broken or unrecoverable(grants) or impossible(grants, job, demand)
-        used = sum(held[name] for name in {job, *self._demands} & held.keys())
-        cores = self._cores(demand, slots, pool_slots, used, is_alone=opened.ground.is_alone)
-        return JobState(slots, cores, grants.waiting.get(job, ""), never)
-
-    def _cores(self, demand: Demand | None, slots: int, pool_slots: int, used: int, *, is_alone: bool) -> int:
-        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
-
-        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
-        """
-        cores = pool_slots * (1 if self._workers_max is None else CORES_OF_A_SLOT)
-        idle = max(0, cores - used)
-        found = slots + (idle if is_alone else min(idle, slots))
-        limited = demand is not None and demand.workers_max
-        return min(found, limited * CORES_OF_A_SLOT) if limited else found
+    async def _close(self) -> None:
+        if self._opening is not None:
+            await self._opening.cancel()
+        if self._client is None:
+            return
+        self._fail_all(Cancelled("the pool was closed"))
+        if self._running:
+            await asyncio.wait(self._running, timeout=SHUTDOWN_GRACE_S)
+        await self._tasks.end()
+        if self._reader is not None:
+            await self._reader.cancel()
+        await self._client.depart()
+        await self._client.leave()
 
     def _changed(self) -> None:
         """Note that the state is another now, and report soon."""
         self._is_stale = True
         self._state.changed.set()
-        if self._open is not None:
-            self._open.renewal.report_soon()
+        if self._client is not None:
+            self._client.report_soon()
 
-    def _report(self) -> ClientReport:
-        opened = self._opened()
-        work, late = opened.work, opened.ground.late
-        outstanding = work.leases.outstanding()
-        plain = {name: plain_demand(name, count, self._workers_max) for name, count in outstanding.items()}
-        wanted = self._demands if late is None else {name: late.bounded(each) for name, each in self._demands.items()}
-        followed = plain if late is None else {name: late.followed(each) for name, each in plain.items()}
-        wanted = followed | wanted
-        demands = {name: _ours(_at_least(demand, outstanding.get(name, 0))) for name, demand in wanted.items()}
-        jobs = tuple(JobReport(demand, work.leases.held(name)) for name, demand in demands.items())
-        return ClientReport(
-            self._client,
-            _where(),
-            next(self._sequence),
-            jobs,
-            work.workers.proven,
-            acknowledged=opened.renewal.grants.number,
-            faults=work.faults.recent,
-            written_off=dict(work.workers.hung),
-            behind=tuple(map(_ours, self._behind.told(self._demands, self._workers_max))),
-        )
+    def _break(self, task: str, error: BaseException) -> None:
+        """End with the task that failed: nothing runs any more, and every caller gets the reason."""
+        self._broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
+        self._fail_all(self._broken)
+        self._changed()
 
     def _accept_grants(self) -> None:
-        opened = self._opened()
-        grants = opened.renewal.grants
-        opened.work.granted(grants)
-        # Running work may still succeed; that of dead workers has failed.
-        opened.work.refuse_waiting(lambda job: unrecoverable(grants) or broken(grants, job, self._demands.get(job)))
+        """Begin what may run now; fail what ran on dead workers, cannot end before its node does, or never runs."""
+        grants = self.client.grants
+        for worker in grants.dead:
+            self.client.workers.forget(worker)
+        self._carry_out(self._leases.granted(grants))
+        self._leave_nodes(grants)
+        for task in self._leases.waiting():
+            # Running work may still succeed.
+            if error := unrecoverable(grants) or self._demands.broken(grants, self._pending[task].work.job):
+                self._fail(task, error)
         self._is_stale = True
         self._state.changed.set()
 
-    def _break(self, task: str, error: BaseException) -> None:
-        """End with the task that failed: nothing runs any more, and everybody hears why."""
-        self._broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
-        if self._open is not None:
-            self._open.work.fail_all(self._broken)
+    def _leave_nodes(self, grants: Grants) -> None:
+        """Fail work that cannot finish before its node ends: it runs elsewhere instead."""
+        for worker, ends_utc_s in grants.leaving.items():
+            left_s, now_s = ends_utc_s - time.time(), time.monotonic()
+            for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
+                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
+                self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
+
+    async def _queue_shipping(self, pending: PendingWork) -> None:
+        """Queue work once workers can read this machine's files: no slot is held, and no deadline runs, until then."""
+        task = pending.task = next(self._numbers)
+        self._pending[task] = pending
+        self._reader = self._reader or SharedCall(
+            self.client.supervisor.serve_files(str(self._name)), "the files' reader"
+        )
+        try:
+            await self._reader.wait()
+        except CodecfleetError as error:
+            self._reader = None  # the next work tries again
+            self._fail(task, error)
+        else:
+            self._queue(pending)
+
+    def _queue(self, pending: PendingWork) -> None:
+        """Let work wait for a slot: at first, and again after a refused encoder session."""
+        self._pending.pop(pending.task, None)
+        if pending.run.result.done():
+            return
+        pending.run.tell(RunProgress())
+        task = pending.task = next(self._numbers)
+        self._pending[task] = pending
+        if (error := self._broken or unrecoverable(self.client.grants)) is not None:
+            self._fail(task, error)
+            return
+        self._carry_out(self._leases.submitted(task, pending.work))
+        self._changed()
+        if pending.work.constraints.same_kind_as:
+            asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, lambda: self._carry_out(self._leases.relaxed(task)))
+
+    def _ended(self, pending: PendingWork) -> None:
+        """Forget work that has its result, and stop what was cancelled or failed elsewhere."""
+        task = pending.task
+        self._carry_out(self._leases.withdrawn(task))
+        self._times.ended(task, time.monotonic(), well=False)
+        self._pending.pop(task, None)
+
+    def _give_up(self, pending: PendingWork, why: str) -> None:
+        worker = self._leases.worker_of(pending.task)
+        if worker is None:
+            return
+        message = f"{pending.work.label} {why}"
+        self._fail(pending.task, DeadlineMissed(message, _AFTER_A_HANG), worker)
+        self._write_off(worker, message)
+
+    def _write_off(self, worker: WorkerId, reason: str) -> None:
+        self.client.workers.write_off(worker, reason)
+        self._lose(worker, f"it was given up, because {reason}")
+
+    async def _await_end(self, task: int, worker: WorkerId) -> None:
+        """Write off a worker whose cancelled work does not end: it would hold its slot without end."""
+        for _ in range(self._cancel_limit_s):
+            await asyncio.sleep(1)
+            if self._leases.worker_of(task) is None:
+                return
+        self._write_off(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
+
+    def _fail_all(self, error: CodecfleetError) -> None:
+        """Fail everything, and stop what runs."""
+        for task in list(self._pending):
+            self._fail(task, error)
+            self._carry_out(self._leases.withdrawn(task))
+
+    def _fail(self, task: int, error: CodecfleetError, worker: WorkerId = NO_WORKER) -> None:
+        if task in self._pending:
+            error.where = worker
+            self._pending[task].run.fail(error)
+
+    def _lose(self, worker: WorkerId, reason: str, *, broken: bool = False) -> None:
+        self.client.workers.forget(worker)
+        self._carry_out(self._leases.died(worker, reason, broken=broken))
         self._changed()
 
-    async def _close(self) -> None:
-        if self._opening is not None:
-            await self._opening.cancel()
-        if self._open is None:
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case RunTask(task, worker):
+                    pending = self._pending[task]
+                    pending.run.tell(RunProgress(worker))
+                    run = self._tasks.spawn(f"the run of {pending.work.label}", self._run(task, worker, pending))
+                    self._running.add(run)
+                    run.add_done_callback(self._running.discard)
+                case StopTask(task, worker):
+                    if (handle := self.client.workers.reached(worker)) is not None:
+                        name = self._run_name(task)
+                        handle.cancel(name)
+                        self._tasks.spawn(f"the end of {name}", self._await_end(task, worker))
+                case Lose(task, worker):
+                    self._fail(task, self.client.workers.loss(effect), worker)
+
+    def _run_name(self, task: int) -> str:
+        return f"{self._name}:{task}"  # unique among all clients of a worker
+
+    async def _run(self, task: int, worker: WorkerId, pending: PendingWork) -> None:
+        workers = self.client.workers
+        try:
+            handle = await workers.reach(worker)
+        except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
+            self._lose(worker, first_line(error))
             return
-        await self._open.work.cancel_all()
-        await self._tasks.end()
-        with suppress(Exception):  # an unreachable supervisor notices the missing renewals
-            await asyncio.wait_for(self._open.ground.supervisor.depart(self._client), SHUTDOWN_GRACE_S)
-        await _leave(self._open.ground)
+        if pending.run.result.done():  # withdrawn meanwhile, before the worker knew of it
+            self._end_run(task)
+            return
+        self._times.began(task, pending.work.job, time.monotonic())
+        try:
+            name, constraints = self._run_name(task), pending.work.constraints
+            outcome = await handle.run(name, pending.packed, constraints, *pending.blobs)
+            self._deliver(pending, worker, outcome)
+            self._times.ended(task, time.monotonic(), well=outcome.error is None)
+            workers.ended(pending.work, worker, outcome)
+            if outcome.error is not None and outcome.spoils_process:
+                # It ends itself once it knows that this came, and answers no more: its other work is lost.
+                handle.end()
+                self._lose(worker, outcome.error.message, broken=True)
+                return
+        except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
+            failure = classify(error)
+            if ran_out_of_memory(error):
+                workers.ran_out_of_memory(worker)
+            if failure is LossScope.PROCESS:
+                self._lose(worker, first_line(error))
+                return
+            self._fail(task, lost_in_transit(pending.work.label, failure, first_line(error)), worker)
+        workers.prove(worker)
+        self._end_run(task)
 
-    def _opened(self) -> _Open:
-        if self._open is None:
-            raise FleetUnavailable("the pool is not started", "Start it first.")
-        return self._open
+    def _deliver(self, pending: PendingWork, worker: WorkerId, outcome: Outcome[Any]) -> None:
+        """Deliver an outcome; work whose encoder session was refused waits, and is queued again."""
+        origin = ResultOrigin(worker, pending.work.file, self._doubt)
+        if outcome.error is None:
+            pending.run.end(outcome.result, origin)
+        elif (wait_s := pending.wait_s(outcome)) is not None:
+            asyncio.get_running_loop().call_later(wait_s, self._queue, pending)
+        else:
+            outcome.error.where = worker
+            pending.run.fail(outcome.error, origin)
 
+    def _doubt(self, doubt: Doubt) -> None:
+        self.client.workers.doubted(doubt)
+        self._changed()
 
-async def _leave(ground: Ground) -> None:
-    try:
-        await ground.supervisor.close()
-    finally:
-        await ground.release()
+    def _end_run(self, task: int) -> None:
+        self._carry_out(self._leases.finished(task))
+        self._changed()
 
+    async def _follow(self) -> None:
+        """Ask the workers again and again how far their work is."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            asked = {worker for job in self._leases.outstanding() for worker in self._leases.held(job)}
+            await asyncio.gather(*map(self._ask_progress, asked))
 
-async def _preview(supervisor: SupervisorClient, demand: Demand) -> PlacementPreview:
-    try:
-        return await asyncio.wait_for(supervisor.preview(_ours(demand)), ANSWER_S)
-    except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
-        return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
-
-
-def _where() -> str:
-    """Return where this client runs, as people know it: its Ray job, or its process."""
-    job, host = submission_id(os.environ), socket.gethostname()
-    return f"Ray job {job} on {host}" if job else f"{host} process {os.getpid()}"
-
-
-def _at_least(demand: Demand, pieces: int) -> Demand:
-    """Return a demand for at least ``pieces`` slots: audio tracks and retries are not segments, yet need slots."""
-    return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (pieces - len(demand.segments)))
-
-
-def _ours(demand: Demand) -> Demand:
-    """Return a demand for workers that make the bytes which this program plans."""
-    return replace(demand, pyav=PYAV)
+    async def _ask_progress(self, worker: WorkerId) -> None:
+        frames = await self.client.workers.frames(worker)
+        for task in self._leases.running_on(worker):
+            if task in self._pending and (run := self._run_name(task)) in frames:
+                self._pending[task].run.tell(RunProgress(worker, frames[run]))

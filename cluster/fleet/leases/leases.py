@@ -1,20 +1,28 @@
 """Which work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
 
-The supervisor grants each job slots of workers; each job's work waits in its own queue and goes in order to the least
+The supervisor grants each job slots of workers; a job's work waits in its own queue and goes in order to the least
 loaded worker that its constraints allow. Work that runs on a revoked slot is finished there.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from ....actors.device.work import UNCONSTRAINED, Constraints
+from ....actors.backoff import Backoff
+from ....actors.device.work import Constraints, Work
+from ....actors.worker.lone_runs import LONE_MAX
+from ....actors.worker.outcome import Outcome
+from ....errors import SessionLimit
 from ...supervisor.state.messages import Grants
-from ...worker.lone_runs import LONE_MAX
-from ...worker_names import engine_of, station_of
-from .known_workers import keep
+from ...worker_names import WorkerId
+from ..run import WorkRun
+
+ValueT = TypeVar("ValueT")
+
+LOST_KEPT: Final = 1024
+"""How many lost workers are remembered, the newest: a supervisor learns of each within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class RunTask:
     """Send ``task`` to ``worker``."""
 
     task: int
-    worker: str
+    worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class StopTask:
     """Ask ``worker`` to stop ``task``; ``Leases.finished`` follows."""
 
     task: int
-    worker: str
+    worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Lose:
     """Fail ``task``: its worker died; or is ``broken``, by this or by other work."""
 
     task: int
-    worker: str
+    worker: WorkerId
     reason: str
     broken: bool = False
 
@@ -48,29 +56,17 @@ Effect: TypeAlias = RunTask | StopTask | Lose
 
 @dataclass(slots=True)
 class _Job:
-    slots: dict[str, int] = field(default_factory=dict)
+    slots: dict[WorkerId, int] = field(default_factory=dict)
     waiting: deque[int] = field(default_factory=deque)
-    labels: dict[int, str] = field(default_factory=dict)
-    apart_from: dict[int, str] = field(default_factory=dict)
-    constraints: dict[int, Constraints] = field(default_factory=dict)
-    running: dict[int, str] = field(default_factory=dict)
+    running: dict[int, WorkerId] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
         loads = Counter(self.running.values())
         return sum(max(0, slots - loads[worker]) for worker, slots in self.slots.items())
 
-    def load(self, worker: str) -> int:
+    def load(self, worker: WorkerId) -> int:
         return sum(where == worker for where in self.running.values())
-
-    def stations(self) -> dict[str, str]:
-        """Return where each label runs; a newer run of one hides a cancelled one that has not ended yet."""
-        return {self.labels[task]: station_of(worker) for task, worker in sorted(self.running.items())}
-
-    def forget(self, task: int) -> None:
-        self.labels.pop(task, None)
-        self.constraints.pop(task, None)
-        self.apart_from.pop(task, None)
 
 
 class Leases:
@@ -78,115 +74,86 @@ class Leases:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
-        self._job_of: dict[int, str] = {}
-        self._dead: dict[str, None] = {}
+        self._work: dict[int, Work[Any]] = {}
+        self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many pieces of work of ``job`` may run now: the running ones, and one per free slot.
+        """Return how many tasks of ``job`` may run now: the running ones, and one per free slot.
 
-        Work on revoked slots does not keep newly granted ones empty.
+        Tasks on revoked slots do not keep newly granted ones empty.
         """
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
-    def held(self, job: str) -> dict[str, int]:
-        """Return the running work of ``job``: {worker: pieces}."""
+    def held(self, job: str) -> dict[WorkerId, int]:
+        """Return how many tasks of ``job`` each worker runs."""
         found = self._jobs.get(job)
-        if found is None:
-            return {}
-        return {worker: found.load(worker) for worker in sorted(set(found.running.values()))}
+        return {} if found is None else dict(sorted(Counter(found.running.values()).items()))
 
     def outstanding(self) -> dict[str, int]:
-        """Return how many pieces of work of each job wait or run, without jobs that have none."""
+        """Return how many tasks of each job wait or run, without jobs that have none."""
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
     def waiting(self) -> list[int]:
-        """Return every piece of work that has not started, oldest first."""
+        """Return every task that has not started, oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
-    def is_running(self, task: int) -> bool:
-        """Return whether a worker has the work."""
-        job = self._job_of.get(task)
-        return job is not None and task in self._jobs[job].running
+    def worker_of(self, task: int) -> WorkerId | None:
+        """Return the worker that runs the task, if any."""
+        return self._jobs[self._work[task].job].running.get(task) if task in self._work else None
 
-    def worker_of(self, task: int) -> str | None:
-        """Return the worker that has the work, if any."""
-        job = self._job_of.get(task)
-        return None if job is None else self._jobs[job].running.get(task)
-
-    def running_on(self, worker: str) -> list[int]:
-        """Return the work that a worker runs."""
+    def running_on(self, worker: WorkerId) -> list[int]:
+        """Return the tasks that a worker runs."""
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
-    def submitted(
-        self,
-        task: int,
-        job: str,
-        label: str = "",
-        *,
-        apart_from: str = "",
-        constraints: Constraints = UNCONSTRAINED,
-    ) -> list[Effect]:
-        """Queue a piece of work or a retry; ``label`` identifies it, and the rest is the work's."""
-        self._job_of[task] = job
-        found = self._jobs.setdefault(job, _Job())
-        found.waiting.append(task)
-        found.labels[task] = label
-        found.constraints[task] = constraints
-        if apart_from:
-            found.apart_from[task] = apart_from
-        return self._hand_out(job)
+    def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
+        """Queue work or a retry; ``task`` is its number."""
+        self._work[task] = work
+        self._jobs.setdefault(work.job, _Job()).waiting.append(task)
+        return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
         """No worker of the wanted kind came for ``task``: any may run it."""
-        name = self._job_of.get(task)
-        if name is None:
+        if task not in self._work:
             return []
-        wanted = self._jobs[name].constraints
-        wanted[task] = replace(wanted[task], same_kind_as="")
-        return self._hand_out(name)
+        work = self._work[task]
+        self._work[task] = replace(work, constraints=replace(work.constraints, same_kind_as=""))
+        return self._hand_out(work.job)
 
     def withdrawn(self, task: int) -> list[Effect]:
         """``task`` was cancelled. Its slot stays taken until its worker has stopped."""
-        name = self._job_of.get(task)
-        if name is None:
+        if task not in self._work:
             return []
-        job = self._jobs[name]
+        job = self._jobs[self._work[task].job]
         if task in job.running:
             return [StopTask(task, job.running[task])]
         job.waiting.remove(task)
-        job.forget(task)
-        del self._job_of[task]
+        del self._work[task]
         return []
 
     def finished(self, task: int) -> list[Effect]:
         """A worker ended ``task``, in success or failure."""
-        name = self._job_of.pop(task, None)
-        if name is None:
+        work = self._work.pop(task, None)
+        if work is None:
             return []
-        was_alone = self._jobs[name].constraints[task].alone
-        self._jobs[name].running.pop(task, None)
-        self._jobs[name].forget(task)
+        self._jobs[work.job].running.pop(task, None)
         # Room for work that runs alone is the worker's, not a job's.
-        return [effect for other in (self._jobs if was_alone else [name]) for effect in self._hand_out(other)]
+        return [
+            effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
+        ]
 
-    def broke(self, worker: str, reason: str) -> list[Effect]:
-        """A worker ends itself because its device failed: all its work may have been the cause."""
-        return [replace(effect, broken=True) for effect in self.died(worker, reason)]
-
-    def died(self, worker: str, reason: str) -> list[Lose]:
-        """A worker is gone: its work is lost, and its slots."""
-        effects: list[Lose] = []
+    def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
+        """A worker is gone, or ``broken`` and about to end itself: its work is lost, and its slots."""
+        effects: list[Effect] = []
         # The supervisor may offer it once more before it learns; its name never comes back.
         keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
             for task in [task for task, where in job.running.items() if where == worker]:
                 del job.running[task]
-                job.forget(task)
-                del self._job_of[task]
-                effects.append(Lose(task, worker, reason))
+                del self._work[task]
+                effects.append(Lose(task, worker, reason, broken))
         return effects
 
     def granted(self, grants: Grants) -> list[Effect]:
@@ -204,48 +171,118 @@ class Leases:
         return effects
 
     def forget(self, name: str) -> None:
-        """Drop a job that is over, unless work of its still waits or runs."""
+        """Drop a job that is over, unless work of it still waits or runs."""
         job = self._jobs.get(name)
         if job is not None and not job.running and not job.waiting:
             del self._jobs[name]
 
-    def _full(self) -> Collection[str]:
-        """Return the workers beside which as much runs alone as may."""
-        alone = [
-            worker for job in self._jobs.values() for task, worker in job.running.items() if job.constraints[task].alone
-        ]
-        return {worker for worker, count in Counter(alone).items() if count >= LONE_MAX}
-
     def _hand_out(self, name: str) -> list[Effect]:
         job = self._jobs[name]
         effects: list[Effect] = []
-        while (found := _next(job, self._full())) is not None:
+        while (found := self._next(job)) is not None:
             task, worker = found
             job.waiting.remove(task)
             job.running[task] = worker
             effects.append(RunTask(task, worker))
         return effects
 
-
-def _next(job: _Job, full: Collection[str]) -> tuple[int, str] | None:
-    """Return the oldest piece of work for which a slot is free, and where; ``full`` workers run none more alone."""
-    loads = {worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0}
-    free = sorted((load, worker) for worker, load in loads.items() if load < 1)
-    if not free:
+    def _next(self, job: _Job) -> tuple[int, WorkerId] | None:
+        """Return the oldest task for which a slot is free, and where."""
+        loads = {worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0}
+        free = sorted((load, worker) for worker, load in loads.items() if load < 1)
+        if not free:
+            return None
+        full = self._full()
+        # A newer run of a label hides a cancelled one that has not ended yet.
+        stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
+        for task in job.waiting:
+            work = self._work[task]
+            may_run = [worker for worker in loads if not (work.constraints.alone and worker in full)]
+            allowed = _allowed(work.constraints, may_run)
+            taken = stations.get(work.apart_from) if work.apart_from else None
+            fitting = [worker for _, worker in free if worker in allowed and worker.station != taken]
+            if fitting:
+                return task, fitting[0]
         return None
-    for task in job.waiting:
-        constraints = job.constraints[task]
-        allowed = _allowed(constraints, [worker for worker in loads if not (constraints.alone and worker in full)])
-        taken = job.stations().get(job.apart_from[task]) if task in job.apart_from else None
-        fitting = [worker for _, worker in free if worker in allowed and station_of(worker) != taken]
-        if fitting:
-            return task, fitting[0]
-    return None
+
+    def _full(self) -> Collection[WorkerId]:
+        """Return the workers beside which as much runs alone as may."""
+        running = [pair for job in self._jobs.values() for pair in job.running.items()]
+        alone = Counter(worker for task, worker in running if self._work[task].constraints.alone)
+        return {worker for worker, count in alone.items() if count >= LONE_MAX}
 
 
-def _allowed(constraints: Constraints, workers: Collection[str]) -> Collection[str]:
+def _allowed(constraints: Constraints, workers: Collection[WorkerId]) -> Collection[WorkerId]:
     """Return which of these workers may run work under its constraints."""
     if constraints.same_kind_as:
-        engine = engine_of(station_of(constraints.same_kind_as))
-        workers = [worker for worker in workers if engine_of(station_of(worker)) == engine]
-    return [worker for worker in workers if station_of(worker) not in constraints.avoid] or workers
+        seat = WorkerId(constraints.same_kind_as).station.seat
+        workers = [worker for worker in workers if worker.station.seat == seat]
+    return [worker for worker in workers if worker.station not in constraints.avoid] or workers
+
+
+def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> None:
+    """Add what is known of a lost worker, and drop the oldest where that is too much."""
+    lost[worker] = value
+    if len(lost) > LOST_KEPT:
+        del lost[next(iter(lost))]
+
+
+WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
+WAITS_MAX: Final = 7
+"""How often work waits whose encoder session was refused because there are too many: together a minute, in which
+sessions of a usual segment end. The supervisor learns of it within a heartbeat, and grants fewer slots."""
+MARGIN_S: Final = 3.0
+"""The end of a notice belongs to the supervisor, which ends the workers then."""
+LONGEST_KEPT: Final = 0.9
+"""How much of the longest time of a job's work counts after a shorter one: the work of one job differs."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingWork:
+    """Work that has no result yet."""
+
+    work: Work[Any]
+    packed: bytes  # the work, pickled
+    blobs: tuple[Any, ...]  # references of what it was pickled without
+    run: WorkRun[Any]  # as its submitter holds it
+    task: int = -1  # its number among the leases; another one after each refused encoder session
+    refusals: int = 0  # how often a session was refused
+
+    def wait_s(self, outcome: Outcome[Any]) -> float | None:
+        """Return how long the work waits before it is tried again; None where the outcome is final."""
+        is_over = self.run.result.done() or not self.work.may_wait or self.refusals == WAITS_MAX
+        if is_over or not isinstance(outcome.error, SessionLimit):
+            return None
+        self.refusals += 1
+        return WAITS.wait_s(self.refusals)
+
+
+class WorkTimes:
+    """When each task began, and how long those of its job took; all in seconds."""
+
+    def __init__(self) -> None:
+        self._began: dict[int, tuple[str, float]] = {}
+        self._longest: dict[str, float] = {}
+
+    def began(self, task: int, job: str, now_s: float) -> None:
+        """Note that a worker begins ``task``."""
+        self._began[task] = job, now_s
+
+    def ended(self, task: int, now_s: float, *, well: bool) -> None:
+        """Note that ``task`` has ended; a second call changes nothing."""
+        job, began_s = self._began.pop(task, ("", now_s))
+        if well and job:
+            self._longest[job] = max(now_s - began_s, self._longest.get(job, 0.0) * LONGEST_KEPT)
+
+    def forget(self, job: str) -> None:
+        """Drop what is known of a job that is over."""
+        self._longest.pop(job, None)
+
+    def doomed(self, tasks: Iterable[int], left_s: float, now_s: float) -> list[int]:
+        """Return which of these cannot finish within ``left_s``, as far as their jobs' earlier work tells."""
+        found = []
+        for task in tasks:
+            job, began_s = self._began.get(task, ("", now_s))
+            if job in self._longest and self._longest[job] - (now_s - began_s) > left_s - MARGIN_S:
+                found.append(task)
+        return found

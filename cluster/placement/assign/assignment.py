@@ -7,10 +7,11 @@ more fits; so unused shares go to the others. docs/placement.md explains the rul
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from ...grouping import counted
-from ...probes.report.device_report import DeviceKind
+from ...probes.report.engines import MediaCodec
 from ...text_lines import gigabytes
 from ..model.demand import Demand, EncoderChoice
 from ..model.inventory import Inventory
@@ -19,8 +20,9 @@ from ..model.policy import Policy
 from ..rates import Rates
 from .fill import Claim, Fill
 from .ledger import Ledger
-from .options import Catalogue
-from .recipes import Kinds, Recipe
+from .option_queue import PlacementOption
+from .options import Catalogue, Options
+from .recipes import Kinds
 
 ALL_TAKEN = "every device that could do it is taken by other work just now"
 _OTHERS_FIRST = "other jobs came first"
@@ -42,22 +44,16 @@ def place(
     The order of demands and of nodes makes no difference; that of a node's devices does, for equals. Every demand's
     ``job`` is unique. Nothing here is random, waits, or looks at a clock.
 
-    Args:
-        demands: what every job has left to do.
-        inventory: every node, whatever its state.
-        rates: how fast engines are.
-        policy: what may be used.
-        in_full: say why not also for devices that others have, or that are not needed: thousands of names for each job.
+    ``in_full`` says why not also for devices that others have, or that are not needed: thousands of names for each job.
     """
-    ledger = Ledger.opened(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
+    ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
     ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.job))
-    fills = [
-        Fill(members, ledger, catalogue, policy) for _, members in groupby(ordered, key=lambda demand: demand.priority)
-    ]
-    for fill in fills:
+    claims: list[Claim] = []
+    for _, members in groupby(ordered, key=lambda demand: demand.priority):
+        fill = Fill(members, ledger, catalogue)
         fill.run()
-    claims = [claim for fill in fills for claim in fill.claims]
+        claims += fill.claims
     reasons = _Refusals(ledger, catalogue, in_full=in_full)
     return Placement(
         tuple(lane for claim in claims for lane in _lanes_of(claim, ledger)),
@@ -67,12 +63,9 @@ def place(
 
 def _lanes_of(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
     """Yield what a claim was given, in the inventory's order."""
-    why: dict[int, str] = {}
-    for index in sorted(claim.given, key=lambda index: (claim.options[index].site.order, index)):
-        site, recipe, _ = claim.options[index]
+    for index in sorted(claim.given):
+        site, recipe, _, _ = claim.options.found[index]
         sessions = claim.given[index]
-        # Devices of a kind share their recipes.
-        reason = why.get(id(recipe)) or why.setdefault(id(recipe), _why(claim, recipe))
         yield Lane(
             job=claim.demand.job,
             node=site.host.node.node,
@@ -83,13 +76,14 @@ def _lanes_of(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
             cores=sessions * recipe.cores,
             memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
             kinds=recipe.kinds,
-            reason=reason,
+            reason=_why(claim.demand.decode.codec, recipe.route, recipe.kinds),
         )
 
 
-def _why(claim: Claim, recipe: Recipe) -> str:
-    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in recipe.kinds)
-    return _WHY[recipe.route].format(claim.demand.decode.codec.value, " and ".join(dict.fromkeys(names)))
+@lru_cache
+def _why(decoded: MediaCodec, route: Route, kinds: Kinds) -> str:
+    names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in kinds)
+    return _WHY[route].format(decoded.value, " and ".join(dict.fromkeys(names)))
 
 
 class _Refusals:
@@ -99,90 +93,79 @@ class _Refusals:
         self._ledger = ledger
         self._catalogue = catalogue
         self._in_full = in_full
-        self._names: dict[int, dict[int, str]] = {}
-        self._full: dict[int, dict[str, dict[int, str]]] = {}
+        self._full: dict[Options, dict[str, dict[int, str]]] = {}
 
     def of(self, claim: Claim) -> Iterator[Refusal]:
         job = claim.demand.job
         if not claim.demand.segments:
             yield Refusal(job, "nothing is left to do")
             return
-        if claim.kinds is None:
-            yield from self._unplaceable(claim)
+        if not claim.choices:
+            yield from self._unplaceable(claim.demand)
             return
         if not claim.sessions:
             yield Refusal(job, ALL_TAKEN)
-        for reason, devices in self._catalogue.options(claim.demand, claim.kinds).refused.items():
+        for reason, devices in claim.options.refused.items():
             yield Refusal(job, reason, devices)
         if self._in_full:
             yield from self._unused(claim)
 
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
         """Say why a job is not on devices that could do it."""
-        used = {claim.options[index].site.order for index in claim.given}
-        full = {_satisfied(claim): self._able(claim)} if claim.sessions >= claim.limit else self._why_full(claim)
+        used = {claim.options.found[index].site.order for index in claim.given}
+        is_full = claim.sessions >= claim.limit
+        full = {_satisfied(claim): claim.options.devices} if is_full else self._why_full(claim.options)
         for reason, devices in full.items():
-            unused = devices.copy()
-            for order in used & unused.keys():
-                del unused[order]
+            unused = tuple(device for order, device in devices.items() if order not in used)
             if unused:
-                yield Refusal(claim.demand.job, reason, tuple(unused.values()))
+                yield Refusal(claim.demand.job, reason, unused)
 
-    def _able(self, claim: Claim) -> dict[int, str]:
-        """Return the devices that could do it, by their order."""
-        if id(claim.options) not in self._names:
-            self._names[id(claim.options)] = {option.site.order: option.site.device.device for option in claim.options}
-        return self._names[id(claim.options)]
-
-    def _why_full(self, claim: Claim) -> dict[str, dict[int, str]]:
+    def _why_full(self, options: Options) -> dict[str, dict[int, str]]:
         """Return what keeps one more such session away, and from which devices."""
-        if id(claim.options) not in self._full:
-            found: dict[str, dict[int, str]] = {}
-            firsts = {option.site.order: option for option in reversed(claim.options)}
-            for order, option in reversed(firsts.items()):
-                reason = self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
-                found.setdefault(reason, {})[order] = option.site.device.device
-            self._full[id(claim.options)] = found
-        return self._full[id(claim.options)]
+        if options not in self._full:
+            found = self._full[options] = dict[str, dict[int, str]]()
+            for order, indices in options.at.items():
+                option = options.found[indices[0]]
+                found.setdefault(self._why_not(option), {})[order] = option.site.device.device
+        return self._full[options]
 
-    def _unplaceable(self, claim: Claim) -> Iterator[Refusal]:
+    def _why_not(self, option: PlacementOption) -> str:
+        return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
+
+    def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
         """Say why a job is on no device at all: the first encoder kind's reason for each."""
-        job, choices = claim.demand.job, self._catalogue.choices(claim.demand)
-        too_large = self._why_too_large(claim, choices)
+        choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
-        for kinds in choices:
-            options = self._catalogue.options(claim.demand, kinds)
+        for options in choices:
             for reason, devices in options.refused.items():
-                for device in devices:
-                    reason_of.setdefault(device, reason)
-            for option in options.found:
-                full = self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
-                reason_of.setdefault(option.site.device.device, full)
+                reason_of = dict.fromkeys(devices, reason) | reason_of
+            reason_of = {each.site.device.device: self._why_not(each) for each in reversed(options.found)} | reason_of
         by_reason: dict[str, list[str]] = {}
         of_processors: set[str] = set()
-        nothing_found = _no_encoder(claim)
         for site in self._ledger.sites:
-            reason = reason_of.get(site.device.device, nothing_found)
+            reason = reason_of.get(site.device.device, no_encoder)
             by_reason.setdefault(reason, []).append(site.device.device)
-            if site.device.kind is DeviceKind.CPU:
+            if site.is_processor:
                 of_processors.add(reason)
         # What keeps a GPU away says more than what keeps processors away.
         weighed = sorted(by_reason, key=of_processors.__contains__)
-        has_gpu = any(site.device.kind is not DeviceKind.CPU for site in self._ledger.sites)
-        without = "" if has_gpu else _no_gpu(claim)
-        nowhere = too_large or without or _nowhere(claim, weighed, has_choices=bool(choices))
-        yield Refusal(job, nowhere, is_too_large=bool(too_large))
+        too_large = self._why_too_large([option for options in choices for option in options.found])
+        has_gpu = any(not site.is_processor for site in self._ledger.sites)
+        needs_gpu = demand.needs_gpu or demand.encoder is EncoderChoice.NVENC
+        no_gpu = "no machine has a GPU" if needs_gpu and not has_gpu else ""
+        nowhere = _nowhere(weighed) if choices else no_encoder
+        yield Refusal(demand.job, too_large or no_gpu or nowhere, is_too_large=bool(too_large))
         for reason, devices_of_it in by_reason.items():
-            yield Refusal(job, reason, tuple(devices_of_it))
+            yield Refusal(demand.job, reason, tuple(devices_of_it))
 
-    def _why_too_large(self, claim: Claim, choices: Sequence[Kinds]) -> str:
+    def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
         """Say that one segment takes more memory than any host has that could do it; "" where it does not."""
-        found = [option for kinds in choices for option in self._catalogue.options(claim.demand, kinds).found]
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))
         has = gigabytes(max(option.site.host.node.memory_bytes or 0 for option in found))
-        where = "this machine has" if len(self._ledger.hosts) == 1 else "the largest machine that could do it has"
+        is_alone = len({site.host.index for site in self._ledger.sites}) == 1
+        where = "this machine has" if is_alone else "the largest machine that could do it has"
         return f"one segment of it needs {needs} of memory, and {where} {has} for work"
 
 
@@ -194,21 +177,13 @@ def _satisfied(claim: Claim) -> str:
     return _TOO_LATE
 
 
-def _no_gpu(claim: Claim) -> str:
-    """Say that there is no GPU for a job that needs one; "" for one that does not."""
-    needs_gpu = claim.demand.needs_gpu or claim.demand.encoder is EncoderChoice.NVENC
-    return "no machine has a GPU" if needs_gpu else ""
-
-
-def _no_encoder(claim: Claim) -> str:
-    cases = (rendition.case for rendition in claim.demand.renditions)
+def _no_encoder(demand: Demand) -> str:
+    cases = (rendition.case for rendition in demand.renditions)
     wanted = ", ".join(f"{case.codec.value} {case.chroma} with {case.bit_depth} bits" for case in cases)
-    return f"no encoder that the job allows ({claim.demand.encoder.value}) writes what it asks for: {wanted}"
+    return f"no encoder that the job allows ({demand.encoder.value}) writes what it asks for: {wanted}"
 
 
-def _nowhere(claim: Claim, reasons: list[str], *, has_choices: bool) -> str:
-    if not has_choices:
-        return _no_encoder(claim)
+def _nowhere(reasons: Sequence[str]) -> str:
     if not reasons:
         return "there is no device at all"
     more = f"; {counted(len(reasons) - 1, 'other reason')} on other devices" if len(reasons) > 1 else ""

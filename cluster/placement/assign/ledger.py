@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...probes.gpus.hardware import MIB, Hardware
-from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...text_lines import gigabytes
 from ..model.inventory import Device, Node
@@ -36,22 +35,15 @@ class Host:
 
     node: Node
     index: int
-    processor: str
-    cores: float | None
-    memory_bytes: int | None
+    processor: str  # its name
+    cores: float | None  # that sessions may use
+    memory_bytes: int | None  # that sessions may use
     has_gpu: bool
     system: _Caps
     cores_used: float = 0.0
     memory_used: int = 0
-    device_sessions: int = 0
-    """Sessions on its GPUs: their drivers open one after the other."""
-    changes: int = 0
-    """How often something was taken here, or given back."""
-
-    @property
-    def load(self) -> float:
-        """Return the part of its cores that is taken."""
-        return self.cores_used / self.cores if self.cores else 0.0
+    device_sessions: int = 0  # on its GPUs: their drivers open sessions one after the other
+    changes: int = 0  # how often something was taken here, or given back
 
     def room_for(self, session_bytes: int) -> int | None:
         """Return how many more sessions of that size its memory takes, None for any number.
@@ -70,64 +62,50 @@ class Host:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A device while work is placed on it. ``order`` is its index in the inventory."""
+    """A device while work is placed on it."""
 
     device: Device
     host: Host
-    order: int
-    memory_bytes: int | None
-    caps: tuple[_Caps, _Caps, _Caps]
-    """Its own, its GPU's and its machine's."""
+    order: int  # its index in the inventory
+    is_processor: bool
+    memory_bytes: int | None  # that sessions may use
+    caps: tuple[_Caps, _Caps, _Caps]  # its own, its GPU's and its machine's
     sessions: int = 0
-    loads: dict[str, float] = field(default_factory=_IDLE.copy)
-    """In full-speed sessions, as ``SessionLoad.load``, by the engine's name."""
+    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # as ``SessionLoad.load``, by the engine's name
     memory_used: int = 0
 
 
-@dataclass(slots=True)
 class Ledger:
-    """All sites, in the inventory's order, and the policy that bounds them."""
+    """All sites, in the inventory's order, and the policy that bounds them. Nothing is taken at first."""
 
-    sites: list[Site]
-    policy: Policy
-    hardware: Hardware
-    totals: dict[str, float]
-    """Engines of the whole fleet, by name."""
-    context_bytes: int
-    """What a process takes of a device before its first session."""
-    given_back: list[int] = field(default_factory=list)
-    """The hosts, by index, to which sessions were given back, in that order."""
-
-    @property
-    def hosts(self) -> frozenset[int]:
-        """The hosts of all sites, by index."""
-        return frozenset(site.host.index for site in self.sites)
-
-    @classmethod
-    def opened(cls, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> "Ledger":
-        """Return a ledger in which nothing is taken yet."""
-        sites: list[Site] = []
-        for index, node in enumerate(nodes):
-            sites += _sites(node, index, len(sites), policy, hardware)
+    def __init__(self, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> None:
+        self.policy = policy
+        self.hardware = hardware
+        self.context_bytes = hardware.memory.context_mib * MIB  # what a process takes of a device
+        self.given_back: list[int] = []  # the hosts, by index, to which sessions were given back, in that order
+        self.sites: list[Site] = []
         totals = dict.fromkeys((Engine.NVDEC, Engine.NVENC, Engine.CPU), 0.0)
-        for site in sites:
-            for engine, count in site.device.engines.items():
-                if engine in totals:
-                    totals[engine] += count * site.device.share
-        named = {engine.name: total for engine, total in totals.items()}
-        return cls(sites, policy, hardware, named, hardware.memory.context_mib * MIB)
+        for index, node in enumerate(nodes):
+            host = _host(node, index, policy, hardware.host.rest_mib * MIB)
+            gpus: dict[str, _Caps] = {}
+            for device in node.devices:
+                self.sites.append(_site(device, host, gpus, len(self.sites), policy))
+                for engine in totals:
+                    totals[engine] += device.engine_count(engine)
+        self._totals = {engine.name: total for engine, total in totals.items()}
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
         """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
-        if host.room_for(recipe.host_bytes) == 0:
+        most = host.memory_bytes
+        if most is not None and host.memory_used + recipe.host_bytes > most and host.room_for(recipe.host_bytes) == 0:
             if not host.is_too_small_for(recipe.host_bytes):
                 return "the memory of its host is taken"
             has = gigabytes(host.node.memory_bytes or 0)
             return f"a segment needs {gigabytes(recipe.host_bytes)} of memory, and its host has {has}"
-        return "" if site.device.kind is DeviceKind.CPU else self._why_not_on_gpu(site, recipe)
+        return "" if site.is_processor else self._why_not_on_gpu(site, recipe)
 
     def _why_not_on_gpu(self, site: Site, recipe: Recipe) -> str:
         if site.sessions >= self.policy.sessions_per_device:
@@ -144,18 +122,36 @@ class Ledger:
             return "its memory is taken"
         return ""
 
+    def room_for(self, site: Site, recipe: Recipe, cores_used: float) -> int:
+        """Return how many more sessions a device takes, where ``cores_used`` more of its host's cores are taken."""
+        host, rooms = site.host, list[int]()
+        if host.cores is not None and recipe.cores:
+            rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + ROUNDING))
+        if (room := host.room_for(recipe.host_bytes)) is not None:
+            rooms.append(room)
+        rooms += [int((use.load_most - site.loads[use.engine]) / use.load + ROUNDING) for use in recipe.engines]
+        if recipe.encoder_sessions:
+            capped = [caps.most - caps.open for caps in site.caps if caps.most is not None]
+            rooms += [free // recipe.encoder_sessions for free in capped]
+        if recipe.device_bytes:
+            rooms.append(self.policy.sessions_per_device - site.sessions)
+        if recipe.device_bytes and site.memory_bytes is not None:
+            context = 0 if site.sessions else self.context_bytes
+            rooms.append((site.memory_bytes - site.memory_used - context) // recipe.device_bytes)
+        return max(0, min(rooms))
+
     def take(self, site: Site, recipe: Recipe, sessions: int = 1) -> None:
-        """Book sessions; a negative number gives them back."""
+        """Take room for sessions; a negative number gives it back."""
         host = site.host
         host.changes += 1
-        if sessions < 0:
-            self.given_back.append(host.index)
         host.cores_used += sessions * recipe.cores
         host.memory_used += sessions * recipe.host_bytes
+        if sessions < 0:
+            self.given_back.append(host.index)
+        if site.is_processor:
+            return
         had_any = site.sessions > 0
         site.sessions += sessions
-        if site.device.kind is DeviceKind.CPU:
-            return
         host.device_sessions += sessions
         for use in recipe.engines:
             site.loads[use.engine] += sessions * use.load
@@ -166,7 +162,7 @@ class Ledger:
 
     @contextmanager
     def without(self, site: Site, recipe: Recipe) -> Iterator[None]:
-        """Look at the ledger as if a session that is booked were not."""
+        """Look at the ledger as if a session that was given were not."""
         changes = site.host.changes
         self.take(site, recipe, -1)
         try:
@@ -195,34 +191,30 @@ class Ledger:
 
     def share_of(self, recipe: Recipe) -> float:
         """Return the largest part of the fleet's engines of one kind that a session takes."""
-        cores = self.totals[_CPU]
+        cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:
-            if total := self.totals[use.engine]:
+            if total := self._totals[use.engine]:
                 share = max(share, use.load / total)
         return share
 
 
-def _sites(node: Node, index: int, first: int, policy: Policy, hardware: Hardware) -> list[Site]:
-    host = _host(node, index, policy, hardware.host.rest_mib * MIB)
-    gpus: dict[str, _Caps] = {}
-    return [_site(device, host, gpus, first + number, policy) for number, device in enumerate(node.devices)]
-
-
 def _host(node: Node, index: int, policy: Policy, rest_bytes: int) -> Host:
-    processor = next((device for device in node.devices if device.kind is DeviceKind.CPU), None)
+    processor = next((device for device in node.devices if device.kind.is_processor), None)
     cores = None
     if processor is not None:
-        count = processor.engines.get(Engine.CPU, 0) * processor.share
-        cores = max(0.0, count - policy.cores_reserved) * policy.sessions_per_core
+        cores = max(0.0, processor.engine_count(Engine.CPU) - policy.cores_reserved) * policy.sessions_per_core
     memory = None
     if node.memory_bytes is not None:
         memory = max(0, int(node.memory_bytes * (1 - policy.memory_reserve)) - rest_bytes)
-    name = processor.name if processor is not None else ""
-    system = _Caps("its node takes {} encoder sessions at most, all GPUs together", node.system_encoder_sessions_max)
-    has_gpu = any(device.kind is not DeviceKind.CPU for device in node.devices)
     return Host(
-        node=node, index=index, processor=name, cores=cores, memory_bytes=memory, has_gpu=has_gpu, system=system
+        node=node,
+        index=index,
+        processor="" if processor is None else processor.name,
+        cores=cores,
+        memory_bytes=memory,
+        has_gpu=any(not device.kind.is_processor for device in node.devices),
+        system=_Caps("its node takes {} encoder sessions at most, all GPUs together", node.system_encoder_sessions_max),
     )
 
 
@@ -236,6 +228,11 @@ def _site(device: Device, host: Host, gpus: dict[str, _Caps], order: int, policy
         known = [most for most in (gpu.most, device.encoder_sessions_max) if most is not None]
         gpu.most = min(known, default=None)
         gpu.open += device.encoder_sessions_others
-    memory = None if free is None else int(free * (1 - policy.memory_reserve))
-    caps = (own, gpu, host.system)
-    return Site(device=device, host=host, order=order, memory_bytes=memory, caps=caps)
+    return Site(
+        device=device,
+        host=host,
+        order=order,
+        is_processor=device.kind.is_processor,
+        memory_bytes=None if free is None else int(free * (1 - policy.memory_reserve)),
+        caps=(own, gpu, host.system),
+    )

@@ -1,7 +1,6 @@
 """Where jobs that run a network go: a pure function, independent of ``place``.
 
-A network's speed on a DLA is unknown before it has run, so DLAs are assigned by number of sessions alone, and what is
-placed on them never moves a transcode.
+A network's speed on a DLA is unknown before it has run, so DLAs are assigned by number of sessions alone.
 """
 
 from collections import Counter
@@ -22,15 +21,10 @@ CORES_PER_SESSION = 1.0
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
-    """Return which DLAs each job gets, and why it gets none.
+    """Return which DLAs each job gets that runs a network, and why it gets none.
 
     Jobs of a higher priority come first; within one, the next session goes to the job with the smallest weighted number
     of them. A job's sessions are spread over all DLAs. The order of demands and nodes makes no difference.
-
-    Args:
-        demands: jobs that run a network: ``Demand.dlas`` is not None. Every job's name is unique.
-        inventory: every node, whatever its state.
-        policy: what may be used.
     """
     places = [(node, dla) for node in sorted(inventory.nodes, key=lambda node: node.node) for dla in node.dlas]
     refused = [_refusal(node, dla, policy) for node, dla in places]
@@ -69,11 +63,11 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
 
 @dataclass(slots=True)
 class _Claim:
-    """A job while it is served, with the DLAs that it asks for and those that take work, by index."""
+    """A job while it is served. DLAs are named by index."""
 
     demand: Demand
-    asked: list[int]
-    usable: list[int]
+    asked: list[int]  # the DLAs that it asks for
+    usable: list[int]  # those of them that take work
     given: Counter[int] = field(default_factory=Counter)
 
     @property

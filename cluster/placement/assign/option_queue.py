@@ -1,145 +1,121 @@
 """In which order a demand's options are taken, as sessions fill devices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
 from math import log
+from typing import NamedTuple
 
 from ..model.placement import Route
-from .ledger import Host, Ledger
-from .options import PlacementOption
-
-_HostsKey = tuple[int, int, float, bool, int, float, bool, int]
-_OwnKey = tuple[int, int, float, float, bool, int, int]
-_RecipesPart = tuple[int, float, bool]
+from .ledger import Ledger, Site
+from .recipes import Recipe
 
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
-_HOSTS = -1.0
-"""For the load of an option that loads its host's cores: it is the host's."""
+_LAST = 10_000_000  # more than any step
+_BESIDE_GPU = 1 << 30  # more than any number of sessions
+_EXACT = 1e9  # loads that differ by less than one part in so many are equal
+
+_Entry = tuple[int, int, int, int, int]
+"""Gain, load, crowd and position of the best option of a host, as ``OptionQueue`` has them, and the host's changes."""
 
 
-def option_key(option: PlacementOption, ledger: Ledger) -> _HostsKey:
-    """Return an option's sort key: the least is taken first. It only grows while sessions are given out.
+class PlacementOption(NamedTuple):
+    """One route on one device."""
+
+    site: Site
+    recipe: Recipe
+    rank: int  # 1 on nodes that come last, else 0
+    share: float  # of the fleet's engines that a session takes
+
+
+class OptionQueue:
+    """Options in the order in which to take them.
 
     Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
     exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
     the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
     using; then a GPU that decodes for the cores before the cores alone, since those are slower, if by less than a step;
     then the inventory's order, so that few GPUs of a host are opened where cores are short.
-    """
-    return _among_hosts(_on_host(option, 0, _of_recipe(option, ledger)), option.site.host)
 
-
-def _of_recipe(option: PlacementOption, ledger: Ledger) -> _RecipesPart:
-    """Return the part of the key that devices with the same recipe and the same loads share.
-
-    That is the gain's step, less being more; the load on the busiest engine, from 0, and where none encodes, that of
-    the host's cores; and whether the cores do all.
-    """
-    site, recipe = option.site, option.recipe
-    gain = ledger.gain_fps(site, recipe)
-    load = max(site.loads[use.engine] / use.load_most for use in recipe.engines) if recipe.encoder_sessions else _HOSTS
-    step = round(log(gain) / _STEP) if gain > 0 else _NO_GAIN
-    return -step, round(load, 9), recipe.route is Route.CPU
-
-
-def _on_host(option: PlacementOption, index: int, of_recipe: _RecipesPart) -> _OwnKey:
-    """Return the part of the key in which options of one host differ, and an option's index."""
-    site, _, rank = option
-    step, load, is_cpu = of_recipe
-    return (rank, step, load, -site.device.share, is_cpu, site.order, index)
-
-
-def _among_hosts(key: _OwnKey, host: Host) -> _HostsKey:
-    rank, step, load, share, is_cpu, order, _ = key
-    load = load if load != _HOSTS else round(host.load, 9)
-    return (rank, step, load, host.has_gpu, host.device_sessions, share, is_cpu, order)
-
-
-@dataclass(slots=True)
-class _OnHost:
-    """The options of one host."""
-
-    host: Host
-    indices: list[int] = field(default_factory=list)
-    heap: list[_OwnKey] = field(default_factory=list)  # of those that fit
-    seen: int = -1  # after how many changes of the host the heap's front is right
-    now: _HostsKey | None = None  # the front's key among the hosts; None where nothing fits
-
-
-class OptionQueue:
-    """Options in the order in which to take them.
-
-    A session changes the keys of its host's options alone: hosts wait in one heap, by the first of the options that
-    each has in a heap of its own. Keys grow with each session that is taken, so one is computed again only where it
-    comes first, and its host has changed since; a host to which one was given back enters again.
+    A session moves its host's options alone, and only back. So hosts wait in a heap, each by its best option that fits,
+    and one is looked at again only where it comes first and has changed, or where a session was given back to it.
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
-        self._known: dict[tuple[float, ...], _RecipesPart] = {}
-        self._hosts: dict[int, _OnHost] = {}
-        for index, option in enumerate(options):
-            host = option.site.host
-            here = self._hosts.get(host.index) or self._hosts.setdefault(host.index, _OnHost(host))
-            here.indices.append(index)
-        self._heap = [self._entered(index) for index in self._hosts]
+        self._known: dict[tuple[float, ...], tuple[int, float]] = {}
+        self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
+        self._at: dict[int, list[int]] = {}  # the positions of each host's options, alike ones one after the other
+        by_recipe = sorted(range(len(options)), key=lambda position: id(options[self._indices[position]].recipe))
+        for position in by_recipe:
+            self._at.setdefault(options[self._indices[position]].site.host.index, []).append(position)
+        self._heap = [entry for host in self._at if (entry := self._best(self._at[host])) is not None]
         heapify(self._heap)
         self._given_back = len(ledger.given_back)
 
     def next_fit(self) -> int | None:
-        """Return the option to take next, None when nothing fits; what does not is dropped until room is given back."""
-        heap = self._heap
-        given_back = self._ledger.given_back
+        """Return the index of the option to take next, None when nothing fits."""
+        heap, given_back = self._heap, self._ledger.given_back
         if len(given_back) > self._given_back:
             for at in given_back[self._given_back :]:
-                if at in self._hosts:
-                    heappush(heap, self._entered(at))
+                if at in self._at and (entry := self._best(self._at[at])) is not None:
+                    heappush(heap, entry)
             self._given_back = len(given_back)
         while heap:
-            key, at = heap[0]
-            here = self._hosts[at]
-            if here.seen != here.host.changes:
-                self._see(here)
-            if here.now is None:
+            _, _, _, position, changes = heap[0]
+            index = self._indices[position]
+            host = self._options[index].site.host
+            if host.changes == changes:
+                return index
+            if (entry := self._best(self._at[host.index])) is None:
                 heappop(heap)
-            elif here.now <= key:
-                return here.heap[0][-1]
             else:
-                heapreplace(heap, (here.now, at))
+                heapreplace(heap, entry)
         return None
 
-    def _entered(self, at: int) -> tuple[_HostsKey, int]:
-        """Put all options of a host in order; return its entry among the hosts."""
-        here = self._hosts[at]
-        here.heap = [self._key(index) for index in here.indices]
-        heapify(here.heap)
-        here.seen = -1
-        return _among_hosts(here.heap[0], here.host), at
+    def best_at(self, site: Site) -> int | None:
+        """Return the index of the best option on a device, None where nothing fits."""
+        here = (at for at in self._at[site.host.index] if self._options[self._indices[at]].site is site)
+        entry = self._best(list(here))
+        return None if entry is None else self._indices[entry[3]]
 
-    def _see(self, here: _OnHost) -> None:
-        """Bring to a host's front what comes first now."""
-        heap = here.heap
-        here.seen, here.now = here.host.changes, None
-        while heap:
-            key = heap[0]
-            site, recipe, _ = self._options[key[-1]]
-            if self._ledger.why_not(site, recipe):
-                heappop(heap)
+    def _best(self, positions: Sequence[int]) -> _Entry | None:
+        """Return the best option that fits among those of a host, None where none does."""
+        best: _Entry | None = None
+        like: PlacementOption | None = None  # none with the same recipe and the same loads on its engines is better
+        for position in positions:
+            site, recipe, rank, _ = option = self._options[self._indices[position]]
+            if like is not None and recipe is like.recipe and site.loads == like.site.loads:
                 continue
-            now = self._key(key[-1]) if recipe.engines else key
-            if now <= key:
-                here.now = _among_hosts(key, here.host)
-                return
-            heapreplace(heap, now)
+            host = site.host
+            step, load = self._step_and_load(site, recipe) if recipe.engines else (_step(recipe.fps), 0.0)
+            if not recipe.encoder_sessions:  # the cores encode
+                load = host.cores_used / host.cores if host.cores else 0.0
+            crowd = host.device_sessions + (_BESIDE_GPU if host.has_gpu else 0)
+            entry = (rank * _LAST - step, int(load * _EXACT + 0.5), crowd, position, host.changes)
+            if best is None or entry < best:
+                if self._ledger.why_not(site, recipe):
+                    continue
+                best = entry
+            like = option
+        return best
 
-    def _key(self, index: int) -> _OwnKey:
-        # Devices of a kind share their recipes, which the options keep, and go through the same loads.
-        option = self._options[index]
-        at = (id(option.recipe), *option.site.loads.values())
-        known = self._known.get(at)
-        if known is None:
-            known = self._known[at] = _of_recipe(option, self._ledger)
-        return _on_host(option, index, known)
+    def _step_and_load(self, site: Site, recipe: Recipe) -> tuple[int, float]:
+        """Return the gain's step on a GPU, and the load of its busiest engine; alike devices share it."""
+        key = (id(recipe), *site.loads.values())
+        if key not in self._known:
+            load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
+            self._known[key] = (_step(self._ledger.gain_fps(site, recipe)), load)
+        return self._known[key]
+
+
+@lru_cache
+def _step(gain_fps: float) -> int:
+    return round(log(gain_fps) / _STEP) if gain_fps > 0 else _NO_GAIN
+
+
+def _fixed_key(option: PlacementOption) -> tuple[float, bool, int]:
+    """Return what options are sorted by that no session changes."""
+    return (-option.site.device.share, option.recipe.route is Route.CPU, option.site.order)

@@ -11,26 +11,21 @@ from ..model.placement import Lane, Placement, Route
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:
-    """The segments of one lane, by index in ``Demand.segments``, and when the last of them is done."""
+    """What one lane does."""
 
     lane: Lane
-    segments: tuple[int, ...]
+    segments: tuple[int, ...]  # by index in ``Demand.segments``
     frames: int
-    ends_s: float
+    ends_s: float  # when the last of them is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a job will take, with the placement as it is: all in seconds.
+    """What a job will take, with the placement as it is."""
 
-    ``wall_s`` is from the first session's start to the last segment's end, without Ray's own start, planning and
-    joining. ``gpu_s`` adds up the time that each GPU or slice is held, ``cpu_s`` that of each core. None of it is
-    known where nothing could be placed: ``wall_s`` is then None.
-    """
-
-    wall_s: float | None
-    gpu_s: float
-    cpu_s: float
+    wall_s: float | None  # from the first session's start to the last segment's end; None where nothing was placed
+    gpu_s: float  # the time that each GPU or slice is held, added up
+    cpu_s: float  # that of each core
     lanes: tuple[LaneSchedule, ...]
 
 
@@ -57,7 +52,7 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
 
 
 def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
-    """Return what a demand will take in a placement, if nothing else arrives and nothing dies."""
+    """Return what a demand takes in a placement, if nothing else arrives and nothing dies."""
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     scheduled = schedule(demand, lanes, hardware)
     held: dict[str, float] = {}

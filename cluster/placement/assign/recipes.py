@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ...probes.gpus.hardware import MIB, HostMemory
-from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine
 from ..measurements import beside, core_fps_beside
 from ..memory import frame_bytes, session_bytes
@@ -41,17 +40,12 @@ _ROUTES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionLoad:
-    """What one session takes of a kind of engine: NVDEC or NVENC.
+    """What one session takes of a kind of engine."""
 
-    ``load`` counts full-speed sessions: one of them keeps one engine busy. ``curve`` is a device's throughput by the
-    load on it, as a multiple of one full-speed session, and ends where it is flat.
-    """
-
-    engine: str
-    load: float
-    curve: Curve
-    load_most: int
-    """The load beyond which the device gets no faster."""
+    engine: str  # NVDEC or NVENC
+    load: float  # in full-speed sessions: one of them keeps one engine busy
+    curve: Curve  # a device's throughput by the load on it, as a multiple of one full-speed session, until it is flat
+    load_most: int  # beyond it the device gets no faster
 
     def gain(self, before: float) -> float:
         """Return the part of its own speed that one more session adds to a device that is full with it."""
@@ -64,13 +58,13 @@ class SessionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One session of a demand on a device. ``fps`` is its speed with the host to itself; ``cores`` are threads."""
+    """One session of a demand on a device."""
 
     route: Route
     kinds: Kinds
-    fps: float
+    fps: float  # with the host to itself
     engines: tuple[SessionLoad, ...] = ()
-    cores: float = 0.0
+    cores: float = 0.0  # threads
     encoder_sessions: int = 0
     device_bytes: int = 0
     host_bytes: int = 0
@@ -87,19 +81,18 @@ def nvenc_kind(device: Device) -> EncoderKind:
 
 @dataclass(frozen=True, slots=True)
 class SessionStages:
-    """What one session of a demand with settled encoder kinds does, wherever it runs."""
+    """What one session of a demand with these encoder kinds does, wherever it runs."""
 
     demand: Demand
     kinds: Kinds
     decode: Stage
     software_decode: Stage
     encodes: tuple[Stage, ...]
-    host_bytes: int
-    """What it takes of a host's memory where cores have a part in it."""
+    host_bytes: int  # of its host's memory, where cores have a part in it
 
     @classmethod
     def of(cls, demand: Demand, kinds: Kinds, memory: HostMemory) -> "SessionStages":
-        """Work them out."""
+        """Return the stages of a demand."""
         decode, software_decode = decode_stage(demand), decode_stage(demand, Engine.CPU)
         encodes = tuple(encode_stage(*track) for track in zip(demand.renditions, kinds, strict=True))
         in_software = [stage for stage in encodes if stage.engine is Engine.CPU]
@@ -117,34 +110,23 @@ class RecipeRequest:
     rates: Rates
     policy: Policy
     processor: str = ""
-    speed: float = 1.0
-    """That of its host's cores, relative to the reference core."""
+    speed: float = 1.0  # of its host's cores, relative to the reference core
     host_cores: float = 1.0
-
-    @property
-    def demand(self) -> Demand:
-        """Whose session it is."""
-        return self.stages.demand
-
-    @property
-    def kinds(self) -> Kinds:
-        """Its encoder kinds, one for each rendition."""
-        return self.stages.kinds
 
     def recipes(self) -> Recipes:
         """Return the open routes, fastest first; or why there is none, as one sentence without a full stop."""
-        if self.device.kind is DeviceKind.CPU:
+        if self.device.kind.is_processor:
             return self._on_processor()
         if refusal := self._encoding_refusal():
             return refusal
         decoding = self._decoding_refusal()
-        found = [] if decoding else [self._recipe(Engine.NVDEC)]
-        if any(kind.is_nvenc for kind in self.kinds) and Engine.CPU in self.policy.engines:
-            found.append(self._recipe(Engine.CPU))
+        found = [] if decoding else [self.recipe(Engine.NVDEC)]
+        if any(kind.is_nvenc for kind in self.stages.kinds) and Engine.CPU in self.policy.engines:
+            found.append(self.recipe(Engine.CPU))
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
-        is_hybrid = usable[0].route is Route.HYBRID and not self.demand.needs_gpu
+        is_hybrid = usable[0].route is Route.HYBRID and not self.stages.demand.needs_gpu
         if is_hybrid and (refusal := self._hybrid_refusal(usable[0])):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
@@ -156,15 +138,15 @@ class RecipeRequest:
         alone: what is measured of those meanwhile does not send work to and fro.
         """
         is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)
-        fps, software_s = hybrid.fps, self._software_s()
+        fps, software_s = hybrid.fps, self.software_s()
         if self.rates.measured and not is_measured:
             documented = replace(self, rates=replace(self.rates, measured={}))
-            fps, software_s = documented._recipe(Engine.NVDEC).fps, documented._software_s()  # noqa: SLF001 - its own
+            fps, software_s = documented.recipe(Engine.NVDEC).fps, documented.software_s()
         gain = fps * software_s - 1
         if gain <= 0 or (gain < self.policy.hybrid_gain and not is_measured):
             return f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU"
         # A session has a core to itself, so this is what a frame takes of one less.
-        saved_s = self.demand.about_frames * (software_s - 1 / fps) / max(self.host_cores, 1)
+        saved_s = self.stages.demand.about_frames * (software_s - 1 / fps) / max(self.host_cores, 1)
         if 0 < saved_s <= self.policy.gpu_start_s:
             start_s = self.policy.gpu_start_s
             return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
@@ -176,23 +158,23 @@ class RecipeRequest:
     def _on_processor(self) -> Recipes:
         if Engine.CPU not in self.policy.engines:
             return "the policy keeps work off processors"
-        if self.demand.needs_gpu:
+        if self.stages.demand.needs_gpu:
             return "the job asks for a GPU"
-        if any(kind.is_nvenc for kind in self.kinds):
+        if any(kind.is_nvenc for kind in self.stages.kinds):
             return "the track is encoded by NVENC, which a processor cannot continue"
-        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
+        for rendition, kind in zip(self.stages.demand.renditions, self.stages.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
             # A trial that was never made is not a problem.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
-        recipe = self._recipe(Engine.CPU)
+        recipe = self.recipe(Engine.CPU)
         return (recipe,) if recipe.fps > 0 else "nothing is known of how fast its software encoder is"
 
     def _encoding_refusal(self) -> str:
-        if any(not kind.is_nvenc for kind in self.kinds) and Engine.CPU not in self.policy.engines:
+        if any(not kind.is_nvenc for kind in self.stages.kinds) and Engine.CPU not in self.policy.engines:
             return "the policy keeps work off processors, and the track is encoded by software"
-        for rendition, kind in zip(self.demand.renditions, self.kinds, strict=True):
+        for rendition, kind in zip(self.stages.demand.renditions, self.stages.kinds, strict=True):
             if not kind.is_nvenc:
                 continue
             if refusal := self._engine_refusal(Engine.NVENC, rendition.case, rendition.width, rendition.height):
@@ -202,11 +184,17 @@ class RecipeRequest:
         return ""
 
     def _decoding_refusal(self) -> str:
-        if self.demand.software_decode:
-            return self.demand.software_decode
-        if self.demand.has_filters and any(kind.is_nvenc for kind in self.kinds) and not self.device.converts:
+        if self.stages.demand.software_decode:
+            return self.stages.demand.software_decode
+        if (
+            self.stages.demand.has_filters
+            and any(kind.is_nvenc for kind in self.stages.kinds)
+            and not self.device.converts
+        ):
             return f"{self.device.name} cannot scale and convert pictures: {self.device.no_kernels}"
-        return self._engine_refusal(Engine.NVDEC, self.demand.decode, self.demand.width, self.demand.height)
+        return self._engine_refusal(
+            Engine.NVDEC, self.stages.demand.decode, self.stages.demand.width, self.stages.demand.height
+        )
 
     def _engine_refusal(self, engine: Engine, case: CodecCase, width: int, height: int) -> str:
         if engine not in self.policy.engines:
@@ -225,7 +213,7 @@ class RecipeRequest:
         most = "{}x{}".format(*max((trial.max_width or 0, trial.max_height or 0) for trial in working))
         return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
 
-    def _recipe(self, decoder: Engine) -> Recipe:
+    def recipe(self, decoder: Engine) -> Recipe:
         """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
@@ -238,7 +226,7 @@ class RecipeRequest:
             [curve_of(self.rates, self.device, stage) for stage in stages] for stages in (decodes, encodes)
         )
         if not all(decoding + encoding):
-            return Recipe(route=route, kinds=self.kinds, fps=0.0)
+            return Recipe(route=route, kinds=self.stages.kinds, fps=0.0)
         encoder_s = sum(1 / curve[0][1] for curve in encoding)
         nvencs = max(1.0, self.device.engine_count(Engine.NVENC))
         bounds = [curve[0][1] for curve in encoding + decoding]
@@ -249,7 +237,7 @@ class RecipeRequest:
         uses += [_session_load(Engine.NVENC, fps * encoder_s, curve) for curve in encoding[:1]]
         return Recipe(
             route=route,
-            kinds=self.kinds,
+            kinds=self.stages.kinds,
             fps=fps,
             engines=tuple(uses),
             cores=max(fps * core_s, self.policy.feeding_cores if uses else 0.0),
@@ -258,7 +246,7 @@ class RecipeRequest:
             host_bytes=self.stages.host_bytes if core_s else self.rates.hardware.host.session_mib * MIB,
         )
 
-    def _software_s(self) -> float:
+    def software_s(self) -> float:
         """Return what a core takes for a frame that it decodes and encodes."""
         return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 

@@ -1,13 +1,14 @@
 """How many encoder sessions a device or a machine takes, learnt from its refusals.
 
 Drivers cap the sessions of GeForce cards for the whole machine: one too many fails with an error that looks like a lack
-of memory. Documented caps have changed with drivers (3, 5, 8, 12), so the sessions open at a refusal count.
+of memory. Documented caps have changed with drivers (3, 5, 8, 12).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ...worker_names import NodeId
 from .inventory import Device, Inventory
 
 
@@ -16,29 +17,26 @@ class SessionsOpen:
     """How many encoder sessions are open and work, on a device and on all GPUs of its node."""
 
     device: str
-    node: str
+    node: NodeId
     open_on_device: int
     open_on_node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRefused(SessionsOpen):
-    """A device refused one more; ``system_wide`` says that the cap is the machine's, as for GeForce cards."""
+    """A device refused one more."""
 
-    system_wide: bool
+    system_wide: bool  # the cap is the machine's, as for GeForce cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntCap:
-    """How many sessions are tried: ``refused_at`` were open at the last refusal, and now and then one more is tried.
-
-    The next try is at ``retry_at_s``; ``wait_s`` doubles each time that the same number is refused again.
-    """
+    """How many sessions are tried: now and then one more than were open at the last refusal."""
 
     sessions: int
-    refused_at: int
+    refused_at: int  # open at the last refusal
     retry_at_s: float
-    wait_s: float
+    wait_s: float  # until the next try: doubles each time that the same number is refused again
 
 
 @dataclass(frozen=True, slots=True)

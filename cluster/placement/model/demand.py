@@ -7,7 +7,7 @@ from fractions import Fraction
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
-"""How many frames a piece of unknown work is taken to have: a usual segment."""
+"""Frames of a segment of unknown work."""
 USUAL_THREADS = 2
 """Of an encoder's session."""
 _PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
@@ -23,13 +23,10 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """What an encoded track's bytes depend on: one kind per track, on every worker that helps with it.
-
-    For software ``implementation`` is enough. For NVENC the architecture and the driver branch count too.
-    """
+    """What an encoded track's bytes depend on: one kind per track, on every worker that helps with it."""
 
     implementation: str
-    architecture: str = ""
+    architecture: str = ""  # of NVENC, like the driver branch
     driver_branch: str = ""
 
     @property
@@ -50,51 +47,35 @@ class Rendition:
     case: CodecCase
     width: int
     height: int
-    software: str
-    """The software encoder that would do it (libx264 ...), "" for none."""
+    software: str  # the software encoder that would do it (libx264 ...), "" for none
     preset: str = ""
-    threads: int = USUAL_THREADS
-    """Of a session of that encoder: more take more memory."""
-    kind: EncoderKind | None = None
-    """Set once the track has begun: only workers that can do this kind may help."""
+    threads: int = USUAL_THREADS  # of a session of that encoder: more take more memory
+    kind: EncoderKind | None = None  # set once the track has begun: only workers that can do this kind may help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one job asks for.
-
-    ``segments`` are the frame counts of the segments that are not done yet. ``weight`` is its part in a fair share
-    against other jobs of the same ``priority`` (higher goes first). ``frames_total`` is
-    how long the whole job is, however much of it is left; 0 where that is not known.
-    ``workers_max`` bounds the segments in flight. ``finish_within_s`` is how long it may take at most, from when it is
-    first heard of; None where its user does not say. ``has_filters`` says that frames are processed on the way,
-    and ``filter_bytes`` what that keeps in each segment's memory beside the pictures.
-    ``software_decode`` says why no GPU may decode the input, "" where one may. ``needs_gpu`` keeps the job away from
-    processors that no GPU decodes or encodes for. ``dlas`` is for jobs that run a network and encode nothing: the
-    numbers of the DLAs, on each machine, that it may run on, () for any. None is a job without a network. ``pyav`` is
-    the version with which its bytes are made, "" for any. ``title`` is what people know the job by, the name of its
-    input; "" where it has none. Nothing is decided by it.
-    """
+    """What one job asks for."""
 
     job: str
-    segments: tuple[int, ...]
+    segments: tuple[int, ...]  # frames of each that is not done yet
     decode: CodecCase
     width: int
     height: int
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
-    software_decode: str = ""
-    needs_gpu: bool = False
-    dlas: tuple[int, ...] | None = None
-    has_filters: bool = False
-    filter_bytes: int = 0
-    frames_total: int = 0
-    priority: int = 0
-    weight: Fraction = Fraction(1)
-    workers_max: int | None = None
-    pyav: str = ""
-    finish_within_s: Fraction | None = None
-    title: str = ""
+    software_decode: str = ""  # why no GPU may decode the input, "" where one may
+    needs_gpu: bool = False  # no processor does it alone
+    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run its network, () for any; None without one
+    has_filters: bool = False  # frames are processed on the way
+    filter_bytes: int = 0  # what that keeps in each segment's memory beside the pictures
+    frames_total: int = 0  # of the whole job, however much is left; 0 where it is not known
+    priority: int = 0  # higher goes first
+    weight: Fraction = Fraction(1)  # in a fair share against other jobs of the same priority
+    workers_max: int | None = None  # segments in flight at most
+    pyav: str = ""  # the version with which its bytes are made, "" for any
+    finish_within_s: Fraction | None = None  # from when it is first seen; None where its user does not say
+    title: str = ""  # the name of its input, for people, "" where it has none
 
     @property
     def chooses_encoder(self) -> bool:
@@ -124,12 +105,12 @@ class Demand:
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
 
 
-def plain_demand(job: str, pieces: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job whose media is unknown: ``pieces`` segments of software work."""
+def plain_demand(job: str, segments: int, workers_max: int | None = None) -> Demand:
+    """Return the demand of a job whose media is unknown: so many segments of software work."""
     case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
     return Demand(
         job=job,
-        segments=(PLAIN_FRAMES,) * pieces,
+        segments=(PLAIN_FRAMES,) * segments,
         decode=_PLAIN_CASE,
         width=1920,
         height=1080,

@@ -6,6 +6,7 @@ from enum import Enum
 from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
 from ...probes.report.gpu_identity import ShownGpus
+from ...worker_names import NodeId, Seat, StationId
 
 
 class DeviceState(Enum):
@@ -19,44 +20,30 @@ class DeviceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor.
+    """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor."""
 
-    ``device`` is unique in the inventory (the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a
-    processor). A processor's ``engines`` are {CPU: cores}. ``trials`` are shared by all devices of a kind.
-    ``encoder_sessions_max`` is a cap learnt from an error, or documented; None is none known. ``parent`` is the GPU of
-    a MIG slice: caps of the GPU hold for its slices together. ``free_memory_bytes`` is what sessions may use.
-    """
-
-    device: str
-    node: str
+    device: str  # unique: the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a processor
+    node: NodeId
     kind: DeviceKind
     name: str
-    engines: dict[Engine, int]
-    trials: tuple[Trial, ...] = ()
+    engines: dict[Engine, int]  # {CPU: cores} of a processor
+    trials: tuple[Trial, ...] = ()  # shared by all devices of a kind; nothing is known of engines without them
     architecture: str = ""
     driver_branch: str = ""
     max_video_clock_mhz: int | None = None
-    free_memory_bytes: int | None = None
-    encoder_sessions_max: int | None = None
-    parent: str = ""
-    share: float = 1.0
-    """The part of its physical engines that is its own: below 1 on a vGPU, and where compute instances share them."""
-    share_unknown: str = ""
-    """Why that part is not known, "" where it is."""
-    busy: dict[Engine, float] = field(default_factory=dict)
-    """The part of each kind of engine that other programs keep busy, as last polled: 0 to 1."""
-    encoder_sessions_others: int = 0
-    """Encoder sessions that other programs hold on it."""
-    fps_max: float | None = None
-    """What its driver limits all its sessions to together, in frames a second: a vGPU without a licence."""
+    free_memory_bytes: int | None = None  # what sessions may use
+    encoder_sessions_max: int | None = None  # learnt from an error, or documented; None is none known
+    parent: str = ""  # the GPU of a MIG slice: caps of the GPU hold for its slices together
+    share: float = 1.0  # of its physical engines: below 1 on a vGPU, and where compute instances share them
+    share_unknown: str = ""  # why that share is not known, "" where it is
+    busy: dict[Engine, float] = field(default_factory=dict)  # 0 to 1, by other programs, as last polled
+    encoder_sessions_others: int = 0  # held by other programs
+    fps_max: float | None = None  # its driver's limit for all sessions together: a vGPU without a licence
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
-    no_kernels: str = ""
-    """Why it cannot scale and convert pictures itself, "" where it can, as far as known: that takes our kernels."""
-    untried: str = ""
-    """Why none of its codecs could be tried, "" where they could: without trials nothing is known of its engines."""
-    hosts_vgpus: bool = False
-    """Whether it is a hypervisor's GPU, whose engines belong to its guests: it takes no work and is not counted."""
+    no_kernels: str = ""  # why it cannot scale and convert pictures itself, "" where it can, as far as known
+    untried: str = ""  # why none of its codecs could be tried, "" where they could
+    hosts_vgpus: bool = False  # a hypervisor's GPU, whose engines belong to its guests: it is not counted
 
     def engine_count(self, engine: Engine) -> float:
         """Return how many engines of a kind are its own: its share of those that there are."""
@@ -74,45 +61,34 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Dla:
-    """A DLA: an engine of a Tegra, and by itself since an error of one is final for the process that uses it.
+    """A DLA of a Tegra. It is apart from the GPU: an error of one is final for the process that uses it."""
 
-    ``device`` is unique in the inventory, ``number`` counts those of its node.
-    """
-
-    device: str
-    number: int
+    device: StationId  # unique in the inventory; its worker's station is named like it
+    number: int  # among those of its node
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine, its processor among its devices. ``system_encoder_sessions_max`` caps all its GPUs together.
+    """One machine."""
 
-    ``dlas`` are for jobs that run networks; nothing of a transcode is placed on them. ``shown`` are its GPUs by all
-    their names, and which of them Ray was shown; None where NVML was not asked. ``pyav`` and ``release`` are the
-    versions of PyAV and codecfleet that are installed, "" where they are not known.
-    """
-
-    node: str
+    node: NodeId
     name: str
-    devices: tuple[Device, ...]
-    dlas: tuple[Dla, ...] = ()
+    devices: tuple[Device, ...]  # its processor among them
+    dlas: tuple[Dla, ...] = ()  # for jobs that run networks, never for transcodes
     preemptible: bool = False
     memory_bytes: int | None = None
-    speed: float = 1.0
-    system_encoder_sessions_max: int | None = None
-    shown: ShownGpus | None = None
+    speed: float = 1.0  # of its cores, relative to the reference core
+    system_encoder_sessions_max: int | None = None  # of all its GPUs together
+    shown: ShownGpus | None = None  # its GPUs by all their names, as shown to Ray; None where NVML was not asked
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
-    pyav: str = ""
-    release: str = ""
-    machine_uuid: str = ""
-    """A virtual machine's UUID as its host knows it, "" where it may not be read."""
-    search_path: str | None = None
-    """The LD_LIBRARY_PATH of its workers, None where they keep the node's own."""
-    driver_choice: str = ""
-    """Which CUDA driver its workers load, and why, "" where there was nothing to choose."""
+    pyav: str = ""  # PyAV's version, "" where it is not known
+    release: str = ""  # codecfleet's version, "" where it is not known
+    machine_uuid: str = ""  # a virtual machine's, as its host knows it; "" where it may not be read
+    search_path: str | None = None  # its workers' LD_LIBRARY_PATH, None where they keep the node's own
+    driver_choice: str = ""  # which CUDA driver its workers load, and why, "" where there was nothing to choose
 
     @property
     def cores(self) -> int:
@@ -131,25 +107,25 @@ def plain_type(name: str) -> str:
     return name.removeprefix("GRID ").removeprefix("NVIDIA ")
 
 
-def processor_name(node: str) -> str:
+def processor_name(node: NodeId) -> str:
     """Return the name of a node's processor among devices."""
     return f"{node}/cpu"
 
 
-def processor(node: str, cores: int, name: str = "processor", trials: tuple[Trial, ...] = ()) -> Device:
+def processor(node: NodeId, cores: int, name: str = "processor", trials: tuple[Trial, ...] = ()) -> Device:
     """Return a node's processor as a device; without trials its software is taken to do whatever is asked."""
     engines, device = {Engine.CPU: cores}, processor_name(node)
     return Device(device=device, node=node, kind=DeviceKind.CPU, name=name, engines=engines, trials=trials)
 
 
-def processor_of(node: str, name: str, cores: int, memory_bytes: int | None = None) -> Node:
+def processor_of(node: NodeId, name: str, cores: int, memory_bytes: int | None = None) -> Node:
     """Return a node of which only its processor is known, with ``cores`` slots for any software codec."""
     return Node(node=node, name=name, devices=(processor(node, cores),), memory_bytes=memory_bytes)
 
 
-def dlas_of(node: str, count: int) -> tuple[Dla, ...]:
+def dlas_of(node: NodeId, count: int) -> tuple[Dla, ...]:
     """Return a node's ``count`` DLAs."""
-    return tuple(Dla(f"{node}/dla#{number}", number) for number in range(count))
+    return tuple(Dla(StationId.of(node, Seat.DLA, number), number) for number in range(count))
 
 
 @dataclass(frozen=True, slots=True)

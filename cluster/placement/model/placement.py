@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from ...worker_names import NodeId
 from .demand import EncoderKind
 
 
@@ -18,38 +19,28 @@ class Route(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """``sessions`` segments of one job at a time, on one device (and, where the route needs it, its host's cores).
-
-    ``fps`` is what all its sessions together are expected to give, in source frames a second; 0 where it is unknown, as
-    for a network. ``cores`` is what it takes of the host's processor. ``memory_bytes`` is what its sessions take of the
-    device's memory, or of the host's on the route ``cpu``; the context of a process on a device comes once on top.
-    ``reason`` reads as a sentence.
-    """
+    """Sessions of one job on one device (and, where the route needs it, its host's cores)."""
 
     job: str
-    node: str
+    node: NodeId
     device: str
     route: Route
-    sessions: int
-    fps: float
-    cores: float
-    memory_bytes: int
+    sessions: int  # segments at a time
+    fps: float  # source frames a second of all of them; 0 where it is unknown, as for a network
+    cores: float  # of the host's processor
+    memory_bytes: int  # of the device, without a process's context; of the host on the route ``cpu``
     kinds: tuple[EncoderKind, ...]
-    reason: str
+    reason: str  # a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job is not on some devices: all of ``devices`` for the same ``reason``, in the inventory's order.
-
-    Without devices it says why nothing at all could be placed for the job. ``is_too_large``: every device that could do
-    it is on a host whose memory is too small for one segment, even when idle.
-    """
+    """Why a job is not on some devices; without devices, why nothing at all could be placed for it."""
 
     job: str
     reason: str
-    devices: tuple[str, ...] = ()
-    is_too_large: bool = False
+    devices: tuple[str, ...] = ()  # in the inventory's order
+    is_too_large: bool = False  # no host that could do it has the memory for one segment, even when idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +48,4 @@ class Placement:
     """Where every job's segments run. Same input, same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]
-    """For each job and each device that it does not run on, why; where nothing could be placed, that comes first."""
+    refusals: tuple[Refusal, ...]  # of each job; where nothing could be placed for it, that comes first

@@ -34,30 +34,22 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    # Reserved with Ray for a worker: above a half, so that no GPU has two, and below one, to leave room for other work.
     gpu_share: Part = 0.51
-    """The part of a GPU that is reserved with Ray for a worker: above a half, so that no two of ours share one, and
-    below one, so that other work of Ray's may lie beside it."""
+    # The part of its GPU's engines that a vGPU has; 0 is what its host in the cluster says, else its type.
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The part of its GPU's engines that a vGPU has; 0 is what its host in the cluster says, else its type."""
-    engines: frozenset[Engine] = ALL_ENGINES
-    """The engines that may be used."""
+    engines: frozenset[Engine] = ALL_ENGINES  # that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST
-    sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0
-    """Software sessions for each core of a node."""
-    cores_reserved: Annotated[float, Field(ge=0)] = 0.0
-    """Cores of every node that are left alone."""
-    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """What of a core a session takes whose pictures are decoded and encoded by a GPU: reading and feeding."""
-    sessions_per_device: Annotated[int, Field(ge=1)] = 64
-    """The most sessions on one GPU or slice, whatever its engines could take."""
-    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """The part of a device's and of a host's memory that is left alone."""
+    sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
+    cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # of every node, left alone
+    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # of a session that a GPU decodes and encodes
+    sessions_per_device: Annotated[int, Field(ge=1)] = 64  # on one GPU or slice at most
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of a device's and of a host's memory, left alone
+    # How much faster a session must be for a GPU to be taken for decoding alone: rates are no more exact.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
-    """How much faster a session must be for a GPU to be taken for decoding alone: rates are no more exact."""
+    # Until a GPU's worker decodes. A job for which a GPU only decodes must save more than that.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    """How long it takes until a GPU's worker decodes. A job for which a GPU only decodes must save more than that."""
-    weight_most: Annotated[int, Field(ge=1)] = 100
-    """The largest weight a job may have against others of its priority."""
+    weight_most: Annotated[int, Field(ge=1)] = 100  # of a job against others of its priority
 
 
 def load_policy(path: str | Path) -> Policy:

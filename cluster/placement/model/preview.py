@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...probes.report.device_report import DeviceKind
 from .demand import Demand, EncoderChoice, EncoderKind
 from .inventory import Inventory
 from .placement import Placement
@@ -14,35 +13,28 @@ Place = Callable[[Sequence[Demand], Inventory], Placement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPreview:
-    """Where a demand would be placed. Unknown fields stay empty.
+    """Where a demand would be placed. Unknown fields stay empty."""
 
-    ``never`` says why the machines that there are could not do it if they were idle, "" where they can, or others may
-    join them. ``encoder_kind`` is the NVENC that would write its tracks, None where software would. ``takes_gpu`` says
-    whether a GPU would take part, and ``gpu_refusal`` why none would, "" where there is none. ``unknown`` says why none
-    of it is known, and ``is_probing`` that it will be: GPUs are still being probed.
-    """
-
-    never: str = ""
-    encoder_kind: EncoderKind | None = None
-    gpu_refusal: str = ""
+    never: str = ""  # why these machines could not do it if they were idle; "" where they can, or others may join
+    encoder_kind: EncoderKind | None = None  # the NVENC that would write its tracks, None where software would
+    gpu_refusal: str = ""  # why no GPU would take part, "" where there is none
     takes_gpu: bool = False
-    unknown: str = ""
-    is_probing: bool = False
+    unknown: str = ""  # why none of it is known
+    is_probing: bool = False  # it will be known: GPUs are still being probed
 
 
 def preview_of(
     demand: Demand, others: Sequence[Demand], inventory: Inventory, place: Place, *, idle: Inventory | None
 ) -> PlacementPreview:
-    """Return where a demand would be placed; it is placed once, and once more only where nothing can take it now.
+    """Return where a demand would be placed.
 
-    It is placed among ``others`` where it has an encoder to choose, else as if it were alone; so is one that asks for
-    NVENC and finds all taken, since it waits. ``idle`` is every node there will ever be, with nothing to do; None where
-    more may join.
+    It is placed among ``others`` where it has an encoder to choose, else alone; so is one that asks for NVENC and finds
+    all taken, since it waits. ``idle`` is every node there will ever be, with nothing to do; None where more may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     refusals = [refusal for refusal in placement.refusals if refusal.job == demand.job]
-    gpus = {device.device for node in inventory.nodes for device in node.devices if device.kind is not DeviceKind.CPU}
+    gpus = {device.device for node in inventory.nodes for device in node.devices if not device.kind.is_processor}
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
     never = ""
     waits = demand.encoder is EncoderChoice.NVENC

@@ -2,56 +2,62 @@
 
 Initialising CUDA, importing PyNvVideoCodec and creating a decoder can end the process without an exception. So such a
 probe is an importable function that takes and returns values of importable classes.
+
+Many cases are tried in several children, so that a case which ends its process ends nothing else: a child yields each
+case's name when it begins, and a pair of name and result when it is done.
 """
 
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
+from ....actors.process.plain import PlainEnd
+from ....actors.process.process import run_program
+from ....actors.process.program import begin
+from ....actors.process.running import Limits, Running, signal_name
 from ... import machine
-from ...process.plain import PlainEnd
-from ...process.process import run_program
-from ...process.running import Limits, Running, signal_name
-from .program import Probe, Raised, RunProbe, Yielded
 
-_PROGRAM = RunProbe.__module__
-SAID_KEPT_CHARACTERS = 2000
+Probe: TypeAlias = Callable[..., Any]
+"""An importable function, or generator function."""
 STUCK_S = 2.0
-"""How long a killed child is waited for: one that is stuck in the kernel's driver never ends."""
+"""How long to wait for a killed child: one that is stuck in the kernel's driver never ends."""
 
 
 class ChildEnd(Enum):
     """How the child ended."""
 
-    RETURNED = "returned"  #: it said all it had to say
-    RAISED = "raised"  #: an exception ended it; ``detail`` names it
-    EXITED = "exited"  #: the process ended itself; ``detail`` holds its exit code
-    KILLED = "killed"  #: a signal ended it: a crash
-    TIMED_OUT = "timed out"  #: it was killed at its time limit
+    RETURNED = "returned"  #: by itself, after its last value
+    RAISED = "raised"  #: by an exception, which ``detail`` names
+    EXITED = "exited"  #: it called exit(); ``detail`` holds its exit code
+    KILLED = "killed"  #: by a signal: a crash
+    TIMED_OUT = "timed out"  #: killed at its time limit
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOutcome:
-    """What came of a probe that ran in a child process.
-
-    ``values`` are what it returned (one value), or what it had yielded by the time it ended, however it ended.
-    ``detail`` is one line for people, "" when it returned; ``said`` is the end of what it printed.
-    """
+    """The result of a probe that ran in a child process."""
 
     end: ChildEnd
-    values: tuple[Any, ...] = ()
-    detail: str = ""
-    said: str = ""
+    values: tuple[Any, ...] = ()  #: the one that it returned, or those that it yielded, however it ended
+    detail: str = ""  #: one line for people; "" when it returned
+    said: str = ""  #: the end of what it printed
     took_s: float = 0.0
 
     @property
     def returned(self) -> bool:
-        """Whether it came to its own end."""
+        """Whether it ended by itself."""
         return self.end is ChildEnd.RETURNED
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The exception that ended the probe: the last message."""
+
+    error: str
 
 
 def run_in_child(
@@ -63,54 +69,117 @@ def run_in_child(
     """Run ``probe`` in a child process; never raises for what happens there.
 
     ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
-    ``arguments`` and all results are values that pickle. After ``limit_s`` the child is killed, with its own children;
-    with this process it ends at once. ``environment`` is set over this process's own.
+    ``arguments`` and all results pickle. After ``limit_s`` the child is killed, with its own children; it also ends
+    when this process does. ``environment`` overrides this process's own.
     """
     began_s = time.monotonic()
-    # This process may be stopped, and then watches no clock.
+    # A stopped process watches no clock, so the kernel limits the child too.
     limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
-        child = run_program(_PROGRAM, environment={**os.environ, **(environment or {})}, limits=limits)
+        child = run_program(__name__, environment={**os.environ, **(environment or {})}, limits=limits)
     except OSError as refused:
         return ChildOutcome(ChildEnd.EXITED, detail=f"the child process did not start: {refused}")
+    values: list[Any] = []
     try:
-        values, error = _heard(child, RunProbe(probe, arguments), began_s + limit_s)
+        error = _receive(child, (probe, arguments), began_s + limit_s, values)
         end, detail = _end(child, began_s + limit_s, limit_s)
-        said = child.last_words()[-SAID_KEPT_CHARACTERS:]
+        said = child.last_words()
     finally:
         child.kill_group()
         child.end.close()
         child.ended()
     if error is not None:
         end, detail = ChildEnd.RAISED, error
-    return ChildOutcome(end, values, detail, said, time.monotonic() - began_s)
+    return ChildOutcome(end, tuple(values), detail, said, time.monotonic() - began_s)
 
 
-def _heard(child: Running, order: RunProbe, until_s: float) -> tuple[tuple[Any, ...], str | None]:
-    """Return what a child yields until then, and what it raised."""
-    values: list[Any] = []
+def _receive(child: Running, order: tuple[Probe, Mapping[str, Any]], until_s: float, values: list[Any]) -> str | None:
+    """Add to ``values`` what a child yields until then; return the error that ended it, if one did."""
     try:
         end = PlainEnd(child.end)
         end.send(order)
-        while True:
-            match end.receive(until_s):
-                case Yielded(value):
-                    values.append(value)
-                case Raised(error):
-                    return tuple(values), error
-    except (EOFError, OSError):  # it has ended, or its time is up: what came before counts
-        return tuple(values), None
+        while not isinstance(value := end.receive(until_s), Raised):
+            values.append(value)
+    except (EOFError, OSError):  # it has ended, or its time is up
+        return None
+    return value.error
 
 
 def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]:
-    """Return how a child ended that has no more to say; one that is late is killed."""
     code = child.code(max(0.0, until_s - time.monotonic()))
     if code is None:
         child.kill_group()
-        child.code(STUCK_S)  # stuck inside the kernel's driver, where no signal reaches, it does not end
+        child.code(STUCK_S)
         return ChildEnd.TIMED_OUT, f"no answer within {limit_s:g} s"
     if code < 0:
         return ChildEnd.KILLED, f"the process was ended by {signal_name(-code)}"
     if code > 0:
         return ChildEnd.EXITED, f"the process exited with code {code}"
     return ChildEnd.RETURNED, ""
+
+
+def main() -> None:
+    """Run the probe that the starting process sends, with its arguments."""
+    end = PlainEnd(begin()[0])
+    try:
+        probe, arguments = end.receive()
+        found = probe(**arguments)
+        for value in found if isinstance(found, Iterator) else (found,):
+            end.send(value)
+    except Exception as error:  # noqa: BLE001 - whatever the probe raised is its answer
+        end.send(Raised(f"{type(error).__name__}: {error}"))
+
+
+CHILDREN_MAX = 8
+"""A machine on which more cases than this kill their process has one fault, not many."""
+_LEAST_S = 0.5
+_TOO_LATE = "the time for trials was up"
+
+RunChild: TypeAlias = Callable[..., ChildOutcome]
+"""``run_in_child``, or what stands in for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CasesOutcome:
+    """What came of all cases."""
+
+    results: dict[str, Any]  #: of the cases that were done
+    deaths: dict[str, ChildOutcome]  #: how the child ended that was trying a case
+    untried: tuple[str, ...]
+    problem: str  #: why some are untried, "" when none are
+
+
+def try_cases(
+    probe: Probe,
+    cases: Sequence[str],
+    arguments: Callable[[tuple[str, ...]], Mapping[str, Any]],
+    limit_s: float,
+    *,
+    environment: Mapping[str, str] | None = None,
+    run: RunChild,
+    clock: Callable[[], float] = time.monotonic,
+) -> CasesOutcome:
+    """Try ``cases``, the most important first, in as many children as it takes, within ``limit_s`` for all of them.
+
+    ``probe`` is a generator function. ``arguments`` makes its keyword arguments from the cases that are left;
+    ``limit_s``, the seconds that are left, is added to them.
+    """
+    results: dict[str, Any] = {}
+    deaths: dict[str, ChildOutcome] = {}
+    left, ends_s, problem = tuple(cases), clock() + limit_s, ""
+    for _ in range(CHILDREN_MAX):
+        remaining_s = ends_s - clock()
+        if not left or remaining_s < _LEAST_S:
+            break
+        outcome = run(probe, {**arguments(left), "limit_s": remaining_s}, remaining_s, environment)
+        done: dict[str, Any] = dict(value for value in outcome.values if isinstance(value, tuple))
+        results |= done
+        problem = outcome.detail
+        if outcome.end is ChildEnd.TIMED_OUT and done:
+            problem = _TOO_LATE  # the running case is not to blame
+        elif not outcome.returned:
+            deaths |= {case: outcome for case in outcome.values if isinstance(case, str) and case not in done}
+        before, left = left, tuple(case for case in left if case not in results and case not in deaths)
+        if left == before or outcome.returned:
+            break
+    return CasesOutcome(results, deaths, left, (problem or _TOO_LATE) if left else "")

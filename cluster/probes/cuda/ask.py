@@ -1,8 +1,7 @@
 """Asks the CUDA driver, in a process of its own: initialising it may hang, crash or end the process.
 
-It calls libcuda through ctypes of its own and not through ``cuda.bindings``: it has to judge the driver the same way
-whichever binding is installed, or none. Everything is yielded as soon as it is known, as plain values, so that a crash
-leaves what came before it.
+It calls libcuda through ctypes, because it has to judge the driver whichever ``cuda.bindings`` are installed, or none.
+What is found is yielded at once, so that a crash leaves what came before it.
 """
 
 import ctypes
@@ -10,8 +9,16 @@ import importlib
 import os
 import uuid
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+from ..report.absence import Absence, Maybe, Unavailable
+from .packages import library_of
+from .report import CudaDevice, CudaReport
+from .tables import cuda_error, cuda_version
+
+T = TypeVar("T")
 
 CODEC_LIBRARIES = ("libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-ml.so.1")
 
@@ -29,133 +36,192 @@ ATTRIBUTES = {
 }
 """The driver API's CU_DEVICE_ATTRIBUTE_* that say what a device's memory can do, by our names."""
 
-Item: TypeAlias = tuple[str | int | None, ...]
+NOT_ASKED = Unavailable(Absence.FAILED, "the question was not reached")
+UNASKED = CudaReport(
+    kernel_module=NOT_ASKED,
+    library=NOT_ASKED,
+    deployment=NOT_ASKED,
+    compat_libraries=(),
+    cuda_version=NOT_ASKED,
+    init_code=NOT_ASKED,
+    device_count=NOT_ASKED,
+    devices=(),
+    codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED),
+    nvenc_api=NOT_ASKED,
+    runtimes=(),
+    nvrtc=NOT_ASKED,
+)
+"""The report of a process that said nothing."""
+Found: TypeAlias = str | dict[str, Any]
+"""The step that is taken next, or fields of ``CudaReport``."""
+_NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
+_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
+_NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
+_NO_CONTEXT = Unavailable(Absence.FAILED, "there is no context to ask in")
+_NEED_LIBCUDA = ("cuda_version", "init_code", "device_count", "nvenc_api", "nvrtc")
 _NAME_BYTES = 256
 _KERNEL = b'extern "C" __global__ void trial(int *out) { *out = 1; }'
 
 
-def ask(*, every_device: bool = False) -> Iterator[Item]:
-    """Yield ``(key, *values)`` for everything that can be asked, the riskiest last.
+def ask(*, every_device: bool = False) -> Iterator[Found]:
+    """Yield everything that can be asked, the riskiest last.
 
     ``every_device`` asks about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
     """
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    cuda = None
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        yield "no library", str(error)
-        cuda = None
+        yield {**dict.fromkeys(_NEED_LIBCUDA, _NO_LIBRARY), "library": _not_loaded("libcuda", error)}
+    else:
+        path, version = _mapped("libcuda.so"), ctypes.c_int()
+        code = _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
+        library = library_of(path) if path else NOT_ASKED
+        yield {"library": library, "cuda_version": _answer(code, cuda_version(version.value))}
+    yield from _ask_codec_libraries()
     if cuda is not None:
-        yield "library", _mapped("libcuda.so")
-        version = ctypes.c_int()
-        yield "cuda version", _call(cuda, "cuDriverGetVersion", ctypes.byref(version)), version.value
-    for name in CODEC_LIBRARIES:
-        yield from _ask_codec_library(name)
-    if cuda is not None:
-        nvrtc = yield from _ask_nvrtc()
+        nvrtc = yield from ask_nvrtc()
         yield from _ask_devices(cuda, nvrtc)
 
 
-def _ask_codec_library(name: str) -> Iterator[Item]:
-    yield "step", f"loading {name}"
-    try:
-        library = ctypes.CDLL(name)
-    except OSError as error:
-        yield "not loaded", name, str(error)
-        return
-    yield "loaded", name, _mapped(name.removesuffix(".1"))
-    if name == "libnvidia-encode.so.1":
-        version = ctypes.c_uint32()
-        yield "nvenc", _call(library, "NvEncodeAPIGetMaxSupportedVersion", ctypes.byref(version)), version.value
+def _ask_codec_libraries() -> Iterator[Found]:
+    found = dict(UNASKED.codec_libraries)
+    for name in CODEC_LIBRARIES:
+        yield f"loading {name}"
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as error:
+            found[name] = _not_loaded(name, error)
+            yield {"codec_libraries": dict(found)}
+            continue
+        found[name] = _mapped(name.removesuffix(".1"))
+        yield {"codec_libraries": dict(found)}
+        if name == "libnvidia-encode.so.1":
+            version = ctypes.c_uint32()
+            code = _call(library, "NvEncodeAPIGetMaxSupportedVersion", ctypes.byref(version))
+            yield {"nvenc_api": _answer(code, f"{version.value >> 4}.{version.value & 15}")}
 
 
-def _ask_nvrtc() -> Generator[Item, None, ctypes.CDLL | None]:
+def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
     """Look for NVRTC where ``cuda.core`` does, which compiles our kernels with it; return it."""
-    yield "step", "loading NVRTC"
+    yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
         library = ctypes.CDLL(finder.load_nvidia_dynamic_lib("nvrtc").abs_path)
     except (ImportError, OSError, RuntimeError) as error:
-        yield "no nvrtc", str(error).partition("\n")[0]
+        yield {"nvrtc": _not_loaded("NVRTC", str(error).partition("\n")[0])}
         return None
     major, minor = ctypes.c_int(), ctypes.c_int()
     code = _call(library, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-    yield "nvrtc", code, f"{major.value}.{minor.value}"
+    yield {"nvrtc": _answer(code, f"{major.value}.{minor.value}")}
     return library
 
 
-def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Item]:
-    yield "step", "cuInit"
+def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Found]:
+    yield "cuInit"
     code = _call(cuda, "cuInit", 0)
-    yield "init", code
     if code != 0:
+        yield {"init_code": _code(code), "device_count": _NOT_INITIALISED}
         return
+    yield {"init_code": code}
     count = ctypes.c_int()
-    yield "count", _call(cuda, "cuDeviceGetCount", ctypes.byref(count)), count.value
+    yield {"device_count": _answer(_call(cuda, "cuDeviceGetCount", ctypes.byref(count)), count.value)}
+    devices: list[CudaDevice] = []
     for ordinal in range(count.value):
-        yield from _ask_device(cuda, ordinal)
+        yield f"asking about device {ordinal}"
+        devices.append(_device(cuda, ordinal))
+        yield {"devices": tuple(devices)}
     # Contexts last: each takes memory and time, and may be what ends us.
     for ordinal in range(count.value):
-        yield "step", f"retaining the primary context of device {ordinal}"
-        yield from _ask_in_context(cuda, nvrtc, ordinal)
+        yield f"retaining the primary context of device {ordinal}"
+        for found in _in_context(cuda, nvrtc, devices[ordinal]):
+            if isinstance(found, CudaDevice):
+                devices[ordinal] = found
+            yield found if isinstance(found, str) else {"devices": tuple(devices)}
 
 
-def _ask_device(cuda: ctypes.CDLL, ordinal: int) -> Iterator[Item]:
-    yield "step", f"asking about device {ordinal}"
-    device = _device(cuda, ordinal)
-    name = ctypes.create_string_buffer(_NAME_BYTES)
-    code = _call(cuda, "cuDeviceGetName", name, _NAME_BYTES, device)
-    yield "device", ordinal, code, name.value.decode(errors="replace")
-    code = _call(cuda, "cuDeviceGetPCIBusId", name, _NAME_BYTES, device)
-    yield "pci", ordinal, code, name.value.decode(errors="replace")
-    raw = (ctypes.c_ubyte * 16)()
+def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
+    """Return a device as far as it is known without a context."""
+    device = _handle(cuda, ordinal)
+    text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
+    _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
+    name = text.value.decode(errors="replace")
+    located = _call(cuda, "cuDeviceGetPCIBusId", text, _NAME_BYTES, device)
     # The second version names a MIG instance, the first the GPU under it.
-    code = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
-    if code is None:
-        code = _call(cuda, "cuDeviceGetUuid", raw, device)
-    yield "uuid", ordinal, code, str(uuid.UUID(bytes=bytes(raw)))
-    for attribute, number in ATTRIBUTES.items():
-        value = ctypes.c_int()
-        code = _call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        yield "attribute", ordinal, attribute, code, value.value
+    identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
+    if identified is None:
+        identified = _call(cuda, "cuDeviceGetUuid", raw, device)
+    attributes = {each: _answer(*_attribute(cuda, device, each)) for each in ATTRIBUTES}
+    major, minor = attributes.pop("compute_capability_major"), attributes.pop("compute_capability_minor")
+    integrated = attributes.pop("integrated")
+    return CudaDevice(
+        ordinal=ordinal,
+        uuid=_answer(identified, str(uuid.UUID(bytes=bytes(raw)))),
+        pci_bus_id=_answer(located, text.value.decode(errors="replace")),
+        name=name,
+        compute_capability=major if isinstance(major, Unavailable) else f"{major}.{minor}",
+        is_integrated=integrated if isinstance(integrated, Unavailable) else bool(integrated),
+        attributes=attributes,
+        context_code=NOT_ASKED,
+        free_bytes=NOT_ASKED,
+        total_bytes=NOT_ASKED,
+    )
 
 
-def _ask_in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, ordinal: int) -> Iterator[Item]:
-    """Retain the device's primary context, ask for its memory, and load a kernel.
+def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple[int | None, int]:
+    value = ctypes.c_int()
+    code = _call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), ATTRIBUTES[attribute], device)
+    return code, value.value
 
-    Yields "context" (code, code of asking, free and total bytes) and "kernel" (NVRTC's code, the driver's code).
-    """
-    device = _device(cuda, ordinal)
-    context = ctypes.c_void_p()
+
+def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
+    """Yield a device with its memory, then with what became of a kernel."""
+    device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
-        yield "context", ordinal, code, None, 0, 0
+        absent = _in_words(code)
+        yield replace(known, context_code=_code(code), free_bytes=absent, total_bytes=absent)
         return
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     asked = _call(cuda, "cuCtxSetCurrent", context)
     if asked == 0:
         asked = _call(cuda, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    yield "context", ordinal, code, asked, free.value, total.value
-    if nvrtc is not None and asked == 0:
-        yield "step", f"loading a kernel on device {ordinal}"
-        yield ("kernel", ordinal, *_kernel(cuda, nvrtc, device))
+    if asked != 0:
+        absent = _in_words(asked)
+        yield replace(known, context_code=code, free_bytes=absent, total_bytes=absent)
+    else:
+        known = replace(known, context_code=code, free_bytes=free.value, total_bytes=total.value)
+        yield known
+        if nvrtc is not None:
+            yield f"loading a kernel on device {known.ordinal}"
+            yield replace(known, kernel_code=_kernel(cuda, nvrtc, device))
     _call(cuda, "cuDevicePrimaryCtxRelease_v2", device)
 
 
-def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Item:
-    """Compile a kernel for the device and load it, as ``actors/nvidia/cuda/kernels.py`` does: both codes."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), ATTRIBUTES["compute_capability_major"], device)
-    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), ATTRIBUTES["compute_capability_minor"], device)
-    code, binary = _compiled(nvrtc, f"sm_{major.value}{minor.value}")
+def _in_words(code: int | None) -> Unavailable:
+    return _NO_CONTEXT if code is None else Unavailable(Absence.FAILED, cuda_error(code).meaning)
+
+
+def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Maybe[int]:
+    """Compile a kernel for the device and load it, as ``actors/nvidia/cuda/kernels.py`` does."""
+    _, major = _attribute(cuda, device, "compute_capability_major")
+    _, minor = _attribute(cuda, device, "compute_capability_minor")
+    code, binary = _compiled(nvrtc, f"sm_{major}{minor}")
     if code != 0:
-        return code, None
+        return compile_refusal(code)
     module = ctypes.c_void_p()
     loaded = _call(cuda, "cuModuleLoadData", ctypes.byref(module), binary)
     if loaded == 0:
         _call(cuda, "cuModuleUnload", module)
-    return code, loaded
+    return _code(loaded)
+
+
+def compile_refusal(code: int | None) -> Unavailable:
+    """Return why there is no kernel to load, by NVRTC's code; None is an NVRTC that makes no machine code."""
+    said = "has no machine code to give" if code is None else f"returned {code}"
+    return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when it compiled a kernel for this device")
 
 
 def _compiled(nvrtc: ctypes.CDLL, architecture: str) -> tuple[int | None, bytes]:
@@ -172,7 +238,7 @@ def _compiled(nvrtc: ctypes.CDLL, architecture: str) -> tuple[int | None, bytes]
     return code, binary.raw
 
 
-def _device(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
+def _handle(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
     device = ctypes.c_int(ordinal)
     _call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
     return device
@@ -184,10 +250,26 @@ def _call(library: ctypes.CDLL, function: str, *arguments: object) -> int | None
     return None if found is None else int(found(*arguments))
 
 
+def _code(code: int | None) -> Maybe[int]:
+    return _NOT_IN_DRIVER if code is None else code
+
+
+def _answer(code: int | None, value: T) -> Maybe[T]:
+    """Return what a call answered, or the absence that its code is."""
+    if code is None:
+        return _NOT_IN_DRIVER
+    error = cuda_error(code)
+    return Unavailable(Absence.FAILED, f"{error.name} ({code}): {error.meaning}") if code else value
+
+
+def _not_loaded(what: str, why: object) -> Unavailable:
+    return Unavailable(Absence.NO_LIBRARY, f"{what} cannot be loaded: {why}")
+
+
 def _mapped(beginning: str) -> str:
-    """Return the file of ours whose name begins so, as the kernel has mapped it; "" for none."""
+    """Return the file whose name begins so, of those that the kernel has mapped for this process; "" for none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
-        path = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) > 5 else ""  # noqa: PLR2004 - maps has six columns
+        _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):
-            return path
+            return slash + path
     return ""

@@ -8,18 +8,15 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from ...fleet_variables import COMPAT, compat_folder, may_use_compat
 from ..report.absence import Unavailable, known
-from .errors import cuda_error
-from .forward import cuda_of, forward_answer, package_troubles
+from .forward import cuda_of, why_unfit
 from .report import CudaLibrary, CudaReport, Deployment, is_compat_library
-from .tables import Forward, is_geforce, version_numbers
+from .tables import cuda_error, is_geforce, version_numbers
 
 LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
-TryPath: TypeAlias = Callable[[str], CudaReport]
-"""Reports the CUDA driver that a process with this LD_LIBRARY_PATH loads."""
 _BROKEN_PACKAGE: Final = (803, 804)
 
 
@@ -48,8 +45,7 @@ NO_CHOICE: Final = DriverChoice()
 NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """What is worth a trial: an LD_LIBRARY_PATH, the package's folder in front of it ("" takes one away), and why."""
 
     search_path: str
@@ -57,10 +53,13 @@ class Candidate:
     why: str
 
 
-def choose_driver(system: CudaReport, environ: Mapping[str, str], try_path: TryPath) -> tuple[DriverChoice, CudaReport]:
+def choose_driver(
+    system: CudaReport, environ: Mapping[str, str], try_path: Callable[[str], CudaReport]
+) -> tuple[DriverChoice, CudaReport]:
     """Return which driver workers load, and its report: ``system``, or what the trial of another one found.
 
-    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers have them without a choice.
+    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers have them without a choice; ``try_path``
+    reports the CUDA driver that a process with another LD_LIBRARY_PATH loads.
     """
     candidate = worth_a_trial(system, environ)
     if isinstance(candidate, DriverChoice):
@@ -75,23 +74,16 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
-    if system.is_tegra or isinstance(system.kernel_module, Unavailable):
+    if not system.driver:
         return NO_CHOICE
     if not system.compat_libraries:
         return without_packages(environ)
-    needs = needs_newer(system)
-    if reason := _against_any(system, environ, needs):
-        return DriverChoice(reason=reason)
-    return _best(system, system.kernel_module.version, path, needs)
-
-
-def _against_any(system: CudaReport, environ: Mapping[str, str], needs: str) -> str:
-    """Return why no package is tried, whichever there are; "" where one may be."""
     if not may_use_compat(environ):
-        return f"{COMPAT} forbids compat packages"
+        return DriverChoice(reason=f"{COMPAT} forbids compat packages")
+    needs = needs_newer(system)
     if not needs:
-        return "it serves every CUDA runtime here, so no compat package is needed"
-    return NOT_FOR_GEFORCE if any(is_geforce(device.name) for device in system.devices) else ""
+        return DriverChoice(reason="it serves every CUDA runtime here, so no compat package is needed")
+    return _best(system, path, needs)
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
@@ -112,22 +104,14 @@ def needs_newer(system: CudaReport) -> str:
     return f"{' and '.join(newer)} {verb} newer than the driver's CUDA {system.cuda_version}" if newer else ""
 
 
-def _best(system: CudaReport, host_driver: str, path: str, needs: str) -> Candidate | DriverChoice:
-    """Return the package of the newest toolkit that fits, else why the newest of all does not."""
+def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice:
+    if any(is_geforce(device.name) for device in system.devices):
+        return DriverChoice(reason=NOT_FOR_GEFORCE)
     newest_first = sorted(system.compat_libraries, key=lambda each: version_numbers(cuda_of(each)), reverse=True)
-    why_not = [_why_not(library, host_driver) for library in newest_first]
-    for library, reason in zip(newest_first, why_not, strict=True):
-        if not reason:
-            return Candidate(_joined(library.folder, path), library.folder, needs)
-    return DriverChoice(reason=f"{newest_first[0].folder}: {why_not[0]}")
-
-
-def _why_not(library: CudaLibrary, host_driver: str) -> str:
-    """Return why a package is not worth a trial; "" where it is."""
-    found = forward_answer(library, host_driver)
-    if found.answer is not Forward.WORKS:
-        return found.because
-    return "; ".join(package_troubles(library, for_work=True))
+    for library in newest_first:
+        if not why_unfit(library, system.driver):
+            return Candidate(os.pathsep.join(filter(None, (library.folder, path))), library.folder, needs)
+    return DriverChoice(reason=f"{newest_first[0].folder}: {why_unfit(newest_first[0], system.driver)}")
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
@@ -136,9 +120,8 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"
     if system.deployment not in (Deployment.SEARCH_PATH, Deployment.MODULES):
-        return DriverChoice(
-            reason=f"{why}, and it is not in {LIBRARY_PATH}, from where it could be left out", failed=True
-        )
+        reason = f"{why}, and it is not in {LIBRARY_PATH}, from where it could be left out"
+        return DriverChoice(reason=reason, failed=True)
     here = Path(library.folder).resolve()
     kept = [folder for folder in path.split(os.pathsep) if folder and Path(folder).resolve() != here]
     return Candidate(os.pathsep.join(kept), "", why)
@@ -149,11 +132,10 @@ def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> 
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)
-    if candidate.folder:
-        return DriverChoice(
-            reason=f"a trial of the compat package in {candidate.folder} failed: {trouble}", failed=True
-        )
-    return DriverChoice(reason=f"{candidate.why}, and without it {trouble}", failed=True)
+    failed = f"a trial of the compat package in {candidate.folder} failed: {trouble}"
+    return DriverChoice(
+        reason=failed if candidate.folder else f"{candidate.why}, and without it {trouble}", failed=True
+    )
 
 
 def _trouble(candidate: Candidate, system: CudaReport, tried: CudaReport) -> str:
@@ -180,7 +162,3 @@ def _trouble_of_devices(system: CudaReport, tried: CudaReport) -> str:
 
 def _named(code: int | Unavailable) -> str:
     return code.reason if isinstance(code, Unavailable) else f"{cuda_error(code).name} ({code})"
-
-
-def _joined(folder: str, path: str) -> str:
-    return os.pathsep.join(filter(None, (folder, path)))

@@ -1,64 +1,57 @@
 """Judges a machine's CUDA driver: pure rules over what the probes found, each verdict with the rule that decided.
 
-The rules are those of NVIDIA's "CUDA Compatibility"; its tables are in ``tables.py``. What was tried outranks what
-a table says: a driver that initialises works, whatever a matrix has against it.
+The rules are those of NVIDIA's "CUDA Compatibility". What was tried outranks its tables.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ..report.absence import Absence, Unavailable, known
 from ..report.verdict import Diagnosis, Grade, Stops
-from .errors import cuda_error
 from .forward import CODEC_LIMIT, judge_forward, judge_packages
-from .kernels import judge_kernels
 from .pynvvideocodec import PyNvVideoCodecReport, judge_pynvvideocodec
 from .report import CudaDevice, CudaReport, is_compat_library
-from .runtime import judge_runtimes
-from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, generation_of, version_numbers
+from .runtime import judge_kernels, judge_runtimes
+from .tables import END_OF_LIFE_BRANCHES, NEW_FEATURE_BRANCHES, cuda_error, generation_of, version_numbers
 
 STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
+_NO_DEVICE: Final = 100
+_VERSIONED_DOTS: Final = 3  # a library's name with a driver version has no fewer: "libnvcuvid.so.580.95"
 
 
-@dataclass(frozen=True, slots=True)
-class CompatFacts:
-    """What is judged together.
-
-    ``nvml_driver_version`` is NVML's word for the driver version, "" where it has none. ``codecs_work`` tells that a
-    GPU here has decoded or encoded a picture.
-    """
-
-    cuda: CudaReport
-    pynvvideocodec: PyNvVideoCodecReport | None = None
-    nvml_driver_version: str = ""
-    codecs_work: bool = False
-
-
-def judge(facts: CompatFacts) -> tuple[Diagnosis, ...]:
+def judge(
+    report: CudaReport,
+    package: PyNvVideoCodecReport | None = None,
+    nvml_driver_version: str = "",
+    *,
+    codecs_work: bool = False,
+) -> tuple[Diagnosis, ...]:
     """Return every verdict about the CUDA driver and what runs on it, in the order of cause before consequence.
 
-    A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there.
+    A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there. ``nvml_driver_version``
+    is "" where NVML names none; ``codecs_work`` tells that a GPU here has decoded or encoded a picture.
     """
-    report = facts.cuda
     if not has_driver(report):
-        return (_no_driver(),)
+        rule = "a kernel driver and libcuda are what makes a GPU usable (CUDA Compatibility 1)"
+        because = "neither NVIDIA's kernel driver nor libcuda is here, so only software engines work"
+        fix = "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)"
+        return (Diagnosis("NVIDIA driver", Grade.UNKNOWN, rule, because, fix),)
     verdicts = [
-        *_versions_agree(facts),
-        *_initialises(facts),
+        *_versions_agree(report, nvml_driver_version),
+        *_initialises(report, codecs_work=codecs_work),
         *_branch(report),
         *_devices(report),
         *judge_forward(report),
         *judge_packages(report),
         *judge_runtimes(report),
-        *_codec_libraries(report, codecs_work=facts.codecs_work),
+        _codec_libraries(report, codecs_work=codecs_work),
         *judge_kernels(report),
     ]
-    if facts.pynvvideocodec is not None:
-        verdicts += judge_pynvvideocodec(facts.pynvvideocodec, report, codecs_work=facts.codecs_work)
+    if package is not None:
+        verdicts.append(judge_pynvvideocodec(package, report, codecs_work=codecs_work))
     return tuple(verdicts)
 
 
@@ -67,23 +60,13 @@ def has_driver(report: CudaReport) -> bool:
     return not (isinstance(report.kernel_module, Unavailable) and isinstance(report.library, Unavailable))
 
 
-def _no_driver() -> Diagnosis:
-    return Diagnosis(
-        "NVIDIA driver",
-        Grade.UNKNOWN,
-        "a kernel driver and libcuda are what makes a GPU usable (CUDA Compatibility 1)",
-        "neither NVIDIA's kernel driver nor libcuda is here, so only software engines work",
-        "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)",
-    )
-
-
-def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
+def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
     """Judge whether kernel driver and user-mode driver are of one version, or a compat package stands between."""
     subject, rule = "driver versions", "user-mode and kernel driver are of one version (CUDA Compatibility 3.3.3)"
-    module, library = facts.cuda.kernel_module, facts.cuda.library
+    module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
-        if facts.cuda.init_code != 0:
+        if report.init_code != 0:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             reason = module.reason
             reason = reason if reason.startswith("NVIDIA") else reason[:1].lower() + reason[1:]
@@ -93,25 +76,24 @@ def _versions_agree(facts: CompatFacts) -> Iterator[Diagnosis]:
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
         fix = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
         grade = _missing(library)
-        stops = Stops.CUDA if grade is Grade.BROKEN else Stops.NOTHING
-        yield Diagnosis(subject, grade, rule, because, fix, stops=stops)
+        yield Diagnosis(
+            subject, grade, rule, because, fix, stops=Stops.CUDA if grade is Grade.BROKEN else Stops.NOTHING
+        )
         return
-    others = {"libcuda": "" if isinstance(library.version, Unavailable) else library.version}
-    if is_compat_library(library, module) or facts.cuda.is_tegra:
-        others = {}
-    others["NVML"] = facts.nvml_driver_version
+    others = {"NVML": nvml}
+    if not (is_compat_library(library, module) or report.is_tegra):
+        others = {"libcuda": known(library.version, ""), **others}
     wrong = [f"{name} {version}" for name, version in others.items() if version and version != module.version]
-    if wrong:
-        because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
-        if facts.cuda.init_code == 0:
-            because += "; all the same cuInit accepted them"
-            yield Diagnosis(subject, Grade.OK, rule, because, limits=(CODEC_LIMIT,))
-            return
-        fix = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix)
-    else:
+    because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
+    if not wrong:
         kind = "open " if module.is_open else ""
         yield Diagnosis(subject, Grade.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
+    elif report.init_code == 0:
+        accepted = f"{because}; all the same cuInit accepted them"
+        yield Diagnosis(subject, Grade.OK, rule, accepted, limits=(CODEC_LIMIT,))
+    else:
+        fix = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
+        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix)
 
 
 def _missing(absence: Unavailable) -> Grade:
@@ -119,18 +101,17 @@ def _missing(absence: Unavailable) -> Grade:
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
-def _initialises(facts: CompatFacts) -> Iterator[Diagnosis]:
+def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
     """Judge what cuInit returned, or that it never came back.
 
-    An error that may pass by itself closes no device: a worker that meets it is started again after a rest. Nor does a
+    An error that may pass by itself closes no device: a worker that meets it is started again after a pause. Nor does a
     process that ran out of time or memory, or one that crashed where a codec session worked.
     """
     subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
-    report = facts.cuda
     code = report.init_code
     if report.ended:
         because = f"the process that asked the driver ended: {report.ended}"
-        stops = Stops.CUDA if report.has_crashed and not facts.codecs_work else Stops.NOTHING
+        stops = Stops.CUDA if report.has_crashed and not codecs_work else Stops.NOTHING
         yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX, stops=stops)
     elif isinstance(code, Unavailable):
         if not isinstance(report.library, Unavailable):
@@ -141,7 +122,7 @@ def _initialises(facts: CompatFacts) -> Iterator[Diagnosis]:
     else:
         error = cuda_error(code)
         fix = error.fix
-        if code == cuda_error(100).code and report.visible_devices is not None:
+        if code == _NO_DEVICE and report.visible_devices is not None:
             fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
         because = f"cuInit returned {error.name} ({code}): {error.meaning}"
         stops = Stops.NOTHING if error.is_passing else Stops.CUDA
@@ -149,32 +130,27 @@ def _initialises(facts: CompatFacts) -> Iterator[Diagnosis]:
 
 
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge whether the kernel driver's branch is still maintained."""
-    if isinstance(report.kernel_module, Unavailable) or report.is_tegra:
+    if not report.driver:
         return
     subject, rule = "driver branch", "branches that have ended, and new feature branches (CUDA Compatibility 3.3.1)"
-    branch = version_numbers(report.kernel_module.version)[0]
-    fix = "install a driver of a production or long-term branch"
+    branch = version_numbers(report.driver)[0]
+    fix, limits = "install a driver of a production or long-term branch", ("no target for compat packages",)
     if branch in END_OF_LIFE_BRANCHES:
-        ended = ("no fixes", "no target for compat packages")
-        yield Diagnosis(subject, Grade.LIMITED, rule, f"NVIDIA has ended the branch R{branch}", fix, ended)
+        because = f"NVIDIA has ended the branch R{branch}"
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, fix, ("no fixes", *limits))
     elif branch in NEW_FEATURE_BRANCHES:
-        limits = ("no target for compat packages",)
         yield Diagnosis(subject, Grade.LIMITED, rule, f"R{branch} is a short-lived new feature branch", fix, limits)
     else:
         yield Diagnosis(subject, Grade.OK, rule, f"R{branch} is none of those that are known to have ended")
 
 
 def _devices(report: CudaReport) -> Iterator[Diagnosis]:
-    module = report.kernel_module
-    driver = "" if isinstance(module, Unavailable) or report.is_tegra else module.version
     for device in report.devices:
         yield _context(device)
-        yield from _hardware(device, driver)
+        yield from _hardware(device, report.driver)
 
 
 def _context(device: CudaDevice) -> Diagnosis:
-    """Judge what retaining the device's primary context returned."""
     subject = f"device {device.ordinal} ({device.name})"
     rule = "retaining the primary context, as every codec session does"
     code = device.context_code
@@ -226,27 +202,20 @@ def _codec_packages(report: CudaReport) -> str:
     )
 
 
-def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
+def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
     """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
-    absent = [name for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)]
+    absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:
-        reasons = {_missing(path) for path in report.codec_libraries.values() if isinstance(path, Unavailable)}
-        state = Grade.BROKEN if Grade.BROKEN in reasons else Grade.UNKNOWN
-        fix = _codec_packages(report)
-        yield Diagnosis(subject, state, rule, f"{' and '.join(absent)} cannot be loaded", fix)
-        return
-    module = report.kernel_module
-    version = "" if isinstance(module, Unavailable) or report.is_tegra else module.version
-    files = [Path(path).name for path in report.codec_libraries.values() if not isinstance(path, Unavailable)]
-    strangers = [file for file in files if version and not file.endswith(version) and file.count(".") > 2]  # noqa: PLR2004
-    if strangers:
-        because = f"the kernel driver is {version}, but {' and '.join(strangers)} was loaded"
-        if codecs_work:
-            yield Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a codec session worked")
-        else:
-            yield Diagnosis(
-                subject, Grade.BROKEN, rule, because, f"install the driver's libraries of version {version}"
-            )
-    else:
-        yield Diagnosis(subject, Grade.OK, rule, f"{', '.join(files)} load")
+        state = Grade.BROKEN if Grade.BROKEN in map(_missing, absent.values()) else Grade.UNKNOWN
+        because = f"{' and '.join(absent)} cannot be loaded"
+        return Diagnosis(subject, state, rule, because, _codec_packages(report))
+    files = [Path(str(path)).name for path in report.codec_libraries.values()]
+    driver = report.driver
+    strangers = [file for file in files if not file.endswith(driver) and file.count(".") >= _VERSIONED_DOTS]
+    if not strangers:
+        return Diagnosis(subject, Grade.OK, rule, f"{', '.join(files)} load")
+    because = f"the kernel driver is {driver}, but {' and '.join(strangers)} was loaded"
+    if codecs_work:
+        return Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a codec session worked")
+    return Diagnosis(subject, Grade.BROKEN, rule, because, f"install the driver's libraries of version {driver}")

@@ -4,7 +4,7 @@ What the library says of itself in its ELF note outranks the table; what cuInit 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..report.absence import Unavailable
 from ..report.verdict import Diagnosis, Grade
@@ -19,23 +19,18 @@ from .tables import (
     version_numbers,
 )
 
+_SUBJECT = "forward compatibility"
 _WRONG_DEVICE = 804
 _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
-_PARTS = {
-    "libcuda": (0,),
-    "libnvidia-ptxjitcompiler": (0,),
-    "libnvidia-nvvm": (11, 5),
-    "libcudadebugger": (11, 8),
-}
-"""The libraries of a compat package, and the CUDA version from which each belongs to it (CUDA Compatibility 3.2.1)."""
+_SINCE = {"libnvidia-nvvm": (11, 5), "libcudadebugger": (11, 8)}
+"""The CUDA version from which a library belongs to a compat package (CUDA Compatibility 3.2.1)."""
 _NOT_FOR_WORK = ("libcudadebugger",)
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardAnswer:
-    """Whether a compat library fits a kernel driver, by which rule, and why in one sentence; None is not known."""
+class ForwardAnswer(NamedTuple):
+    """Whether a compat library fits a kernel driver (None: not known), by which rule, and why in one sentence."""
 
     answer: Forward | None
     rule: str
@@ -45,9 +40,8 @@ class ForwardAnswer:
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """Return whether a compat library fits a kernel driver version ("550.54.15"), by its note, else by table.
 
-    By the note: the driver's branch is among those it lists, and its CUDA version is newer than the driver's. By the
-    table (CUDA Compatibility 3.3.1): Table 3; beyond it, a library from a branch newer than the driver's may work, and
-    one from an older branch never does.
+    By the note: it lists the driver's branch, and its CUDA version is newer than the driver's. The table is CUDA
+    Compatibility 3.3.1's; beyond it, a library from a newer branch may work, and one from an older branch never does.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -83,15 +77,14 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with the files of a compat package, each in a few words; () for nothing that is known.
+    """Return what is wrong with the files of a compat package (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
-    Its libraries are of one version, and each is found by the name that programs load (CUDA Compatibility 3.2.1 and
-    3.2.2). ``for_work`` leaves out the debugger's, which no work needs.
+    ``for_work`` leaves out the debugger's library, which no work needs.
     """
     if not library.companions:
         return ()
     cuda = version_numbers(cuda_of(library))[:2]
-    parts = [name for name, first in _PARTS.items() if cuda >= first and not (for_work and name in _NOT_FOR_WORK)]
+    parts = [name for name in LINKS if cuda >= _SINCE.get(name, (0,)) and not (for_work and name in _NOT_FOR_WORK)]
     return tuple(filter(None, (_trouble_of(name, library) for name in parts)))
 
 
@@ -114,15 +107,16 @@ def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
             rule = "its libraries are of one version, each with its link (CUDA Compatibility 3.2.1, 3.2.2)"
             grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used as it is",))
             yield Diagnosis(subject, grade, rule, "; ".join(troubles), _repair(library), limits)
-        elif not is_used and not isinstance(report.kernel_module, Unavailable) and not report.is_tegra:
-            yield from _left_behind(subject, library, report.kernel_module.version)
+        elif not is_used and report.driver:
+            yield from _left_behind(subject, library, report.driver)
 
 
 def _repair(library: CudaLibrary) -> str:
-    links = [
-        f"ln -s {name}.so.{version} {library.folder}/{LINKS[name]}" for name, version in library.companions.items()
+    wanted = [
+        f"ln -s {name}.so.{version} {library.folder}/{LINKS[name]}"
+        for name, version in library.companions.items()
+        if LINKS[name] in library.missing_links
     ]
-    wanted = [link for link in links if link.rpartition("/")[2] in library.missing_links]
     copy = f"copy the four libraries of one driver into {library.folder}, or install the package again"
     return copy if len(wanted) < len(package_troubles(library)) else "; ".join(wanted)
 
@@ -131,10 +125,8 @@ def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterat
     """Name a package that is older than the driver: it should have gone with the upgrade (CUDA Compatibility 3.3.1)."""
     cuda, host_cuda = cuda_of(library), newest_cuda_of(host_driver)
     if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
-        because = forward_answer(library, host_driver).because
-        fix = (
-            f"remove the package cuda-compat-{minor_version(cuda).replace('.', '-')}, or the files in {library.folder}"
-        )
+        because, package = forward_answer(library, host_driver).because, minor_version(cuda).replace(".", "-")
+        fix = f"remove the package cuda-compat-{package}, or the files in {library.folder}"
         rule = "an upgrade of the driver leaves no compat package behind (CUDA Compatibility 3.3.1)"
         yield Diagnosis(subject, Grade.OK, rule, because, fix, ("it is left over from an older driver",))
 
@@ -146,63 +138,57 @@ def cuda_of(library: CudaLibrary) -> str:
     return "" if isinstance(library.version, Unavailable) else newest_cuda_of(library.version)
 
 
+def why_unfit(library: CudaLibrary, host_driver: str) -> str:
+    """Return why a compat package is of no use on a kernel driver; "" where it fits."""
+    found = forward_answer(library, host_driver)
+    return "; ".join(package_troubles(library, for_work=True)) if found.answer is Forward.WORKS else found.because
+
+
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
     """Return a compat library on the disk that fits this kernel driver and has at least that CUDA version, or None."""
-    if isinstance(report.kernel_module, Unavailable) or report.is_tegra:
-        return None
-    host, wanted = report.kernel_module.version, version_numbers(cuda_version)
     fitting = (
         library
         for library in report.compat_libraries
-        if forward_answer(library, host).answer is Forward.WORKS
-        and version_numbers(cuda_of(library)) >= wanted
-        and not package_troubles(library, for_work=True)
+        if report.driver
+        and version_numbers(cuda_of(library)) >= version_numbers(cuda_version)
+        and not why_unfit(library, report.driver)
     )
     return next(fitting, None)
 
 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge the compat package in use: whether it fits, what it leaves out, and how it was deployed."""
-    library, module = report.library, report.kernel_module
-    if isinstance(library, Unavailable) or not is_compat_library(library, module):
+    library = report.library
+    if isinstance(library, Unavailable) or not is_compat_library(library, report.kernel_module):
         return
     if report.is_tegra:
         yield _on_tegra(library, report)
-    elif not isinstance(module, Unavailable):
-        yield _fits(library, module.version, report)
+    elif report.driver:
+        yield _fits(library, report)
     yield _device_support(report)
     yield _deployed(library, report)
 
 
-def _fits(library: CudaLibrary, host_driver: str, report: CudaReport) -> Diagnosis:
-    found = forward_answer(library, host_driver)
-    subject, because, fix = "forward compatibility", found.because, _fix_package(library)
+def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
+    answer, rule, because = forward_answer(library, report.driver)
+    fix = f"take {library.folder} out of the library search path, so that the driver's libcuda is used"
     if report.init_code == _MISMATCH:
-        return Diagnosis(subject, Grade.BROKEN, found.rule, f"{because}; cuInit refused it (803)", fix)
-    fits = found.answer in (Forward.WORKS, Forward.NOT_NEEDED)
+        return Diagnosis(_SUBJECT, Grade.BROKEN, rule, f"{because}; cuInit refused it (803)", fix)
+    fits = answer in (Forward.WORKS, Forward.NOT_NEEDED)
     if fits or report.init_code == 0:
         because += "" if fits else "; cuInit accepted it all the same"
-        fix = "" if found.answer is Forward.WORKS else fix
-        return Diagnosis(subject, Grade.LIMITED, found.rule, because, fix, _limits(report))
-    return Diagnosis(subject, Grade.UNKNOWN if found.answer is None else Grade.BROKEN, found.rule, because, fix)
-
-
-def _fix_package(library: CudaLibrary) -> str:
-    return (
-        f"take {library.path.rpartition('/')[0]} out of the library search path, so that the driver's libcuda is used"
-    )
+        fix = "" if answer is Forward.WORKS else fix
+        return Diagnosis(_SUBJECT, Grade.LIMITED, rule, because, fix, _limits(report))
+    return Diagnosis(_SUBJECT, Grade.UNKNOWN if answer is None else Grade.BROKEN, rule, because, fix)
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising tells."""
-    rule = "a Jetson's upgrade package says no more than its CUDA version"
-    cuda = cuda_of(library) or "unknown"
+    rule, package = "a Jetson's upgrade package says no more than its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
-        return Diagnosis("forward compatibility", Grade.OK, rule, f"the package for CUDA {cuda} initialised")
-    fix = "install the package that this JetPack accepts"
-    return Diagnosis(
-        "forward compatibility", Grade.UNKNOWN, rule, f"the package for CUDA {cuda} did not initialise", fix
-    )
+        return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")
+    because, fix = f"the package for CUDA {package} did not initialise", "install the package that this JetPack accepts"
+    return Diagnosis(_SUBJECT, Grade.UNKNOWN, rule, because, fix)
 
 
 def _device_support(report: CudaReport) -> Diagnosis:
@@ -220,14 +206,13 @@ def _device_support(report: CudaReport) -> Diagnosis:
 
 def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     """Name the deployment model (CUDA Compatibility 3.4): one package for all is what NVIDIA recommends."""
-    rule = "shared or per application (CUDA Compatibility 3.4)"
+    subject, rule = "compat package's deployment", "shared or per application (CUDA Compatibility 3.4)"
     how = report.deployment
     if isinstance(how, Unavailable):
-        return Diagnosis("compat package's deployment", Grade.UNKNOWN, rule, how.reason)
-    because = f"{library.path} is deployed {how.value}"
+        return Diagnosis(subject, Grade.UNKNOWN, rule, how.reason)
     fix = "let the module check that the package fits the driver before it sets the path, else fall back"
-    has_module = how is Deployment.MODULES
-    return Diagnosis("compat package's deployment", Grade.OK, rule, because, fix if has_module else "")
+    because = f"{library.path} is deployed {how.value}"
+    return Diagnosis(subject, Grade.OK, rule, because, fix if how is Deployment.MODULES else "")
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:

@@ -1,29 +1,48 @@
-"""Finds compat packages on the disk: libcuda and what belongs to it (CUDA Compatibility 3.2.1 and 3.2.2).
+"""Finds compat packages on the disk (CUDA Compatibility 3.2.1 and 3.2.2), and reads what their libcuda says of itself.
 
-A package of a network repository lies in a toolkit's folder, with links. One that was taken from a runfile lies
-wherever its user put it, and its links are made by hand or not at all. So versioned files are looked for.
+A package of a network repository lies in a toolkit's folder, with links; one from a runfile lies anywhere, perhaps
+without links: so versioned files are looked for. A libcuda for forward compatibility has an ELF section
+``.note.cuda.fwd_compatibility``: a note of "NVIDIA Corporation" in JSON with the CUDA version, the driver branches it
+accepts and the kinds of device. Orin's holds a CUDA version alone and claims two bytes more than its section has, so
+lengths are cut to what is there, and missing lists are empty.
 """
 
+import json
+import mmap
 import re
+import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from ..report.absence import Absence, Unavailable
-from .elf_note import forward_note_of
-from .report import LINKS, CudaLibrary
+from ..report.absence import Absence, Maybe, Unavailable
+from .report import LINKS, CudaLibrary, ForwardNote
 
 _LIBRARY_VERSION: Final = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPANION: Final = re.compile(r"^(lib[a-z-]+)\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPAT_FOLDER: Final = re.compile(r"^compat([-_].+)?$|^cuda-compat")
 _NO_VERSION: Final = Unavailable(Absence.NOT_FOUND, "the library's name carries no driver version")
 
+SECTION = b".note.cuda.fwd_compatibility"
+OWNER = b"NVIDIA Corporation"
+_DESCRIPTION_BYTES_MAX = 65536
+_NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
+_ENTRIES_MAX = 1024
+# elf(5), of 64 bits and little-endian order alone: every libcuda that has the note is so.
+_ELF = b"\x7fELF\2\1"
+_HEADER = struct.Struct("<40xQ10x3H")  # Elf64_Ehdr: where the section headers start, size, number, which has the names
+_SECTION_HEADER = struct.Struct("<I20x2Q")  # Elf64_Shdr: the name (an offset), the place in the file, the size
+_NOTE_HEADER = struct.Struct("<3I")  # Elf64_Nhdr: the sizes of owner and description, the type
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
+_NO_NOTE = Unavailable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
+
+_Bytes: TypeAlias = bytes | mmap.mmap
+
 
 def compat_libraries(root: Path, folders: Iterable[str] = ()) -> tuple[CudaLibrary, ...]:
     """Return the newest libcuda of each folder for compat packages, and of ``folders``, whether or not it is linked.
 
-    ``folders`` are those that libraries are searched in. A folder that has only the driver's own libcuda counts too:
-    ``report.is_compat_library`` tells them apart.
+    The driver's own libcuda may be among them: ``report.is_compat_library`` tells them apart.
     """
     searched = [*sorted(root.glob("usr/local/cuda*/compat*")), *(root / folder.lstrip("/") for folder in folders)]
     found = {_newest(folder.resolve()) for folder in searched if folder.is_dir()}
@@ -60,3 +79,67 @@ def _companions(folder: Path, version: str) -> dict[str, str]:
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():
             found.setdefault(named[1], []).append(named[2])
     return {name: version if version in versions else versions[-1] for name, versions in found.items()}
+
+
+def forward_note_of(path: Path) -> Maybe[ForwardNote]:
+    """Read the note of a library file; never raises, whatever the file is."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_forward_note(data)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        return Unavailable(Absence.FAILED, f"{path} cannot be read: {error}")
+
+
+def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
+    """Return what the note of this ELF file says; an absence for anything else."""
+    try:
+        section = _section(data)
+        description = None if section is None else _description(section)
+        return _NO_NOTE if description is None else _meaning(description)
+    except (struct.error, ValueError, OverflowError, RecursionError) as error:
+        return Unavailable(Absence.FAILED, f"the library's note about forward compatibility is damaged: {error}")
+
+
+def _section(data: _Bytes) -> bytes | None:
+    if data[: len(_ELF)] != _ELF:
+        return None
+    start, entry_bytes, count, names = _HEADER.unpack_from(data)
+    if names >= count:
+        return None
+    _, names_at, names_bytes = _SECTION_HEADER.unpack_from(data, start + names * entry_bytes)
+    for index in range(min(count, _ENTRIES_MAX)):
+        name, place, size = _SECTION_HEADER.unpack_from(data, start + index * entry_bytes)
+        at = names_at + name
+        if name < names_bytes and data[at : at + len(SECTION) + 1] == SECTION + b"\0":
+            return data[place : place + min(size, _NOTE_BYTES_MAX)]
+    return None
+
+
+def _description(section: bytes) -> bytes | None:
+    at = 0
+    while at + _NOTE_HEADER.size <= len(section):
+        owner_bytes, description_bytes, _ = _NOTE_HEADER.unpack_from(section, at)
+        owner_at = at + _NOTE_HEADER.size
+        at = owner_at + _padded(owner_bytes)
+        if section[owner_at : owner_at + owner_bytes].rstrip(b"\0") == OWNER:
+            return section[at : at + min(description_bytes, _DESCRIPTION_BYTES_MAX)]
+        at += _padded(description_bytes)
+    return None
+
+
+def _padded(size: int) -> int:
+    return (size + 3) & ~3
+
+
+def _meaning(description: bytes) -> Maybe[ForwardNote]:
+    said = json.loads(description.partition(b"\0")[0])
+    version = said.get("CUDA version") if isinstance(said, dict) else None
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        return Unavailable(Absence.FAILED, "the library's note about forward compatibility names no CUDA version")
+    return ForwardNote(version, _numbers(said.get("driver")), _numbers(said.get("device")))
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    entries = value if isinstance(value, list) else []
+    # bool is an int to Python, and no branch.
+    return tuple(entry for entry in entries if type(entry) is int and 0 <= entry < 1 << 31)

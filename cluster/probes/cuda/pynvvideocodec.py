@@ -16,7 +16,7 @@ from ..child.child import run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.verdict import Diagnosis, Grade
 from .report import CudaReport
-from .tables import NVENC_API_DRIVERS, PyNvVideoCodecNeeds, version_numbers
+from .tables import CODEC_PACKAGE, version_numbers
 
 INSTALL_EXTRA = 'install the extra: pip install "codecfleet[nvidia]"'
 _SUBJECT = "PyNvVideoCodec"
@@ -31,23 +31,17 @@ _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyNvVideoCodecReport:
-    """The package as it is installed, and what came of importing it.
-
-    ``version`` is the package's. ``builds`` are those in it, by their ending ("_130"). ``picked`` is the build that the
-    import took; absent, with the reason, where the import failed. ``cuda_version`` and ``sdk_version`` are what the
-    package says of itself. ``runtime_version`` is the CUDA runtime that it brings along ("12.3.101").
-    ``python_version`` is "3.11", ``glibc_version`` "2.36" (absent on another C library), ``machine`` "x86_64".
-    """
+    """The package as it is installed, and what came of importing it."""
 
     version: Maybe[str]
-    builds: tuple[str, ...]
-    picked: Maybe[str]
-    cuda_version: Maybe[str]
+    builds: tuple[str, ...]  # those in the package, by their ending ("_130")
+    picked: Maybe[str]  # the build that the import took; absent, with the reason, where the import failed
+    cuda_version: Maybe[str]  # what the package says of itself, like ``sdk_version``
     sdk_version: Maybe[str]
-    runtime_version: Maybe[str]
-    python_version: str
-    glibc_version: Maybe[str]
-    machine: str
+    runtime_version: Maybe[str]  # the CUDA runtime that it brings along ("12.3.101")
+    python_version: str  # "3.11"
+    glibc_version: Maybe[str]  # "2.36"; absent on another C library
+    machine: str  # "x86_64"
     took_s: float = 0.0
 
 
@@ -56,15 +50,13 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
+    absent = version
     if not isinstance(version, Unavailable):
         outcome = run_in_child(try_import, {}, limit_s)
-        failure = _failure(outcome.detail or "it said nothing")
-        said = {key: value or failure for key, value in outcome.values}
-        for key in ("picked", "cuda", "sdk"):
-            said.setdefault(key, failure)
+        absent = _failure(outcome.detail or "it said nothing")
+        said = {key: value or absent for key, value in outcome.values}
         took_s = outcome.took_s
     library, glibc = platform.libc_ver()
-    absent = version if isinstance(version, Unavailable) else _failure("it was not tried")
     return PyNvVideoCodecReport(
         version=version,
         builds=tuple(sorted({found[1] for found in map(_BUILD.search, files) if found})),
@@ -83,11 +75,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
 
 
 def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package and say which build it took; runs in a child process.
-
-    Raises:
-        Exception: whatever the import raises.
-    """
+    """Import the package and say which build it took; runs in a child process, and raises what the import does."""
     package = importlib.import_module("PyNvVideoCodec")
     path = str(getattr(package, "module_path", ""))  # the file that the package chose, among its own names
     found = _BUILD.search(path)
@@ -110,67 +98,44 @@ def _failure(detail: str) -> Unavailable:
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
 
-def build_for(nvenc_api: str) -> str | None:
-    """Return the build that the package picks for a driver's NVENC interface ("12.2" -> "_121"); None: too old."""
-    api = version_numbers(nvenc_api)
-    return next((build for oldest, build in PyNvVideoCodecNeeds.BUILDS if api >= version_numbers(oldest)), None)
-
-
-def judge_pynvvideocodec(
-    package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False
-) -> Iterator[Diagnosis]:
+def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
     """Judge the package on a machine that has an NVIDIA driver: that it works, or the first need that is not met.
 
     What was tried decides: the needs for its import explain only one that failed, and those of a session
     (``codecs_work``) only where none was seen to work.
     """
     if isinstance(package.version, Unavailable):
-        limits = ("no hardware decoding or encoding through NVIDIA's engines",)
-        yield Diagnosis(
-            _SUBJECT, Grade.LIMITED, "it is an optional package", package.version.reason, INSTALL_EXTRA, limits
-        )
-        return
+        because, limits = package.version.reason, ("no hardware decoding or encoding through NVIDIA's engines",)
+        return Diagnosis(_SUBJECT, Grade.LIMITED, "it is an optional package", because, INSTALL_EXTRA, limits)
     imports = () if isinstance(package.picked, str) else (*_system(package), *_library(report), *_api(report))
     sessions = () if codecs_work else (*_orin(report), *_blackwell(report))
     if unmet := (*imports, *sessions):
-        yield unmet[0]
-    elif isinstance(package.picked, Unavailable):
-        fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
-        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its import, tried in a process of its own", package.picked.reason, fix)
-    else:
-        yield _works(package, report)
-
-
-def _works(package: PyNvVideoCodecReport, report: CudaReport) -> Diagnosis:
+        return unmet[0]
     rule = "its import, tried in a process of its own"
+    if isinstance(package.picked, Unavailable):
+        fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
+        return Diagnosis(_SUBJECT, Grade.BROKEN, rule, package.picked.reason, fix)
     because = f"version {package.version} imports and picked its build {package.picked} for NVENC {report.nvenc_api}"
-    oldest = PyNvVideoCodecNeeds.DECODE_STATISTICS_BRANCH
-    branch = _driver(report)[:1]
-    limits = (f"decode statistics need a driver from R{oldest} on",) if branch and branch < (oldest,) else ()
-    return Diagnosis(_SUBJECT, Grade.OK, rule, because, "", limits)
-
-
-def _driver(report: CudaReport) -> tuple[int, ...]:
-    module = report.kernel_module
-    return () if isinstance(module, Unavailable) or report.is_tegra else version_numbers(module.version)
+    oldest, branch = CODEC_PACKAGE["decode_statistics_branch"], version_numbers(report.driver)[:1]
+    is_old = bool(branch) and branch < (oldest,)
+    missing = (f"decode statistics need a driver from R{oldest} on",)
+    return Diagnosis(_SUBJECT, Grade.OK, rule, because, limits=missing if is_old else ())
 
 
 def _system(package: PyNvVideoCodecReport) -> Iterator[Diagnosis]:
-    """Judge Python and the C library."""
-    needs, python = PyNvVideoCodecNeeds, version_numbers(package.python_version)
-    if not needs.OLDEST_PYTHON <= python <= needs.NEWEST_PYTHON:
-        oldest, newest = (".".join(map(str, version)) for version in (needs.OLDEST_PYTHON, needs.NEWEST_PYTHON))
-        because = f"there are builds for Python {oldest} to {newest}, and this is {package.python_version}"
+    python, oldest, newest = package.python_version, CODEC_PACKAGE["oldest_python"], CODEC_PACKAGE["newest_python"]
+    if not version_numbers(oldest) <= version_numbers(python) <= version_numbers(newest):
+        because = f"there are builds for Python {oldest} to {newest}, and this is {python}"
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
-    new_arm = package.machine == "aarch64" and python >= _AARCH64_NEW_PYTHON
-    glibc = needs.AARCH64_NEW_PYTHON_GLIBC if new_arm else needs.GLIBC
+    new_arm = package.machine == "aarch64" and version_numbers(python) >= _AARCH64_NEW_PYTHON
+    glibc = CODEC_PACKAGE["glibc_of_aarch64_with_python_3_13" if new_arm else "glibc"]
     has = package.glibc_version
-    if isinstance(has, Unavailable) or version_numbers(has) < glibc:
-        found = has.reason if isinstance(has, Unavailable) else f"this is {has}"
-        because = f"it needs glibc {glibc[0]}.{glibc[1]} or later, and {found}"
-        yield Diagnosis(
-            _SUBJECT, Grade.BROKEN, "its wheels' platform tags", because, "use a newer distribution or image"
+    if isinstance(has, Unavailable) or version_numbers(has) < version_numbers(glibc):
+        because = (
+            f"it needs glibc {glibc} or later, and {has.reason if isinstance(has, Unavailable) else f'this is {has}'}"
         )
+        fix = "use a newer distribution or image"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its wheels' platform tags", because, fix)
 
 
 def _orin(report: CudaReport) -> Iterator[Diagnosis]:
@@ -183,9 +148,7 @@ def _orin(report: CudaReport) -> Iterator[Diagnosis]:
 def _library(report: CudaReport) -> Iterator[Diagnosis]:
     found = report.codec_libraries.get(_ENCODE_LIBRARY)
     if isinstance(found, Unavailable):
-        because = (
-            f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode only too, and {found.reason}"
-        )
+        because = f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode too: {found.reason}"
         fix = (
             "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
             "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
@@ -194,16 +157,16 @@ def _library(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _api(report: CudaReport) -> Iterator[Diagnosis]:
-    if isinstance(report.nvenc_api, Unavailable) or build_for(report.nvenc_api) is not None:
-        return
-    oldest = PyNvVideoCodecNeeds.OLDEST_API
-    because = f"the driver's NVENC interface is {report.nvenc_api}, and the oldest build needs {oldest}"
-    fix = f"install a driver from R{NVENC_API_DRIVERS[oldest]} on; a compat package does not help, it brings no codecs"
-    yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
+    has, oldest = report.nvenc_api, CODEC_PACKAGE["oldest_nvenc_api"]
+    if not isinstance(has, Unavailable) and version_numbers(has) < version_numbers(oldest):
+        because = f"the driver's NVENC interface is {has}, and the oldest build needs {oldest}"
+        branch = CODEC_PACKAGE["oldest_driver_branch"]
+        fix = f"install a driver from R{branch} on; a compat package does not help, it brings no codecs"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
 
 
 def _blackwell(report: CudaReport) -> Iterator[Diagnosis]:
-    needed, driver = PyNvVideoCodecNeeds.BLACKWELL_DRIVER, _driver(report)
+    needed, driver = CODEC_PACKAGE["blackwell_driver"], version_numbers(report.driver)
     is_here = any(
         isinstance(device.compute_capability, str) and version_numbers(device.compute_capability) >= _BLACKWELL
         for device in report.devices

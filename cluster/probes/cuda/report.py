@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable
-from .elf_note import ForwardNote
 from .tables import version_numbers
 
 _NVRTC_NOT_ASKED = Unavailable(Absence.FAILED, "NVRTC was not asked for")
@@ -39,6 +38,15 @@ LINKS: Final = {
     "libcudadebugger": "libcudadebugger.so.1",
 }
 """The libraries of a compat package, and the name by which each is loaded (CUDA Compatibility 3.2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardNote:
+    """What a libcuda for forward compatibility says of itself."""
+
+    cuda_version: str  # "13.1"
+    drivers: tuple[int, ...] = ()  # the branches of kernel drivers that it accepts; () where it does not say (Orin)
+    devices: tuple[int, ...] = ()  # kinds of device, as numbers whose meaning is not published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,40 +93,38 @@ class CudaDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaReport:
-    """The CUDA driver of this machine, and what depends on it.
-
-    ``library`` is the libcuda that our processes load, ``compat_libraries`` those of compat packages on the disk.
-    ``cuda_version`` is what ``library`` says of itself ("13.0"). ``codec_libraries`` maps the name of each library that
-    codecs and NVML need to the file that loaded. ``nvenc_api`` is the driver's newest NVENC interface ("13.0").
-    ``nvrtc`` is the version of our kernels' compiler, ``Absence.NO_LIBRARY`` without one. ``ended`` says how the asking
-    process ended, "" when it returned. ``visible_devices`` is CUDA_VISIBLE_DEVICES, None where it is not set.
-    """
+    """The CUDA driver of this machine, and what depends on it."""
 
     kernel_module: Maybe[KernelModule]
-    library: Maybe[CudaLibrary]
+    library: Maybe[CudaLibrary]  # the libcuda that processes load
     deployment: Maybe[Deployment]
-    compat_libraries: tuple[CudaLibrary, ...]
-    cuda_version: Maybe[str]
+    compat_libraries: tuple[CudaLibrary, ...]  # those of compat packages on the disk
+    cuda_version: Maybe[str]  # what ``library`` says of itself ("13.0")
     init_code: Maybe[int]
     device_count: Maybe[int]
     devices: tuple[CudaDevice, ...]
-    codec_libraries: dict[str, Maybe[str]]
-    nvenc_api: Maybe[str]
+    codec_libraries: dict[str, Maybe[str]]  # the file that loaded, by the names that codecs and NVML need
+    nvenc_api: Maybe[str]  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...]
-    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED
-    visible_devices: str | None = None
+    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED  # the version of the kernels' compiler; NO_LIBRARY without one
+    visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
     is_tegra: bool = False
-    ended: str = ""
+    ended: str = ""  # how the asking process ended; "" when it returned
     has_crashed: bool = False  # whether cuInit ended the process, rather than its time limit or the machine
     took_s: float = 0.0
+
+    @property
+    def driver(self) -> str:
+        """The kernel driver's version; "" where it is unknown, and on a Tegra, which no table of drivers has."""
+        return "" if isinstance(self.kernel_module, Unavailable) or self.is_tegra else self.kernel_module.version
 
 
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda is a compat package's and not the driver's own.
 
-    It is where it lies in a compat folder; and, since a package taken from a runfile may lie anywhere (CUDA
-    Compatibility 3.2.2), where it has the note of such a library and is of a newer version than the kernel driver. The
-    note alone tells nothing: the driver's own libcuda has one too (measured with 580.159.04).
+    It is if it lies in a compat folder or, since a package taken from a runfile may lie anywhere (CUDA Compatibility
+    3.2.2), if it has such a library's note and is newer than the kernel driver. The note alone says nothing: the
+    driver's own libcuda has one too (measured with 580.159.04).
     """
     if library.in_compat_folder:
         return True
@@ -130,10 +136,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Return how a libcuda came to be loaded (CUDA Compatibility 3.4).
-
-    ``environ`` holds the process's variables, ``linker_folders`` the folders that ld.so.conf adds.
-    """
+    """Return how a libcuda came to be loaded (CUDA Compatibility 3.4); ``linker_folders`` are those of ld.so.conf."""
     if not is_compat_library(library, module):
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))

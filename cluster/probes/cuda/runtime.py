@@ -1,15 +1,22 @@
-"""Judges each CUDA runtime in use against the driver: backward, minor-version, or only with a compat package."""
+"""Judges what runs on the driver: each CUDA runtime in use, and the kernels that NVRTC compiles.
+
+NVRTC must know the device's generation, and the driver must load what it made (CUDA Compatibility 2.3, 5). A kernel
+that was loaded outranks what versions say.
+"""
 
 from collections.abc import Iterator
 
-from ..report.absence import Unavailable
-from ..report.verdict import Diagnosis, Grade
+from ..report.absence import Absence, Unavailable, known
+from ..report.verdict import Diagnosis, Grade, Stops
 from .forward import usable_compat_library
-from .report import CudaReport, RuntimeInUse
+from .pynvvideocodec import INSTALL_EXTRA
+from .report import CudaDevice, CudaReport, RuntimeInUse
 from .tables import (
+    FIRST_COMPATIBLE_NVRTC,
     MINOR_VERSION_MINIMUMS,
     TOOLKIT_DRIVERS,
     compat_package_for,
+    cuda_error,
     generation_of,
     is_geforce,
     minor_version,
@@ -22,10 +29,10 @@ _MINOR = "minor-version compatibility within a major version (CUDA Compatibility
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
-"""What a runtime newer than its driver cannot do (CUDA Compatibility 2.2).
-
-PTX of a newer toolkit does not compile (222), but NVRTC compiles our kernels for the device itself.
-"""
+# CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
+KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the processor does it",)
+"""What a GPU does not do without kernels; NVDEC and NVENC need none."""
+_KERNEL_RULE = "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
 
 
 def minimum_driver(cuda_version: str) -> str:
@@ -44,7 +51,6 @@ def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
-    """Judge one runtime against the user-mode driver that is loaded (CUDA Compatibility 2 and 4)."""
     if isinstance(report.cuda_version, Unavailable):
         return Diagnosis(runtime.name, Grade.UNKNOWN, _BACKWARD, report.cuda_version.reason)
     wanted, has = version_numbers(runtime.cuda_version)[:2], version_numbers(report.cuda_version)[:2]
@@ -63,24 +69,18 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
     if driver and minimum and version_numbers(driver) < version_numbers(minimum):
         return _too_new(runtime, report, _MINOR)
     because = f"the runtime for CUDA {runtime.cuda_version} is newer than the driver's {report.cuda_version}"
-    steps = [
-        *_package_on_disk(runtime, report),
-        _install(TOOLKIT_DRIVERS.get(minor_version(runtime.cuda_version), ""), runtime, report),
-    ]
+    newer = TOOLKIT_DRIVERS.get(minor_version(runtime.cuda_version), "")
+    steps = [*_package_on_disk(runtime, report), _install(newer, runtime, report)]
     return Diagnosis(runtime.name, Grade.LIMITED, _MINOR, because, ", or ".join(steps), MINOR_VERSION_LIMITS)
 
 
 def _user_mode_driver(report: CudaReport) -> str:
     """Return the version of the loaded libcuda, or of the kernel driver where its name has no version; "" on Tegra."""
-    if report.is_tegra:
-        return ""
-    if not isinstance(report.library, Unavailable) and not isinstance(report.library.version, Unavailable):
-        return report.library.version
-    return "" if isinstance(report.kernel_module, Unavailable) else report.kernel_module.version
+    loaded = "" if isinstance(report.library, Unavailable) else known(report.library.version, "")
+    return "" if report.is_tegra else loaded or report.driver
 
 
 def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
-    """Say that a runtime does not run on this driver, with what would help."""
     minimum = minimum_driver(runtime.cuda_version)
     driver = _user_mode_driver(report)
     needs = f" needs driver {minimum} or later" if minimum else " is newer"
@@ -114,13 +114,11 @@ def _last_branch(report: CudaReport) -> tuple[str, str]:
 
 
 def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
-    """Return the step that installs a compat package, or else why there is none to install."""
-    module = report.kernel_module
-    if report.is_tegra or isinstance(module, Unavailable):
+    if not report.driver:
         return "", ""
     if any(is_geforce(device.name) for device in report.devices):
         return "", "compat packages are not for GeForce"
-    branch = version_numbers(module.version)[0]
+    branch = version_numbers(report.driver)[0]
     found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
     if not found:
         return "", f"no compat package brings it to R{branch}"
@@ -129,8 +127,65 @@ def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
 
 
 def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
-    """Return the step that uses a compat package which is installed already; none where there is none that fits."""
     fitting = usable_compat_library(report, runtime.cuda_version)
     if fitting is None or any(is_geforce(device.name) for device in report.devices):
         return []
-    return [f"put {fitting.path.rpartition('/')[0]} first in LD_LIBRARY_PATH"]
+    return [f"put {fitting.folder} first in LD_LIBRARY_PATH"]
+
+
+def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
+    """Judge NVRTC, and a kernel on each device; a report that did not come so far says nothing."""
+    found = report.nvrtc
+    if isinstance(found, Unavailable):
+        if found.absence is Absence.NO_LIBRARY:
+            yield Diagnosis(
+                "NVRTC", Grade.LIMITED, _KERNEL_RULE, found.reason, INSTALL_EXTRA, KERNEL_LIMITS, Stops.KERNELS
+            )
+        return
+    yield _against_driver(found, report)
+    for device in report.devices:
+        yield from _on_device(found, device)
+
+
+def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
+    """Judge whether the driver loads what this NVRTC makes; where the driver names no version, it may."""
+    made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
+    if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
+        return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")
+    trouble = f"NVRTC {nvrtc} makes kernels for CUDA {nvrtc}, and the driver is for CUDA {report.cuda_version}"
+    if report.devices and all(device.kernel_code == 0 for device in report.devices):
+        because = f"{trouble}; all the same the driver loaded a kernel of it"
+        return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, because)
+    fix = f"install a driver for CUDA {nvrtc} or a compat package that fits, or NVRTC of CUDA {has[0]}"
+    return Diagnosis("NVRTC", Grade.LIMITED, _KERNEL_RULE, trouble, fix, KERNEL_LIMITS, Stops.KERNELS)
+
+
+def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
+    """Judge a device by the kernel that was tried on it, else by whether NVRTC knows its generation."""
+    code = device.kernel_code
+    if code == 0:
+        return
+    if not isinstance(code, Unavailable):
+        error = cuda_error(code)
+        because, fix = f"loading a kernel returned {error.name} ({code}): {error.meaning}", error.fix
+    else:
+        because = "" if code.absence is Absence.FAILED else code.reason
+        unknown, fix = _unknown_generation(nvrtc, device)
+        because = "; ".join(filter(None, (because, unknown)))
+    if because:
+        subject, uuid = f"kernels on device {device.ordinal} ({device.name})", device.uuid
+        stopped = "" if isinstance(uuid, Unavailable) else uuid
+        yield Diagnosis(subject, Grade.LIMITED, _KERNEL_RULE, because, fix, KERNEL_LIMITS, Stops.KERNELS, stopped)
+
+
+def _unknown_generation(nvrtc: str, device: CudaDevice) -> tuple[str, str]:
+    capability = device.compute_capability
+    generation = None if isinstance(capability, Unavailable) else generation_of(capability)
+    if generation is None:
+        return "", INSTALL_EXTRA
+    made, first, last = version_numbers(nvrtc), generation.first_toolkit, generation.last_toolkit
+    if made < version_numbers(first):
+        return f"NVRTC {nvrtc} does not know {generation.name}", f"install NVRTC of CUDA {first} or later"
+    if last and made > version_numbers(last):
+        return f"NVRTC {nvrtc} compiles for {generation.name} no more", f"install NVRTC of CUDA {last} or earlier"
+    return "", INSTALL_EXTRA

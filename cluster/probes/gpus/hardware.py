@@ -4,22 +4,19 @@ Everything here is a start value. Probes replace counts and capabilities, worker
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from itertools import count
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
+from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32
-"""The guide gives no type of these GPUs more than 32 to a GPU, however little memory it has."""
-_TIME_SHARED_MOST = 50
-"""Where the made-up ids of types of GPU instances begin after those of types that share a GPU by time."""
+_MOST_VGPUS = 32  # the guide gives no type of these GPUs more than 32 to a GPU, however little memory it has
+_TIME_SHARED_MOST = 50  # made-up ids of types of GPU instances come this far after those of types that share by time
 
 
 class _Frozen(BaseModel):
@@ -66,13 +63,13 @@ class Architecture(_Frozen):
 
 
 class VgpuTypeEntry(_Frozen):
-    """A type of vGPU that a GPU can host; ``most`` is how many run at once. ``mig_profile`` is "" outside MIG mode."""
+    """A type of vGPU that a GPU can host."""
 
     number: int
     name: str
     framebuffer_mib: int
-    most: int
-    mig_profile: str = ""
+    most: int  # how many run at once
+    mig_profile: str = ""  # "" outside MIG mode
 
     @property
     def series(self) -> str:
@@ -81,12 +78,12 @@ class VgpuTypeEntry(_Frozen):
 
 
 class VgpuBoard(_Frozen):
-    """The types of vGPU of one GPU: what their names begin with, the memory they share, and sizes (GiB) by series."""
+    """The types of vGPU of one GPU."""
 
-    prefix: str
-    memory_gib: int
+    prefix: str  # what their names begin with
+    memory_gib: int  # what they share
     unlisted_id: int
-    series: dict[str, tuple[int, ...]]
+    series: dict[str, tuple[int, ...]]  # their sizes (GiB) by series
     first_id: dict[str, int] = {}
     fewer: dict[str, int] = {}
 
@@ -116,19 +113,19 @@ class VgpuBoard(_Frozen):
 
 
 class GpuModel(_Frozen):
-    """One GPU model; ``confidence`` says of each figure how it is known, ``note`` why it has engines we cannot use."""
+    """One GPU model."""
 
     names: tuple[str, ...]
     architecture: str
     memory_mib: int
     engines: dict[Engine, int]
-    confidence: dict[str, str]
+    confidence: dict[str, str]  # how each figure is known
     source: str
     video_clock_mhz: int | None = None
     mig: str = ""
     geforce: bool = False
     igpu: bool = False
-    note: str = ""
+    note: str = ""  # why it has engines that cannot be used
 
 
 class MeasuredRates(_Frozen):
@@ -144,13 +141,9 @@ class MeasuredRates(_Frozen):
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open (s), and what is documented of caps.
+    """How sessions share engines, how long they take to open (s), and what is documented of caps."""
 
-    ``decoding`` and ``encoding`` are pairs of sessions on each engine, rising from 1, and the part of its documented
-    speed that it then has.
-    """
-
-    decoding: tuple[tuple[float, float], ...]
+    decoding: tuple[tuple[float, float], ...]  # sessions on each engine, from 1, and its part of the documented speed
     encoding: tuple[tuple[float, float], ...]
     start_s: float
     first_start_s: float
@@ -187,39 +180,29 @@ class EncoderMemory(_Frozen):
 
 
 class HostMemory(_Frozen):
-    """What sessions take of their host's memory: in MiB, and in pictures of the decoder, a filter and the encoder.
+    """What sessions take of their host's memory: in MiB, and in pictures of the decoder, a filter and the encoder."""
 
-    ``rest_mib`` is for Ray, the driver and the worker's process. Each picture of a segment has an encoder hold
-    ``pictures_per_frame`` more, up to its most; so has each of an encoder's threads beyond two, with
-    ``pictures_per_thread``, but without a most.
-    """
-
-    rest_mib: int
+    rest_mib: int  # for Ray, the driver and the worker's process
     session_mib: int
     decode_pictures: int
     filter_pictures: int
-    pictures_per_frame: int
-    pictures_per_thread: int
+    pictures_per_frame: int  # more that an encoder holds for each picture of a segment, up to its most
+    pictures_per_thread: int  # more for each of its threads beyond two, without a most
     encode: dict[str, EncoderMemory]
     source: str
 
 
-class _CapabilityNames(_Frozen):
-    decodes: str
-    encodes: str
-
-
 class Hardware(_Frozen):
-    """All tables. ``nvenc`` holds frames a second of one NVENC at 1080p for the presets P1, P3, P5 and P7."""
+    """All tables."""
 
     schema_version: int = Field(alias="schema")
     sources: dict[str, str]
     nvdec: dict[str, DecoderRates]
-    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]
+    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]  # fps of one NVENC at 1080p: P1, P3, P5, P7
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
-    capabilities_of: dict[str, _CapabilityNames]
+    capabilities_of: dict[str, dict[str, str]]  # by engine: the tables of what it "decodes" and "encodes"
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
@@ -278,23 +261,16 @@ class Hardware(_Frozen):
 
         ``name`` is what NVML calls it. Engines that it has none of answer no, as the driver would.
         """
-        decoders, encoders = engines.get(Engine.NVDEC, 0), engines.get(Engine.NVENC, 0)
-        return (
-            *self._trials(model.architecture, Direction.DECODE, decoders, model.note or f"{name} has no NVDEC"),
-            *self._trials(model.architecture, Direction.ENCODE, encoders, model.note or f"{name} has no NVENC"),
-        )
-
-    def _trials(self, architecture: str, direction: Direction, count: int, missing: str) -> tuple[Trial, ...]:
-        decodes = direction is Direction.DECODE
-        engine, tables = (Engine.NVDEC, self.decodes) if decodes else (Engine.NVENC, self.encodes)
-        generation = getattr(self.architectures[architecture], engine.value)
-        rows: tuple[Capability, ...] = ()
-        if generation:
-            names = self.capabilities_of[generation]
-            rows = tables[names.decodes if decodes else names.encodes]
-        able = {case: row for row in rows for case in _cases(row, direction)}
-        asked = {case: None for table in tables.values() for row in table for case in _cases(row, direction)}
-        return tuple(_trial(case, engine, able.get(case), count, missing) for case in asked)
+        found = []
+        for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):
+            tables = self.decodes if direction is Direction.DECODE else self.encodes
+            generation = getattr(self.architectures[model.architecture], engine.value)
+            rows = tables[self.capabilities_of[generation][f"{direction.value}s"]] if generation else ()
+            able = {case: row for row in rows for case in _cases(row, direction)}
+            asked = {case: None for table in tables.values() for row in table for case in _cases(row, direction)}
+            count, missing = engines.get(engine, 0), model.note or f"{name} has no {engine.name}"
+            found += [_trial(case, engine, able.get(case), count, missing) for case in asked]
+        return tuple(found)
 
 
 def _cases(row: Capability, direction: Direction) -> list[CodecCase]:
@@ -302,24 +278,18 @@ def _cases(row: Capability, direction: Direction) -> list[CodecCase]:
 
 
 def _trial(case: CodecCase, engine: Engine, row: Capability | None, count: int, missing: str) -> Trial:
-    reason = ""
-    if count == 0:
-        reason = missing
-    elif row is None:
-        reason = (
-            f"its {engine.name} cannot {case.direction.value} {case.codec.value} {case.bit_depth}-bit {case.chroma}"
-        )
-    taken = None if reason else row
+    cannot = f"its {engine.name} cannot {case.direction.value} {case.codec.value} {case.bit_depth}-bit {case.chroma}"
+    works = row is not None and count > 0
     return Trial(
         case=case,
         engine=engine,
         implementation=engine.value,
-        works=taken is not None,
+        works=works,
         how=How.SIMULATED,
-        max_width=None if taken is None else taken.max_width,
-        max_height=None if taken is None else taken.max_height,
-        engines=None if taken is None else count,
-        reason=reason,
+        max_width=row.max_width if row is not None and works else None,
+        max_height=row.max_height if row is not None and works else None,
+        engines=count if works else None,
+        reason="" if works else cannot if count else missing,
     )
 
 
@@ -330,11 +300,12 @@ def _begins(name: str, spelt: str) -> bool:
 @cache
 def load_hardware() -> Hardware:
     """Return the tables that come with the package."""
-    text = files(f"{__name__.split('.')[0]}.configs").joinpath("hardware.toml").read_text(encoding="utf-8")
-    document = tomllib.loads(text)
-    for name in ("decodes", "encodes"):
-        document[name] = {
+    document = read_tables("hardware.toml")
+    capabilities = {
+        name: {
             key: [dict(zip(Capability.model_fields, row, strict=True)) for row in rows]
             for key, rows in document[name].items()
         }
-    return Hardware.model_validate(document)
+        for name in ("decodes", "encodes")
+    }
+    return Hardware.model_validate({**document, **capabilities})

@@ -1,51 +1,42 @@
 """Asks NVML how every device of this machine is, at every poll, and watches for Xid errors in between.
 
-Far less than a probe asks, so that it may run beside work: about 30 questions a device. The library stays open between
-polls, because only an open event set keeps events (NVML API Reference Manual, "Event Handling Methods"). While it is
-open no GPU of the machine can be reset, so polling stops on a node that is drained.
+About 30 questions a device, so that it may run beside work. The library stays open between polls, because only an open
+event set keeps events. While it is open no GPU of the machine can be reset, so polling stops on a node that is drained.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..nvml.calls import DeviceQuestions, NvmlLike, ask_named, read_text
-from ..nvml.events import DeviceWatch, watch_events
-from ..nvml.facts import CLOCK_REASONS, read_reasons
+from ..nvml.events import DeviceWatch, XidEvent, watch_events
+from ..nvml.facts import CLOCK_REASONS, ask_virtualization, read_reasons
 from ..nvml.gpm import GpmMeasure, begin_gpm
-from ..nvml.health import probe_health
 from ..nvml.mig import probe_mig, read_memory
-from ..nvml.use import probe_use
+from ..nvml.use import probe_health, probe_use
 from ..report.absence import Absence, Maybe, Unavailable, known
-from ..report.device_report import DeviceUse, MigSlice
-from ..vgpu.buffers import VgpuNvml
-from ..vgpu.guest import guest_absence
+from ..report.device_report import MigSlice
+from ..vgpu.buffers import with_safe_vgpu_calls
+from ..vgpu.host import HOST, ask_scheduler, creatable_vgpus, running_vgpus
 from ..vgpu.hosted import scheduler_words
-from ..vgpu.instances import probe_vgpu_samples, read_gpu_instance, read_licensable_features, read_vm_id
+from ..vgpu.instances import ask_licences
 from ..vgpu.licence import licence_of
-from ..vgpu.types import read_profile
-from ..vgpu.values import Scheduler, VgpuLoad
+from .devices import questions_for
 from .live_health import DeviceHealth, own_use
 
-if TYPE_CHECKING:
-    from ..report.engines import EngineCount
-
-
-_MODE_VGPU, _MODE_HOST = 2, 3
 _US_PER_S = 1_000_000
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")
 _NOT_MEASURED = Unavailable(Absence.NOT_FOUND, "it is measured from one poll to the next")
+_NO_HOST = Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs")
+_SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
+_UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
 _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
 """Reasons for a lower clock that nothing is wrong with."""
 
 
 class HealthPoll:
-    """Polls this machine's devices.
-
-    Args:
-        nvml: the ``pynvml`` module, or what answers like it.
-        now_utc: the time, by which licences end.
-    """
+    """Polls this machine's devices; licences end by ``now_utc``."""
 
     def __init__(self, nvml: NvmlLike, now_utc: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._nvml = nvml
@@ -55,23 +46,25 @@ class HealthPoll:
         self._polled_utc: datetime | None = None
 
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return how every device is; ``pids`` are this machine's processes of ours. Never raises.
+        """Return how every device is; ``pids`` are codecfleet's processes on this machine. Never raises.
 
         What goes wrong with the library itself is returned, and the next poll opens it again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()
-            if (problem := self._open()) is not None:
-                return problem
+            opened = self._open()
+            if isinstance(opened, Unavailable):
+                return opened
+            self._watch = opened
         now_utc = self._now_utc()
         since_us = 0 if self._polled_utc is None else int(self._polled_utc.timestamp() * _US_PER_S)
-        xids = self._xids()
+        xids = self._watch.poll()
         found = tuple(each for device in self._devices for each in device.poll(pids, xids, since_us, now_utc))
         self._polled_utc = now_utc
         return found
 
     def close(self) -> None:
-        """Give the library back; the next poll opens it again."""
+        """Close the library; the next poll opens it again."""
         if self._watch is None:
             return
         self._watch.close()
@@ -80,7 +73,7 @@ class HealthPoll:
         self._watch, self._devices = None, []
         ask_named(self._nvml, "nvmlShutdown")
 
-    def _open(self) -> Unavailable | None:
+    def _open(self) -> Maybe[DeviceWatch]:
         opened = ask_named(self._nvml, "nvmlInit")
         if isinstance(opened, Unavailable):
             return opened
@@ -89,24 +82,8 @@ class HealthPoll:
             ask_named(self._nvml, "nvmlShutdown")
             return count
         self._devices = [_Polled(self._nvml, index) for index in range(int(count))]
-        handles = {
-            str(device.index): device.handle for device in self._devices if not isinstance(device.handle, Unavailable)
-        }
-        self._watch = watch_events(self._nvml, handles)
-        return None
-
-    def _xids(self) -> "_Xids":
-        """Return the Xids since the last poll."""
-        events = () if self._watch is None else self._watch.poll()
-        return tuple(
-            (int(event.uuid), event.gpu_instance, event.xid)
-            for event in events
-            if event.xid is not None and event.uuid  # the device's index: what it was registered as
-        )
-
-
-_Xids = tuple[tuple[int, int | None, int], ...]
-"""Index of the device, the GPU instance that was hit (None: all of it), and the Xid."""
+        handles = {each.name: each.handle for each in self._devices if not isinstance(each.handle, Unavailable)}
+        return watch_events(self._nvml, handles)
 
 
 class _Polled:
@@ -114,71 +91,54 @@ class _Polled:
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
-        self.handle: Maybe[Any] = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
+        self.name = str(index)  # what its events carry
+        self.handle: Maybe[Any] = _NOT_ASKED
         self._nvml = nvml
-        self._mode = self._ask_mode()
+        self._virtualization: Maybe[str] = _NOT_ASKED
         self._gpm: GpmMeasure | None = None
-        self._called: dict[str, Maybe[str]] = {}
+        self._last_names: dict[str, Maybe[str]] = {}
+        self._reach()
 
-    def _ask_mode(self) -> Maybe[int]:
-        """Ask how this machine came by the device; that lasts for as long as the device is there."""
+    def _reach(self) -> None:
+        """Ask for the handle and how this machine came by the device, which last for as long as it is there."""
         if isinstance(self.handle, Unavailable):
-            return self.handle
-        return DeviceQuestions(self._nvml, self.handle).ask("nvmlDeviceGetVirtualizationMode", read=int)
+            self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
+        if isinstance(self._virtualization, Unavailable):
+            self._virtualization = ask_virtualization(questions_for(self._nvml, self.handle))
 
     def close(self) -> None:
         if self._gpm is not None:
-            self._gpm.finish({})
+            self._gpm.finish()
             self._gpm = None
 
-    def poll(self, pids: frozenset[int], xids: _Xids, since_us: int, now_utc: datetime) -> tuple[DeviceHealth, ...]:
-        if isinstance(self.handle, Unavailable):
-            # The driver counts it and did not give it out: perhaps it does now.
-            self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
-        if isinstance(self._mode, Unavailable):
-            self._mode = self._ask_mode()
-        questions = self._questions()
+    def poll(
+        self, pids: frozenset[int], xids: tuple[XidEvent, ...], since_us: int, now_utc: datetime
+    ) -> tuple[DeviceHealth, ...]:
+        self._reach()
+        questions = questions_for(self._nvml, self.handle, self._virtualization)
         mig = probe_mig(questions, ())
+        is_cut = not isinstance(mig, Unavailable) and mig.enabled
         slices = () if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
-        use = probe_use(questions, _NOT_MEASURED, since_us)
         percents = self._measured(questions, slices)
-        mine = [(instance, xid) for index, instance, xid in xids if index == self.index]
-        whole = self._whole(questions, use, pids, tuple(xid for _, xid in mine), now_utc)
-        if isinstance(mig, Unavailable) or not mig.enabled:
+        mine = [event for event in xids if event.uuid == self.name]
+        whole = self._whole(questions, pids, tuple(event.xid for event in mine), since_us, now_utc)
+        if not is_cut:
             return (whole,)
-        return tuple(
-            _of_slice(
-                whole,
-                each,
-                percents.get(each.gpu_instance, _NOT_MEASURED),
-                tuple(xid for instance, xid in mine if instance in (None, each.gpu_instance)),
-            )
-            for each in slices
-        )
-
-    def _questions(self) -> DeviceQuestions:
-        refused = self.handle
-        if isinstance(refused, Unavailable):
-            return DeviceQuestions(self._nvml, None, lambda _: refused)
-        if self._mode == _MODE_VGPU:
-            return DeviceQuestions(self._nvml, refused, guest_absence)
-        return DeviceQuestions(self._nvml, refused)
+        return tuple(_of_slice(whole, each, percents.get(each.gpu_instance, _NOT_MEASURED), mine) for each in slices)
 
     def _whole(
-        self,
-        questions: DeviceQuestions,
-        use: DeviceUse,
-        pids: frozenset[int],
-        xids: tuple[int, ...],
-        now_utc: datetime,
+        self, questions: DeviceQuestions, pids: frozenset[int], xids: tuple[int, ...], since_us: int, now_utc: datetime
     ) -> DeviceHealth:
-        features = questions.ask("nvmlDeviceGetGridLicensableFeatures", read=read_licensable_features)
-        name = self._named(questions, "nvmlDeviceGetName", read_text)
-        whole = DeviceHealth(
+        use = probe_use(questions, _NOT_MEASURED, since_us)
+        # Only a host of vGPUs knows of these (guide, 2.4).
+        is_host = self._virtualization == HOST
+        hosting = DeviceQuestions(with_safe_vgpu_calls(self._nvml), self.handle) if is_host else None
+        vgpus = () if hosting is None else running_vgpus(hosting)
+        return DeviceHealth(
             index=self.index,
             uuid=self._named(questions, "nvmlDeviceGetUUID", read_text),
             pci_bus_id=self._named(questions, "nvmlDeviceGetPciInfo", lambda pci: read_text(pci.busId)),
-            name=known(name, f"GPU {self.index}"),
+            name=known(self._named(questions, "nvmlDeviceGetName", read_text), f"GPU {self.index}"),
             is_slice=False,
             memory=questions.ask("nvmlDeviceGetMemoryInfo", read=read_memory),
             throttle=_throttle(questions),
@@ -186,57 +146,35 @@ class _Polled:
             encoder_percent=use.encoder_percent,
             encoder_sessions=use.encoder_sessions_open,
             ours=own_use(use, pids),
-            licence=licence_of(features, now_utc),
+            licence=licence_of(ask_licences(questions), now_utc),
             accounting=questions.ask("nvmlDeviceGetAccountingMode", read=bool),
-            **self._as_host(questions),
+            scheduler=_NO_HOST if hosting is None else scheduler_words(ask_scheduler(hosting)),
+            vgpus=vgpus,
+            creatable={} if hosting is None else creatable_vgpus(hosting, len(vgpus)),
             health=probe_health(questions, xids),
         )
-        if isinstance(self.handle, Unavailable) and not whole.health.lost:
-            return replace(whole, health=replace(whole.health, lost=self.handle.reason))
-        return whole
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
-        """Ask what the device is called; one that is lost is called as before, because it does not say any more."""
+        """Ask for one of the device's names; a device that is lost keeps its last one."""
         answer = questions.ask(function, read=read)
         if isinstance(answer, Unavailable):
-            return self._called.get(function, answer)
-        self._called[function] = answer
+            return self._last_names.get(function, answer)
+        self._last_names[function] = answer
         return answer
-
-    def _as_host(self, questions: DeviceQuestions) -> dict[str, Any]:
-        """Ask what only a host of vGPUs knows (guide, 2.4)."""
-        if self._mode != _MODE_HOST:
-            return {"scheduler": Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs"), "vgpus": ()}
-        hosting = DeviceQuestions(VgpuNvml(self._nvml), questions.handle)
-        return {
-            "scheduler": hosting.ask(
-                "nvmlDeviceGetVgpuSchedulerState",
-                read=lambda found: scheduler_words(Scheduler(found.schedulerPolicy)),
-            ),
-            "vgpus": (running := _vgpus(hosting)),
-            "creatable": _creatable(hosting, len(running)),
-        }
 
     def _measured(
         self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Return each slice's use of engines since the last poll, and begin to measure up to the next.
-
-        A GPU in MIG mode has no utilisation rates; its slices are sampled one by one (GPM).
-        """
-        engines: dict[int | None, tuple[EngineCount, ...]] = {piece.gpu_instance: piece.engines for piece in slices}
-        measured = {} if self._gpm is None else self._gpm.finish(engines)
-        self._gpm = begin_gpm(questions, sorted({piece.gpu_instance for piece in slices})) if slices else None
+        """Return each slice's use of engines since the last poll (GPM), and begin to measure up to the next."""
+        measured = {} if self._gpm is None else self._gpm.finish(slices)
+        self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
 
 
-_SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
-_UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
-
-
 def _of_slice(
-    whole: DeviceHealth, piece: MigSlice, percents: Maybe[dict[str, float]], xids: tuple[int, ...]
+    whole: DeviceHealth, piece: MigSlice, percents: Maybe[dict[str, float]], events: list[XidEvent]
 ) -> DeviceHealth:
+    xids = tuple(event.xid for event in events if event.gpu_instance in (None, piece.gpu_instance))
     return replace(
         whole,
         uuid=piece.uuid,
@@ -261,7 +199,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down; under the newer name first, since drivers give the older one up."""
+    """Return why clocks are held down; under the newer name first, since drivers drop the older one."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:
@@ -270,48 +208,4 @@ def _throttle(questions: DeviceQuestions) -> Maybe[str]:
 
 
 def _reasons(mask: int) -> str:
-    held = sum(bit for bit, name in CLOCK_REASONS.items() if int(mask) & bit and name not in _HARMLESS)
-    return read_reasons(held)
-
-
-def _creatable(questions: DeviceQuestions, running: int) -> dict[str, int]:
-    """Return how many more vGPUs of each type can be made: beside running ones of its size, or on a GPU instance."""
-    ids: Maybe[tuple[int, ...]] = questions.ask("nvmlDeviceGetCreatableVgpus", read=lambda ids: tuple(map(int, ids)))
-    found = {}
-    for type_id in known(ids, ()):
-        name: Maybe[str] = questions.ask_of(type_id, "nvmlVgpuTypeGetName", read=read_text)
-        most: Maybe[int] = questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int)
-        profile: Maybe[int] = questions.ask_of(type_id, "nvmlVgpuTypeGetGpuInstanceProfileId", read=read_profile)
-        is_whole = isinstance(profile, Unavailable)
-        if isinstance(name, str):
-            found[name] = max(1, known(most, 1) - running) if is_whole else 1
-    return found
-
-
-def _most(questions: DeviceQuestions, instance: int) -> Maybe[int]:
-    """Return how many vGPUs of a running one's type fit on its GPU."""
-    type_id: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetType", read=int)
-    if isinstance(type_id, Unavailable):
-        return type_id
-    found: Maybe[int] = questions.ask_of(questions.handle, "nvmlVgpuTypeGetMaxInstances", type_id, read=int)
-    return found
-
-
-def _vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
-    samples = known(probe_vgpu_samples(questions).use, {})
-    active: Maybe[tuple[int, ...]] = questions.ask("nvmlDeviceGetActiveVgpus", read=lambda ids: tuple(map(int, ids)))
-    none = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
-    return tuple(
-        VgpuLoad(
-            instance=instance,
-            decoder_percent=samples[instance].decoder_percent if instance in samples else none,
-            encoder_percent=samples[instance].encoder_percent if instance in samples else none,
-            licensed=questions.ask_of(instance, "nvmlVgpuInstanceGetLicenseStatus", read=bool),
-            accounting=questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingMode", read=bool),
-            uuid=questions.ask_of(instance, "nvmlVgpuInstanceGetUUID", read=read_text),
-            machine=questions.ask_of(instance, "nvmlVgpuInstanceGetVmID", read=lambda found: read_vm_id(found).value),
-            most=_most(questions, instance),
-            gpu_instance=read_gpu_instance(questions, instance),
-        )
-        for instance in known(active, ())
-    )
+    return read_reasons(sum(bit for bit, name in CLOCK_REASONS.items() if int(mask) & bit and name not in _HARMLESS))

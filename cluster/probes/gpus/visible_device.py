@@ -1,9 +1,7 @@
 """Which GPU a worker process sees: the one that Ray has given it, or its slice of that, and no other.
 
-Ray names a GPU by its index in NVML's order, or by whatever CUDA_VISIBLE_DEVICES said when the node was started. CUDA
-counts in an order of its own, so an index means nothing across the two; a UUID means the same everywhere.
-PyNvVideoCodec's capability calls always ask ordinal 0: with one visible device, that is ours. CUDA gives a process no
-more than one MIG slice, so slices that share a GPU of Ray's have a process each.
+Ray names a GPU by its index in NVML's order, or by what CUDA_VISIBLE_DEVICES said when the node was started. CUDA's
+order differs, so the process gets a UUID. PyNvVideoCodec's capability calls always ask ordinal 0.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -11,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....errors import FleetUnavailable
-from ..nvml.calls import DeviceQuestions, ask_named, read_text
+from ..nvml.calls import ask_named, read_text
+from ..nvml.facts import ask_virtualization
 from ..nvml.mig import probe_mig
 from ..report.absence import Unavailable
 from ..report.gpu_identity import DevicePart, NamedGpu, ShownGpus, named_gpu, unit_given
-from .devices import VIRTUALIZATION_MODES
+from .devices import questions_for
 
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -38,22 +37,12 @@ def narrow(
     counts_slices: bool = False,
     avoided: Collection[str] = (),
 ) -> TakenDevice:
-    """Make one device the only one that this process sees; return which.
+    """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return which.
 
-    Args:
-        given: what Ray's ``get_accelerator_ids()["GPU"]`` says.
-        environment: the process's environment; CUDA_VISIBLE_DEVICES is set in it.
-        nvml: an initialised pynvml, or a fake; None where there is none.
-        part: which slice of the GPU that Ray gave, where that is cut into several.
-        counts_slices: whether Ray's numbers count slices on this machine (``gpu_identity.Units``).
-        avoided: devices in quarantine: given one of them, the process sees no GPU.
-
-    Returns:
-        The identity; "" where the GPU that Ray gave has no slice of that number, or is gone. Then, and with trouble,
-        the process sees no GPU.
-
-    Raises:
-        FleetUnavailable: Ray gave none or several, or there is no driver.
+    ``given`` is what Ray's ``get_accelerator_ids()["GPU"]`` says; ``nvml`` is an initialised pynvml, or None where
+    there is no driver. ``part`` is the slice of Ray's GPU: without such a slice or GPU the identity is "". That process
+    sees no GPU, like one that is given a device of ``avoided``. Raises FleetUnavailable: Ray gave none or several, or
+    there is no driver.
     """
     if len(given) != 1:
         message = f"Ray gave this worker {len(given)} GPUs instead of one"
@@ -76,13 +65,8 @@ def show_the_gpu(environment: MutableMapping[str, str]) -> None:
 
 
 def _given_parts(
-    entry: str,
-    environment: Mapping[str, str],
-    nvml: Any | None,
-    *,
-    counts_slices: bool,
+    entry: str, environment: Mapping[str, str], nvml: Any | None, *, counts_slices: bool
 ) -> tuple[tuple[DevicePart, ...], str]:
-    """Return the devices behind what Ray gave, and why they are of no use, "" where they are."""
     if nvml is None:
         if not entry.isdigit():
             return (DevicePart(entry, entry),), ""
@@ -104,15 +88,12 @@ def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
 
 
 def _read_gpu(nvml: Any, index: int) -> NamedGpu:
-    handle = ask_named(nvml, "nvmlDeviceGetHandleByIndex", index)
-    if isinstance(handle, Unavailable):
-        return NamedGpu(index=index, trouble=handle.reason)
-    questions = DeviceQuestions(nvml, handle)
+    questions = questions_for(nvml, ask_named(nvml, "nvmlDeviceGetHandleByIndex", index))
     found = named_gpu(
         index,
         questions.ask("nvmlDeviceGetUUID", read=read_text),
         questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
-        questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: VIRTUALIZATION_MODES.get(int(mode), "")),
+        ask_virtualization(questions),
         probe_mig(questions, ()),
     )
     return replace(found, trouble=questions.lost)
@@ -120,7 +101,7 @@ def _read_gpu(nvml: Any, index: int) -> NamedGpu:
 
 def open_nvml() -> Any | None:
     """Return pynvml, initialised; None where there is no driver."""
-    import pynvml  # noqa: PLC0415 - only workers with GPUs ask
+    import pynvml
 
     try:
         pynvml.nvmlInit()

@@ -1,7 +1,7 @@
-"""What a container's runtime gave and withheld of NVIDIA's driver, and what of that is a trap.
+"""What a container's runtime gave and withheld of NVIDIA's driver, and the traps in that.
 
-The variables that a container was started with only explain: whether the codec libraries are there is judged by loading
-them. On a real H200 the capabilities were compute, graphics and utility, without video, and they were there.
+The variables of a container only explain; loading the codec libraries decides. On a real H200 the capabilities were
+compute, graphics and utility, without video, and the libraries were there.
 """
 
 import operator
@@ -13,16 +13,17 @@ from pathlib import Path
 
 from ..cuda.report import CudaReport
 from ..cuda.tables import is_geforce, newest_cuda_of, version_numbers
-from ..report.absence import Absence, Maybe, Unavailable
+from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.verdict import Diagnosis, Grade
 
-_ROOT = Path("/")
 SHARED_MEMORY_NEEDED_BYTES = 128 << 20
 _SUBSET_TROUBLE_BRANCHES = (570, 580)
+_SHORT = 80
 _COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
 _RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
 _NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is not a container, as far as its files say")
 _VOID = frozenset({"", "void", "none"})
+_CERTAINTY = (False, None, True)
 _CONDITION = re.compile(r"^([a-z]+)(<=|>=|!=|<|>|=)(.+)$")
 _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     "<=": operator.le,
@@ -36,40 +37,19 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
-    """What a container's runtime gave and withheld.
+    """What a container's runtime gave and withheld."""
 
-    ``runtime`` names it ("docker", "podman", "kubernetes"); absent outside containers. ``capabilities`` is
-    NVIDIA_DRIVER_CAPABILITIES, None where it is not set; ``visible_devices`` NVIDIA_VISIBLE_DEVICES likewise.
-    ``requirements`` maps each NVIDIA_REQUIRE_* variable to its text; ``is_requirement_disabled`` is
-    NVIDIA_DISABLE_REQUIRE. ``compat_folders`` are the folders of compat packages that LD_LIBRARY_PATH names.
-    ``device_minors`` are the numbers N of /dev/nvidiaN. ``shared_memory_bytes`` is the size of /dev/shm.
-    """
-
-    runtime: Maybe[str]
-    capabilities: tuple[str, ...] | None
-    visible_devices: str | None
-    requirements: dict[str, str]
-    is_requirement_disabled: bool
-    compat_folders: tuple[str, ...]
-    device_minors: tuple[int, ...]
-    shared_memory_bytes: Maybe[int]
+    runtime: Maybe[str]  #: "docker", "podman", "kubernetes"; absent outside containers
+    capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES, None where it is not set
+    visible_devices: str | None  #: NVIDIA_VISIBLE_DEVICES likewise
+    requirements: dict[str, str]  #: each NVIDIA_REQUIRE_* variable
+    is_requirement_disabled: bool  #: NVIDIA_DISABLE_REQUIRE
+    compat_folders: tuple[str, ...]  #: folders of compat packages in LD_LIBRARY_PATH
+    device_minors: tuple[int, ...]  #: the N of each /dev/nvidiaN
+    shared_memory_bytes: Maybe[int]  #: the size of /dev/shm
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What conditions are about; "" is not known.
-
-    ``driver`` is the kernel driver's version, ``cuda`` what it was made for (a compat package does not change it),
-    ``brand`` NVML's brand of the GPU and ``arch`` its compute capability.
-    """
-
-    driver: str = ""
-    cuda: str = ""
-    brand: str = ""
-    arch: str = ""
-
-
-def probe_container(environ: Mapping[str, str] = os.environ, root: Path = _ROOT) -> ContainerReport:
+def probe_container(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> ContainerReport:
     """Report the container that this process is in, from its variables and the files under ``root``; never raises."""
     capabilities = environ.get("NVIDIA_DRIVER_CAPABILITIES")
     searched = environ.get("LD_LIBRARY_PATH", "").split(":")
@@ -142,41 +122,42 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Judge a container of a CUDA image that was given no GPU: only where its variables ask for one."""
-    if container.visible_devices is None or container.device_minors or cuda.init_code == 0:
+    asked = container.visible_devices
+    if asked is None or container.device_minors or cuda.init_code == 0:
         return
-    subject, rule = "NVIDIA_VISIBLE_DEVICES", "the container runtime passes the devices that it names"
-    because = f'it is "{container.visible_devices}", but there is no /dev/nvidiaN here'
+    because = f'it is "{asked}", but there is no /dev/nvidiaN here'
     fix = "on a machine with GPUs, run it with NVIDIA's container runtime (--gpus all, or --runtime=nvidia)"
-    if container.visible_devices in _VOID:
-        because = f'it is "{container.visible_devices}", so the container was given no GPU'
+    if asked in _VOID:
+        because = f'it is "{asked}", so the container was given no GPU'
         fix = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
-    yield Diagnosis(subject, Grade.UNKNOWN, rule, because, fix)
+    rule = "the container runtime passes the devices that it names"
+    yield Diagnosis("NVIDIA_VISIBLE_DEVICES", Grade.UNKNOWN, rule, because, fix)
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Judge by whether the codec libraries load; the variable only explains."""
     if isinstance(cuda.library, Unavailable):
         return
-    subject = "NVIDIA_DRIVER_CAPABILITIES"
-    rule = "whether the codec libraries load decides; the variable only explains"
     given = container.capabilities
     said = "it is not set" if given is None else f"it is {','.join(given) or 'empty'}"
-    has_video = given is not None and bool({"video", "all"} & set(given))
+    has_video = bool({"video", "all"} & set(given or ()))
     codecs = {name: path for name, path in cuda.codec_libraries.items() if name != "libnvidia-ml.so.1"}
-    absent = [name for name, path in codecs.items() if isinstance(path, Unavailable)]
+    absent = " and ".join(name for name, path in codecs.items() if isinstance(path, Unavailable))
+    grade, fix = Grade.BROKEN, ""
     if not absent:
         aside = "" if has_video else ", without video, and all the same"
-        yield Diagnosis(subject, Grade.OK, rule, f"{said}{aside or ';'} the codec libraries load")
+        grade, because = Grade.OK, f"{said}{aside or ';'} the codec libraries load"
     elif has_video:
+        because = f"{said}, but {absent} cannot be loaded"
         fix = "install the driver's decode and encode libraries on the host, and start the container again"
-        yield Diagnosis(subject, Grade.BROKEN, rule, f"{said}, but {' and '.join(absent)} cannot be loaded", fix)
     else:
+        because = f"{said}, without video, and {absent} cannot be loaded"
         fix = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
-        because = f"{said}, without video, and {' and '.join(absent)} cannot be loaded"
-        yield Diagnosis(subject, Grade.BROKEN, rule, because, fix)
+    rule = "whether the codec libraries load decides; the variable only explains"
+    yield Diagnosis("NVIDIA_DRIVER_CAPABILITIES", grade, rule, because, fix)
 
 
-def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Diagnosis]:
+def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Judge what the image asks of the host; all its requirements hold together."""
     rule = "an image's requirements: a space is or, a comma is and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
@@ -187,34 +168,30 @@ def _requirements(container: ContainerReport, host: HostFacts) -> Iterator[Diagn
         elif met:
             yield Diagnosis(name, Grade.OK, rule, "the host's driver meets it")
         else:
-            skipped = (
-                " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)" if container.is_requirement_disabled else ""
-            )
-            because = f'"{_short(text)}" does not hold: the driver is {host.driver}, for CUDA {host.cuda}{skipped}'
-            fix = f"use an image for CUDA {host.cuda} or older, or install a newer driver on the host"
-            limits = ("the image's own CUDA programs may fail",)
-            yield Diagnosis(name, Grade.LIMITED, rule, because, fix, limits)
+            driver, newest_cuda = host.get("driver", ""), host.get("cuda", "")
+            because = f'"{_short(text)}" does not hold: the driver is {driver}, for CUDA {newest_cuda}'
+            if container.is_requirement_disabled:
+                because += " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)"
+            fix = f"use an image for CUDA {newest_cuda} or older, or install a newer driver on the host"
+            yield Diagnosis(name, Grade.LIMITED, rule, because, fix, ("the image's own CUDA programs may fail",))
 
 
 def _short(text: str) -> str:
-    limit = 80
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
     """Name a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
     if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
-    subject, rule = "compat package in LD_LIBRARY_PATH", "images put it there (CUDA Compatibility 5)"
-    folders = ":".join(container.compat_folders)
+    folders, grade, fix = ":".join(container.compat_folders), Grade.OK, ""
+    because = f"{folders} is named, and the driver's own libcuda is loaded all the same"
     if cuda.library.in_compat_folder:
-        fix = "" if cuda.init_code == 0 else f"take {folders} out of LD_LIBRARY_PATH"
-        state = Grade.OK if cuda.init_code == 0 else Grade.BROKEN
-        yield Diagnosis(subject, state, rule, f"libcuda comes from {cuda.library.path}", fix)
-    else:
-        yield Diagnosis(
-            subject, Grade.OK, rule, f"{folders} is named, and the driver's own libcuda is loaded all the same"
-        )
+        because = f"libcuda comes from {cuda.library.path}"
+        if cuda.init_code != 0:
+            grade, fix = Grade.BROKEN, f"take {folders} out of LD_LIBRARY_PATH"
+    rule = "images put it there (CUDA Compatibility 5)"
+    yield Diagnosis("compat package in LD_LIBRARY_PATH", grade, rule, because, fix)
 
 
 def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
@@ -230,61 +207,55 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     if isinstance(cuda.kernel_module, Unavailable) or not is_subset:
         return
     branch = version_numbers(cuda.kernel_module.version)[0]
-    if branch not in _SUBSET_TROUBLE_BRANCHES:
-        return
-    is_hit = any(is_geforce(device.name) for device in cuda.devices)
-    because = f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them"
-    fix = "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device"
-    state = Grade.LIMITED if is_hit else Grade.UNKNOWN
-    limits = ("decoding or encoding may fail on some of the GPUs",)
-    yield Diagnosis("part of the host's GPUs", state, "reported for GeForce cards", because, fix, limits)
+    if branch in _SUBSET_TROUBLE_BRANCHES:
+        yield Diagnosis(
+            "part of the host's GPUs",
+            Grade.LIMITED if any(is_geforce(device.name) for device in cuda.devices) else Grade.UNKNOWN,
+            "reported for GeForce cards",
+            f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them",
+            "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device",
+            ("decoding or encoding may fail on some of the GPUs",),
+        )
 
 
-def host_facts(report: CudaReport, brand: str = "") -> HostFacts:
-    """Return the facts of this host; its first device stands for all, as it does for the container runtime."""
+def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
+    """Return what conditions may be about, "" where it is not known.
+
+    ``cuda`` is what the driver was made for (a compat package does not change it). The first device stands for all, as
+    it does for the container runtime.
+    """
     module = report.kernel_module
     driver = "" if isinstance(module, Unavailable) else module.version
-    capabilities = (device.compute_capability for device in report.devices)
-    known = (capability for capability in capabilities if not isinstance(capability, Unavailable))
-    return HostFacts(driver, newest_cuda_of(driver) if driver else "", brand.lower(), next(known, ""))
+    capabilities = (known(device.compute_capability, "") for device in report.devices)
+    arch = next(filter(None, capabilities), "")
+    return {"driver": driver, "cuda": newest_cuda_of(driver) if driver else "", "brand": brand.lower(), "arch": arch}
 
 
-def evaluate(requirement: str, host: HostFacts) -> bool | None:
+def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
     """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None where an unknown fact decides.
 
     ``cuda>=12.4 brand=tesla,driver>=470`` reads: CUDA 12.4 or later, or else a Tesla with driver R470 or later (a space
-    is *or*, a comma is *and*). Conditions are about ``cuda``, ``driver``, ``brand`` and ``arch``; none is met.
+    is *or*, a comma is *and*). An empty requirement is met.
     """
-    alternatives = [_all(alternative.split(","), host) for alternative in requirement.split()]
-    if not alternatives or True in alternatives:
-        return True
-    return None if None in alternatives else False
+    found = ([_holds(each, host) for each in alternative.split(",")] for alternative in requirement.split())
+    return max((min(each, key=_CERTAINTY.index) for each in found), key=_CERTAINTY.index, default=True)
 
 
-def undecided(requirement: str, host: HostFacts) -> tuple[str, ...]:
-    """Return the conditions that cannot be decided: about what is not known of the host, or not to be read."""
+def undecided(requirement: str, host: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the conditions that cannot be decided: on unknown facts of the host, or not readable."""
     conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
     return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 
 
-def _all(conditions: list[str], host: HostFacts) -> bool | None:
-    found = [_holds(condition, host) for condition in conditions]
-    if False in found:
-        return False
-    return None if None in found else True
-
-
-def _holds(condition: str, host: HostFacts) -> bool | None:
+def _holds(condition: str, host: Mapping[str, str]) -> bool | None:
     match = _CONDITION.match(condition)
-    if match is None:
+    fact = host.get(match[1], "") if match else ""
+    if match is None or not fact:
         return None
     subject, compared, wanted = match.groups()
-    known = {"driver": host.driver, "cuda": host.cuda, "brand": host.brand, "arch": host.arch}.get(subject, "")
-    if not known:
-        return None
     if subject == "brand":
-        return {"=": known == wanted, "!=": known != wanted}.get(compared)
-    left, right = version_numbers(known), version_numbers(wanted)
+        return {"=": fact == wanted, "!=": fact != wanted}.get(compared)
+    left, right = version_numbers(fact), version_numbers(wanted)
     if not right:
         return None
     # "12.4" and "12.4.0" are the same version.

@@ -1,6 +1,6 @@
-"""Probes this machine: every probe with a time limit of its own, all of them within one; nothing here raises.
+"""Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node; never raises.
 
-The same function runs as a Ray task on each node and for ``codecfleet doctor``.
+Every probe has a time limit of its own, and all of them have one together.
 """
 
 import os
@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ... import machine
-from ..child.child import STUCK_S, ChildOutcome, run_in_child
-from ..child.program import Probe
-from ..child.trials import RunChild
+from ..child.child import STUCK_S, ChildOutcome, Probe, run_in_child
 from ..cuda.choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver
 from ..cuda.driver import probe_cuda
-from ..cuda.pynvvideocodec import PyNvVideoCodecReport, probe_pynvvideocodec
+from ..cuda.pynvvideocodec import probe_pynvvideocodec
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
 from ..gpus.nvml_child import NvmlAnswers, probe_nvml_in_child
@@ -36,24 +34,23 @@ from .trials import TrialPlan, subjects, try_devices
 T = TypeVar("T")
 
 PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", "cuda-python")
-"""Those that decide about what a machine can do."""
+"""The packages on which a machine's abilities depend."""
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
-_NOT_SAID: Final = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
 _AFTER_LIMIT_S: Final = STUCK_S + 1
-"""How much later than its child's limit a probe answers at the latest, with what the child had said by then."""
+"""How much later than its child's limit a probe answers at the latest."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
 
 
 class _Probes:
-    """Runs probes beside each other and keeps what went wrong."""
+    """Runs probes in parallel and collects what went wrong."""
 
     def __init__(self, ends_s: float) -> None:
         self._ends_s = ends_s
         self.problems: list[ProbeProblem] = []
 
     def remaining_s(self, limit_s: float) -> float:
-        """Return ``limit_s``, or what is left of the whole time if that is less."""
+        """Return ``limit_s``, or the rest of the whole time if that is less."""
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
@@ -70,7 +67,7 @@ class _Probes:
         return future
 
     def result(self, name: str, future: "Future[T] | Future[Maybe[T]]", limit_s: float) -> Maybe[T]:
-        """Return what a probe says; why there is nothing if it failed or did not answer in time."""
+        """Return a probe's answer, or why there is none."""
         wait_s = self.remaining_s(limit_s)
         try:
             return future.result(timeout=wait_s)
@@ -83,12 +80,10 @@ class _Probes:
 
 
 def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 120.0) -> NodeReport:
-    """Return all that can be found out about this machine within ``limit_s``; never raises.
+    """Return everything that can be found out about this machine within ``limit_s``; never raises.
 
-    Args:
-        fresh: try every codec again, whatever earlier trials found.
-        software: try the software codecs in any case; else only where a device is tried with their bitstreams.
-        limit_s: for everything. Probes that are cut off say so in ``probe_problems``.
+    ``fresh`` tries every codec again, whatever earlier trials found. ``software`` tries the software codecs in any
+    case, else only where a device needs their bitstreams. ``probe_problems`` names the probes that were cut off.
     """
     began_s = time.monotonic()
     probes = _Probes(began_s + limit_s)
@@ -105,13 +100,22 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     # Named first: inside the call below a type checker would read the absence into what the probe returns.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    to_try = subjects(found.nvml, cuda_report) if _can_try(imported) else ()
-    if streams is None and to_try:
-        streams = probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
-    codecs = _software_trials(probes, streams)
+    # Without PyNvVideoCodec nothing can be tried; its own verdict says so.
+    can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
+    to_try = subjects(found.nvml, cuda_report) if can_try else ()
+    codecs = SoftwareTrials((), {}, ())
+    if software or to_try:
+        streams = streams or probes.start(lambda: probe_software(_SOFTWARE_LIMIT_S))
+        tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
+        codecs = known(tried, codecs)
     host = _host_report()
     plan = _trial_plan(host, found.nvml, choice, fresh=fresh, ends_s=began_s + limit_s - 1)
-    devices, troubles = try_devices(to_try, codecs.streams, plan, run=_with_driver(choice))
+    driver = {} if choice.search_path is None else {LIBRARY_PATH: choice.search_path}
+
+    def run(probe: Probe, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]) -> ChildOutcome:
+        return run_in_child(probe, arguments, limit_s, {**driver, **environment})
+
+    devices, troubles = try_devices(to_try, codecs.streams, plan, run=run)
     probes.problems += [ProbeProblem("NVML", line) for line in found.problems]
     probes.problems += [ProbeProblem("codec trials", line) for line in (*codecs.problems, *troubles)]
     return NodeReport(
@@ -134,7 +138,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver workers load, and what CUDA says with it; a package that fits is tried."""
+    """Return which driver workers load, and CUDA's answers with it; a compat package that fits is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
@@ -144,32 +148,6 @@ def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Ma
         )
 
     return choose_driver(found, os.environ, try_path)
-
-
-def _with_driver(choice: DriverChoice) -> RunChild:
-    """Return what runs trials in children that load the driver which workers load."""
-    path = {} if choice.search_path is None else {LIBRARY_PATH: choice.search_path}
-
-    def run(
-        probe: Probe, arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str] | None = None
-    ) -> ChildOutcome:
-        return run_in_child(probe, arguments, limit_s, {**path, **(environment or {})})
-
-    return run
-
-
-def _can_try(package: Maybe[PyNvVideoCodecReport]) -> bool:
-    """Return whether it imports: one that does not cannot try anything, and its own verdict says so."""
-    return not isinstance(package, Unavailable) and not isinstance(package.picked, Unavailable)
-
-
-def _software_trials(probes: _Probes, streams: "Future[SoftwareTrials] | None") -> SoftwareTrials:
-    """Return what the software codecs did; nothing where they were not started, or did not answer."""
-    none = SoftwareTrials((), {}, ())
-    if streams is None:
-        return none
-    tried = probes.result("software codecs", streams, _SOFTWARE_LIMIT_S + _AFTER_LIMIT_S)
-    return known(tried, none)
 
 
 def _trial_plan(
@@ -189,13 +167,14 @@ def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
-    register = known(gpu.attributes.get("host_register_supported", _NOT_SAID), -1)
+    has = {name: value for name, value in gpu.attributes.items() if not isinstance(value, Unavailable)}
+    register = has.get("host_register_supported")
     said = CudaSaid(
         capability=_pair(gpu.compute_capability),
         version=_pair(cuda.cuda_version),
         free_bytes=gpu.free_bytes,
-        host_register_supported=None if register < 0 else bool(register),
-        concurrent_managed_access=bool(known(gpu.attributes.get("concurrent_managed_access", _NOT_SAID), 0)),
+        host_register_supported=None if register is None else bool(register),
+        concurrent_managed_access=bool(has.get("concurrent_managed_access")),
     )
     return probe_tegra(cuda=said, limit_s=_TEGRA_LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""All that probing found out about one machine, as one frozen value that travels as msgpack or JSON."""
+"""Everything that the probes found on one machine, as one frozen value that travels as msgpack or JSON."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,19 +15,19 @@ from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
 from ..report.absence import Absence, Maybe, Unavailable, known
 from ..report.device_report import DeviceReport
-from ..report.engines import Direction, Trial
+from ..report.engines import Direction, Engine, Trial
 from ..tegra.module import TegraReport
 from ..vgpu.guest import VgpuGuestReport
 from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
 SCHEMA_VERSION: Final = 3
-"""Counts up with every change of what a report holds; a report of another version is refused, not guessed at."""
+"""Goes up with every change of a report's fields; a report of another version is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
-    """The machine around the devices. ``packages`` maps a package's name to its version, "" where it is missing."""
+    """The machine around the devices."""
 
     name: str
     cores: int
@@ -36,30 +36,29 @@ class HostReport:
     kernel: str
     machine: str
     python: str
-    packages: dict[str, str]
-    machine_uuid: str = ""  # of a virtual machine, as its host knows it; "" where it may not be read
+    packages: dict[str, str]  #: a package's version by its name, "" where it is missing
+    machine_uuid: str = ""  #: of a virtual machine, as its host knows it; "" where it may not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrials:
-    """What one device's engines did.
+    """What one device's engines did."""
 
-    ``device`` is its UUID, or CUDA's number where it has none. ``kind`` names those that share a matrix: one of them
-    was tried with every case, the others with one (``smoke``, and ``smoke_encode`` where trials were asked for afresh;
-    None on the first). ``from_cache`` says that the matrix is an earlier run's.
-    """
-
-    device: str
-    kind: str
+    device: str  #: its UUID, or CUDA's number where it has none
+    kind: str  #: devices of a kind share a matrix: one was tried with every case, the others with one frame
     trials: tuple[Trial, ...]
-    smoke: Trial | None = None
-    smoke_encode: Trial | None = None
-    from_cache: bool = False
+    smoke: Trial | None = None  #: the one frame, decoded; None on the first of its kind
+    smoke_encode: Trial | None = None  #: the one frame, encoded, where trials were asked for afresh
+    from_cache: bool = False  #: the matrix is an earlier run's
+
+    def of(self, engine: Engine) -> tuple[Trial, ...]:
+        """Return the trials of one engine."""
+        return tuple(trial for trial in self.trials if trial.engine is engine)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeProblem:
-    """A probe that did not come to its end, and why."""
+    """A probe that did not finish, and why."""
 
     probe: str
     reason: str
@@ -67,27 +66,22 @@ class ProbeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """One machine.
-
-    ``vgpu_hosts`` and ``vgpu_guests`` are by the GPU's UUID, and hold only those that are one. ``simulated`` names the
-    fleet of a machine that does not exist, "" for a real one. ``taken_at`` is in UTC, ISO 8601. ``cuda`` is the driver
-    that workers load by ``driver_choice``, and so are the trials.
-    """
+    """One machine."""
 
     schema: int = SCHEMA_VERSION
     host: HostReport
     nvml: Maybe[NvmlReport]
-    cuda: Maybe[CudaReport]
+    cuda: Maybe[CudaReport]  #: the driver that workers load by ``driver_choice``, with which all trials ran
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
-    vgpu_hosts: dict[str, VgpuHostReport]
-    vgpu_guests: dict[str, VgpuGuestReport]
+    vgpu_hosts: dict[str, VgpuHostReport]  #: by the GPU's UUID; of those that host vGPUs
+    vgpu_guests: dict[str, VgpuGuestReport]  #: by the GPU's UUID; of those that are vGPUs
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
-    simulated: str
-    taken_at: str
+    simulated: str  #: the fleet of a machine that does not exist, "" for a real one
+    taken_at: str  #: UTC, ISO 8601
     took_s: float
     driver_choice: DriverChoice = NO_CHOICE
 
@@ -109,7 +103,7 @@ class NodeReport:
     @property
     def software_encoders(self) -> str:
         """The names of the software encoders that work: "libx264, libx265"."""
-        works = (trial for trial in self.software if trial.works and trial.case.direction is Direction.ENCODE)
+        works = [trial for trial in self.software if trial.works and trial.case.direction is Direction.ENCODE]
         return ", ".join(dict.fromkeys(trial.implementation for trial in works))
 
     @property
@@ -120,7 +114,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class SilentNode:
-    """A machine of a cluster that gave no report, and why."""
+    """A machine of a cluster that sent no report, and why."""
 
     name: str
     reason: str
@@ -143,11 +137,7 @@ def to_json(report: NodeReport) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> NodeReport:
-    """Return the report that a document holds.
-
-    Raises:
-        InputUnreadable: it is not a report of this schema version.
-    """
+    """Return the report that a document holds. Raises InputUnreadable: it is not a report of this schema version."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA_VERSION:
         message = f"this is not a node report of schema {SCHEMA_VERSION}: its schema is {schema}"
@@ -156,15 +146,14 @@ def from_json(document: Any) -> NodeReport:
         return _adapter().validate_python(_with_absences(document))
     except RecursionError:
         message = "this node report is nested deeper than any report is"
-        raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None
     except ValidationError as error:
         first = error.errors()[0]
         message = f"this node report is damaged at {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InputUnreadable(message, "Take it again with codecfleet doctor --json.") from None
+    raise InputUnreadable(message, "Take it again with codecfleet doctor --json.")
 
 
 def _with_absences(document: Any) -> Any:
-    """Rebuild what is absent first: in a field that may hold any text by name, it would pass for such a map."""
+    """Rebuild absences first: in a field that is a map of texts, pydantic would take one for such a map."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]
     if not isinstance(document, dict):
@@ -181,11 +170,7 @@ def pack(report: NodeReport) -> bytes:
 
 
 def unpack(packed: bytes) -> NodeReport:
-    """Return the report that ``pack`` made.
-
-    Raises:
-        InputUnreadable: it is not a report of this schema version.
-    """
+    """Return the report that ``pack`` made. Raises InputUnreadable: it is not a report of this schema version."""
     try:
         document = msgpack.unpackb(packed, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):

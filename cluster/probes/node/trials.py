@@ -6,17 +6,17 @@ A device on which the matrix meets faults does not speak for its kind: the next 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from ..child.child import run_in_child
-from ..child.trials import RunChild
+from ..child.child import RunChild, run_in_child
 from ..cuda.report import CudaReport
 from ..gpus.devices import NvmlReport
 from ..report.absence import Maybe, Unavailable
 from ..report.device_report import DeviceReport
-from ..report.engines import How, Trial
+from ..report.engines import Engine, How, Trial
 from ..trials.cache import CacheKey, is_lasting, load_trials, save_trials
-from ..trials.gpu import smoke_decode, smoke_encode, trials_of_device
+from ..trials.gpu import smoke, trials_of_device
 from ..trials.software import TrialStream
 from .report import DeviceTrials
 
@@ -28,30 +28,29 @@ MATRICES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A device to try: what CUDA_VISIBLE_DEVICES takes, and the kind whose matrix it shares."""
+    """A device to try."""
 
-    visible: str
-    kind: str
+    visible: str  #: what CUDA_VISIBLE_DEVICES takes
+    kind: str  #: devices of a kind share a matrix
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What trials of a machine depend on, besides its devices. ``ends_s`` is on the clock of ``try_devices``."""
+    """What trials of a machine depend on, besides its devices."""
 
     driver: str
     packages: tuple[str, ...]
-    folder: Path | None
-    fresh: bool
-    ends_s: float
+    folder: Path | None  #: of the cache
+    fresh: bool  #: ignores the cache, and encodes a frame on every device
+    ends_s: float  #: on the clock of ``try_devices``
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return what there is to try: GPUs, or the MIG instances of those that are cut; without NVML, CUDA's devices."""
+    """Return the GPUs, or the MIG instances of those that are cut; without NVML, CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
-    if isinstance(cuda, Unavailable):
-        return ()
-    return tuple(Subject(str(device.ordinal), device.name) for device in cuda.devices)
+    devices = () if isinstance(cuda, Unavailable) else cuda.devices
+    return tuple(Subject(str(device.ordinal), device.name) for device in devices)
 
 
 def _of_device(device: DeviceReport) -> tuple[Subject, ...]:
@@ -70,7 +69,7 @@ def try_devices(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[DeviceTrials, ...], tuple[str, ...]]:
-    """Try every device, kinds before single frames, until ``plan.ends_s``; return what they did and what went wrong."""
+    """Try every device, kinds before single frames, until ``plan.ends_s``; return the trials and what went wrong."""
     matrices: dict[str, list[DeviceTrials]] = {}
     problems: list[str] = []
     for subject in found:
@@ -88,7 +87,7 @@ def try_devices(
         if own is not None:
             answers.append(own)  # every case has just been tried on this very device
         elif plan.ends_s - clock() < SMOKE_LIMIT_S * smokes:
-            # A trial that is cut short tells nothing of the device, and must not count against it.
+            # A trial that is cut short proves nothing about the device.
             like_it = tuple(replace(trial, how=How.KIND) for trial in matrix.trials)
             answers.append(replace(matrix, device=subject.visible, trials=like_it))
             problems.append(f"{subject.visible}: the time for trials was up, so it is taken to be like its kind")
@@ -98,7 +97,7 @@ def try_devices(
 
 
 def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
-    """Return whether trials show what a kind can do: where a real frame failed, it may be this device's own fault."""
+    """Return whether no real frame failed: that may be this device's own fault."""
     return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
@@ -106,29 +105,33 @@ def _matrix(
     subject: Subject, streams: Mapping[str, TrialStream], plan: TrialPlan, limit_s: float, run: RunChild
 ) -> tuple[DeviceTrials, tuple[str, ...]]:
     key = CacheKey(plan.driver, subject.kind, plan.packages)
-    kept = None if plan.fresh else load_trials(plan.folder, key)
-    if kept is not None:
-        return DeviceTrials(device=subject.visible, kind=subject.kind, trials=kept, from_cache=True), ()
+    made = partial(DeviceTrials, device=subject.visible, kind=subject.kind)
+    cached = None if plan.fresh else load_trials(plan.folder, key)
+    if cached is not None:
+        return made(trials=cached, from_cache=True), ()
     if limit_s <= 0:
-        return DeviceTrials(device=subject.visible, kind=subject.kind, trials=()), ("the time for trials was up",)
+        return made(trials=()), ("the time for trials was up",)
     trials, problems = trials_of_device(subject.visible, streams, limit_s, run=run)
     if _speaks_for_kind(trials) and not problems:
         save_trials(plan.folder, key, trials)
-    return DeviceTrials(device=subject.visible, kind=subject.kind, trials=trials), problems
+    return made(trials=trials), problems
 
 
 def _smoked(
     subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
 ) -> DeviceTrials:
     """Try one frame on a device: decode it, and where ``encodes`` also encode it, which takes an encoder session."""
-    smoke = smoke_decode(subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
-    encode = smoke_encode(subject.visible, matrix.trials, SMOKE_LIMIT_S, run=run) if encodes else None
-    trials = tuple(_doubted(_doubted(trial, smoke), encode) for trial in matrix.trials)
-    return replace(matrix, device=subject.visible, smoke=smoke, smoke_encode=encode, trials=trials)
+
+    def tried(engine: Engine) -> Trial | None:
+        return smoke(engine, subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
+
+    decode, encode = tried(Engine.NVDEC), tried(Engine.NVENC) if encodes else None
+    trials = tuple(_doubted(_doubted(trial, decode), encode) for trial in matrix.trials)
+    return replace(matrix, device=subject.visible, smoke=decode, smoke_encode=encode, trials=trials)
 
 
-def _doubted(trial: Trial, smoke: Trial | None) -> Trial:
-    """A device whose own engine fails does nothing with it, whatever others of its kind do."""
-    if smoke is None or smoke.works or trial.engine is not smoke.engine or not trial.works:
+def _doubted(trial: Trial, own: Trial | None) -> Trial:
+    """Return a kind's trial as that of a device whose ``own`` trial failed."""
+    if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
-    return replace(trial, works=False, reason=smoke.reason, fix=smoke.fix)
+    return replace(trial, works=False, reason=own.reason, fix=own.fix)

@@ -1,6 +1,6 @@
 """What a machine's compatibility verdicts are."""
 
-from ..cuda.compat import CompatFacts, judge
+from ..cuda.compat import judge
 from ..nvml.facts import BRANDS
 from ..report.absence import Unavailable
 from ..report.engines import How
@@ -19,7 +19,7 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     said = (gpu.facts.get("brand") for gpu in report.gpus)
     # The first GPU's brand counts for all, as it does for the container runtime.
     brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
-    judged = judge(CompatFacts(report.cuda, package, report.driver, codecs_work))
+    judged = judge(report.cuda, package, report.driver, codecs_work=codecs_work)
     if isinstance(report.container, Unavailable):
         return tuple(judged)
     return (*judged, *judge_container(report.container, report.cuda, brand))

@@ -1,71 +1,37 @@
-"""The one place where NVML is called, and where its errors become values.
+"""The one place where NVML is called, and where its return codes, which the binding raises, become values.
 
-NVML answers with a return code, which the Python binding raises. "Not supported", "no permission" and the like are
-ordinary answers about a machine; a lost GPU or a replaced driver is trouble that health has to see. Neither may leave a
-probe as an exception or become a zero.
-
-The library is always an argument: the ``pynvml`` module (package nvidia-ml-py), or ``codecfleet.testing.FakeNvml``.
-Return codes: NVML API Reference Manual, "nvmlReturn_t".
+No probe raises them, and no absence becomes a zero. The library is always an argument: the ``pynvml`` module (package
+nvidia-ml-py), or ``codecfleet.testing.FakeNvml``. Codes: NVML API Reference Manual, "nvmlReturn_t".
 """
 
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.tables import read_tables
 
 T = TypeVar("T")
+NvmlLike: TypeAlias = Any
+"""What offers pynvml's functions, structures and constants by their names."""
 
 SUCCESS = 0
-GPU_IS_LOST = 15
-RESET_REQUIRED = 16
-LIB_RM_VERSION_MISMATCH = 18
-GPU_NOT_FOUND = 28
-
-_NAMES = (
-    "SUCCESS UNINITIALIZED INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION ALREADY_INITIALIZED NOT_FOUND INSUFFICIENT_SIZE"
-    " INSUFFICIENT_POWER DRIVER_NOT_LOADED TIMEOUT IRQ_ISSUE LIBRARY_NOT_FOUND FUNCTION_NOT_FOUND CORRUPTED_INFOROM"
-    " GPU_IS_LOST RESET_REQUIRED OPERATING_SYSTEM LIB_RM_VERSION_MISMATCH IN_USE MEMORY NO_DATA VGPU_ECC_NOT_SUPPORTED"
-    " INSUFFICIENT_RESOURCES FREQ_NOT_SUPPORTED ARGUMENT_VERSION_MISMATCH DEPRECATED NOT_READY GPU_NOT_FOUND"
-    " INVALID_STATE RESET_TYPE_NOT_SUPPORTED"
-)
-RETURN_CODES: dict[int, str] = {**dict(enumerate(_NAMES.split())), 999: "UNKNOWN"}
-
-# What is an ordinary answer, and what it says. Where vGPU functions are not supported at all, some drivers answer
-# INVALID_ARGUMENT instead of NOT_SUPPORTED (vGPU Management SDK guide, 2.1), so that is one too. A structure version
-# that the driver does not know, and a function that it has given up, mean that driver and question do not match.
-_ORDINARY: dict[int, tuple[Absence, str]] = {
-    SUCCESS: (Absence.NOT_FOUND, "there are no samples"),
-    2: (Absence.NOT_SUPPORTED, "this device does not take the question"),
-    3: (Absence.NOT_SUPPORTED, "this device or its driver has no such thing"),
-    4: (Absence.NO_PERMISSION, "the driver answers only privileged users"),
-    6: (Absence.NOT_FOUND, "there is none at present"),
-    9: (Absence.NO_LIBRARY, "the NVIDIA kernel driver is not loaded"),
-    10: (Absence.TIMED_OUT, "the driver did not answer in time"),
-    12: (Absence.NO_LIBRARY, "libnvidia-ml.so.1 was not found"),
-    13: (Absence.FUNCTION_NOT_FOUND, "the installed driver is older than the question"),
-    21: (Absence.NOT_FOUND, "there is no data at present"),
-    22: (Absence.NOT_SUPPORTED, "the vGPU has no ECC"),
-    24: (Absence.NOT_SUPPORTED, "this device has no such frequency"),
-    25: (Absence.FUNCTION_NOT_FOUND, "the driver does not know this version of the question"),
-    26: (Absence.FUNCTION_NOT_FOUND, "the driver has given the function up"),
-    27: (Absence.NOT_FOUND, "the driver has no value yet"),
-}
-
-_TROUBLE: dict[int, str] = {
-    GPU_IS_LOST: "the GPU has fallen off the bus, or the driver cannot reach it",
-    RESET_REQUIRED: "the GPU needs a reset before it can be used",
-    LIB_RM_VERSION_MISMATCH: "the driver's files were exchanged under the kernel module that is loaded",
-    GPU_NOT_FOUND: "the GPU is no longer there",
-}
 
 
-class NvmlLike(Protocol):
-    """What offers pynvml's functions, structures and constants by their names."""
+@dataclass(frozen=True, slots=True)
+class ReturnCode:
+    """A return code of NVML's."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a function, structure or constant."""
+    name: str
+    absence: str = Absence.FAILED.value
+    meaning: str = "the driver could not say"
+    fix: str = ""  # what a user does about a library that does not start with it
+    is_trouble: bool = False  # no healthy device answers this
+
+
+RETURN_CODES = {int(code): ReturnCode(**row) for code, row in read_tables("nvml.toml")["codes"].items()}
+_UNKNOWN = ReturnCode("an unknown code")
 
 
 def can_load_nvml() -> bool:
@@ -78,35 +44,17 @@ def can_load_nvml() -> bool:
 
 
 class CodeAnswered(Exception):
-    """A structure holds a return code of its own; readers raise this, and ``ask`` ends it."""
+    """A structure holds a return code of its own; readers raise this, and ``ask`` catches it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A return code that no healthy device gives, and the function that gave it."""
-
-    function: str
-    code: int
-
-    @property
-    def sentence(self) -> str:
-        """Return it as a sentence without a full stop."""
-        return f"{self.function} answered {code_name(self.code)} ({self.code}): {_meaning(self.code)}"
-
-
-def code_name(code: int) -> str:
-    """Return a return code's name without its prefix: 15 is "GPU_IS_LOST"."""
-    return RETURN_CODES.get(code, "an unknown code")
-
-
 def absence_of(function: str, code: int) -> Unavailable:
     """Say why there is no value when ``function`` answered ``code``; never raises."""
-    absence = _ORDINARY[code][0] if code in _ORDINARY else Absence.FAILED
-    return Unavailable(absence, f"{function} answered {code_name(code)} ({code}): {_meaning(code)}")
+    found = RETURN_CODES.get(code, _UNKNOWN)
+    return Unavailable(Absence(found.absence), f"{function} answered {found.name} ({code}): {found.meaning}")
 
 
 def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
@@ -137,12 +85,9 @@ def read_text(value: str | bytes) -> str:
 
 
 class DeviceQuestions:
-    """All questions that one device is asked: adds its handle, leaves out what cannot apply, remembers trouble.
+    """All questions that one device is asked; ``unasked`` says why a function is not worth calling on it, or None.
 
-    Args:
-        nvml: the library.
-        handle: the device's handle.
-        unasked: says for a function's name why it is not worth asking on this device, or None.
+    ``lost`` is why the device cannot be used, as a sentence without a full stop; "" where no answer says so.
     """
 
     def __init__(
@@ -150,7 +95,7 @@ class DeviceQuestions:
     ) -> None:
         self.nvml = nvml
         self.handle = handle
-        self.trouble: list[Trouble] = []
+        self.lost = ""
         self._unasked = unasked
 
     def ask(self, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
@@ -162,22 +107,10 @@ class DeviceQuestions:
 
     def ask_of(self, subject: object, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
         """Ask about something else that belongs to this device: a MIG instance, a GPU instance, an event set."""
-        return self._ask(function, (subject, *arguments), read)
-
-    def ask_none(self, function: str, *, read: Callable[[Any], T]) -> Maybe[T]:
-        """Ask for something that no subject is named for: a new event set, a new sample."""
-        return self._ask(function, (), read)
-
-    def _ask(self, function: str, arguments: tuple[object, ...], read: Callable[[Any], T]) -> Maybe[T]:
-        value, code = ask_with_code(self.nvml, function, *arguments, read=read)
-        if code in _TROUBLE:
-            self.trouble.append(Trouble(function, code))
+        value, code = ask_with_code(self.nvml, function, subject, *arguments, read=read)
+        if RETURN_CODES.get(code, _UNKNOWN).is_trouble:
+            self.lost = self.lost or absence_of(function, code).reason
         return value
-
-    @property
-    def lost(self) -> str:
-        """Return why the device cannot be used, as a sentence without a full stop, or "" where nothing says so."""
-        return next((trouble.sentence for trouble in self.trouble), "")
 
 
 def _code(error: Exception) -> int | None:
@@ -191,9 +124,3 @@ def _code(error: Exception) -> int | None:
         code = getattr(error, "value", None)
         return code if isinstance(code, int) else None
     return None
-
-
-def _meaning(code: int) -> str:
-    if code in _TROUBLE:
-        return _TROUBLE[code]
-    return _ORDINARY[code][1] if code in _ORDINARY else "the driver could not say"

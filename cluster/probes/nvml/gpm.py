@@ -1,7 +1,6 @@
-"""How busy each single engine is, for a whole GPU and for each MIG slice: NVML's GPU performance monitoring (GPM).
+"""How busy each engine is, of a whole GPU and of each MIG slice: NVML's GPU performance monitoring (GPM).
 
-A figure is what happened between two samples, so a measurement takes a first sample of everything, lets some time
-pass, and then takes the second. Documented for Hopper and later; a slice is sampled by its GPU instance's number.
+A figure is what happened between two samples. Documented for Hopper and later.
 """
 
 import math
@@ -10,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.device_report import MigSlice
 from ..report.engines import Engine, EngineCount
-from .calls import SUCCESS, DeviceQuestions
+from .calls import SUCCESS, DeviceQuestions, ask_named
 
 METRICS: dict[int, tuple[Engine, int]] = {
     **{30 + index: (Engine.NVDEC, index) for index in range(8)},
@@ -43,36 +43,38 @@ class GpmMeasure:
         """Whether any sample was taken, so that waiting makes sense."""
         return any(not isinstance(sample, Unavailable) for sample in self._first.values())
 
-    def finish(self, engines: dict[int | None, tuple[EngineCount, ...]]) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Take the second samples and return percent per engine name ("nvdec0") for each target.
+    def finish(
+        self, slices: Iterable[MigSlice] = (), whole: tuple[EngineCount, ...] = ()
+    ) -> dict[int | None, Maybe[dict[str, float]]]:
+        """Take the second samples and return percent per engine name ("nvdec0") for each GPU instance, or WHOLE_GPU.
 
-        ``engines`` says how many engines a target has, where that is known: an engine that does not exist is left
-        out, because the driver may call it idle.
+        An engine that does not exist, by the counts of the slices and of the ``whole`` GPU, is left out: the driver may
+        call it idle.
         """
+        engines: dict[int | None, tuple[EngineCount, ...]]
+        engines = {WHOLE_GPU: whole, **{piece.gpu_instance: piece.engines for piece in slices}}
         return {
-            instance: self._measure(instance, first, engines.get(instance, ()))
+            instance: self._measure(instance, first, {each.engine: each.count for each in engines.get(instance, ())})
             for instance, first in self._first.items()
         }
 
-    def _measure(
-        self, instance: int | None, first: Maybe[Any], engines: tuple[EngineCount, ...]
-    ) -> Maybe[dict[str, float]]:
+    def _measure(self, instance: int | None, first: Maybe[Any], counted: dict[Engine, int]) -> Maybe[dict[str, float]]:
         if isinstance(first, Unavailable):
             return first
         second = _take(self.questions, instance)
-        try:
-            if isinstance(second, Unavailable):
-                return second
-            return _read_metrics(self.questions, first, second, engines)
-        finally:
+        if isinstance(second, Unavailable):
             _free(self.questions, first)
-            if not isinstance(second, Unavailable):
-                _free(self.questions, second)
+            return second
+        answers = [_read_group(self.questions, (first, second), group, counted) for group in _GROUPS]
+        _free(self.questions, first)
+        _free(self.questions, second)
+        read = [answer for answer in answers if not isinstance(answer, Unavailable)]
+        return {engine: percent for answer in read for engine, percent in answer.items()} if read else answers[0]
 
 
-def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int]) -> GpmMeasure:
-    """Take first samples of a GPU and of its GPU instances; never raises."""
-    targets = [WHOLE_GPU, *gpu_instances]
+def begin_gpm(questions: DeviceQuestions, slices: Iterable[MigSlice]) -> GpmMeasure:
+    """Take first samples of a GPU and of its slices' GPU instances; never raises."""
+    targets = [WHOLE_GPU, *sorted({piece.gpu_instance for piece in slices})]
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
     if supported is True:
         return GpmMeasure(questions, {target: _take(questions, target) for target in targets})
@@ -82,13 +84,11 @@ def begin_gpm(questions: DeviceQuestions, gpu_instances: Iterable[int]) -> GpmMe
 
 
 def _take(questions: DeviceQuestions, instance: int | None) -> Maybe[Any]:
-    sample = questions.ask_none("nvmlGpmSampleAlloc", read=lambda found: found)
+    sample = ask_named(questions.nvml, "nvmlGpmSampleAlloc")
     if isinstance(sample, Unavailable):
         return sample
-    if instance is WHOLE_GPU:
-        taken = questions.ask("nvmlGpmSampleGet", sample, read=lambda _: sample)
-    else:
-        taken = questions.ask("nvmlGpmMigSampleGet", instance, sample, read=lambda _: sample)
+    asked = ("nvmlGpmSampleGet",) if instance is WHOLE_GPU else ("nvmlGpmMigSampleGet", instance)
+    taken = questions.ask(*asked, sample, read=lambda _: sample)
     if isinstance(taken, Unavailable):
         _free(questions, sample)
     return taken
@@ -96,17 +96,6 @@ def _take(questions: DeviceQuestions, instance: int | None) -> Maybe[Any]:
 
 def _free(questions: DeviceQuestions, sample: object) -> None:
     questions.ask_of(sample, "nvmlGpmSampleFree", read=lambda _: None)
-
-
-def _read_metrics(
-    questions: DeviceQuestions, first: object, second: object, engines: tuple[EngineCount, ...]
-) -> Maybe[dict[str, float]]:
-    counted = {count.engine: count.count for count in engines}
-    answers = [_read_group(questions, (first, second), group, counted) for group in _GROUPS]
-    read = [answer for answer in answers if not isinstance(answer, Unavailable)]
-    if not read:
-        return answers[0]
-    return {engine: percent for answer in read for engine, percent in answer.items()}
 
 
 def _read_group(

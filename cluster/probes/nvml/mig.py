@@ -1,12 +1,12 @@
-"""MIG: whether a GPU is cut, into which slices, which engines each has, and how it could be cut.
+"""MIG: a GPU's slices and their engines, and the profiles that it can be cut into.
 
-Engines are per slice, and some slices have none: an A100's 1g.5gb has no decoder. What a slice has is what
-``nvmlDeviceGetAttributes_v2`` says of it, never what its name suggests. GPU instance profiles also tell how many
-engines the whole GPU has, which NVML says nowhere else. (NVML API Reference Manual, "Multi Instance GPU Management".)
+``nvmlDeviceGetAttributes_v2`` says which engines a slice has, not its name: an A100's 1g.5gb has no decoder. Profiles
+also tell how many engines the whole GPU has, which NVML says nowhere else ("Multi Instance GPU Management").
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..report.absence import Absence, Maybe, Unavailable, known
@@ -20,19 +20,15 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Ask how a GPU is cut; ``profiles`` are from ``probe_profiles``. Never raises.
-
-    Slices come without per-engine use (``gpm_percent``): the measurement fills it in.
-    """
+    """Ask how a GPU is cut; ``profiles`` are from ``probe_profiles``. Never raises, and leaves out ``gpm_percent``."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
     slices_max: Maybe[int] = questions.ask("nvmlDeviceGetMaxMigDeviceCount", read=int)
-    enabled = mode[0] == 1
-    places = SLICES_MAX if isinstance(slices_max, Unavailable) else min(slices_max, SLICES_MAX)
-    slices, refused = _slices(questions, places, profiles) if enabled else ((), None)
+    places = min(known(slices_max, SLICES_MAX), SLICES_MAX)
+    slices, refused = _slices(questions, places, profiles) if mode[0] == 1 else ((), None)
     return MigReport(
-        enabled=enabled,
+        enabled=mode[0] == 1,
         pending=mode[1] == 1,
         slices_max=slices_max,
         slices=slices,
@@ -48,10 +44,9 @@ def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
 
 
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
-    """Return the engines of the whole GPU: those of the profile that takes all of it.
+    """Return the engines of the whole GPU: those of the profile with the most memory, of equals with the most engines.
 
-    That is the one with the most memory, and of several with as much the one with the most engines. Empty where the
-    GPU has no profiles: then only a trial, ``GetDecoderCaps`` or a table can tell.
+    Empty where the GPU has no profiles: then only a trial, ``GetDecoderCaps`` or a table can tell.
     """
     ranked = sorted(profiles, key=lambda profile: (profile.memory_bytes, sum(count.count for count in profile.engines)))
     return ranked[-1].engines if ranked else ()
@@ -90,7 +85,6 @@ def _counts(decoders: int, encoders: int, jpegs: int, ofas: int) -> tuple[Engine
 def _slices(
     questions: DeviceQuestions, places: int, profiles: tuple[MigProfile, ...]
 ) -> tuple[tuple[MigSlice, ...], Unavailable | None]:
-    """Return the slices, and why there may be more."""
     slices: list[MigSlice] = []
     refused: Unavailable | None = None
     for place in range(places):
@@ -104,29 +98,26 @@ def _slices(
 
 
 def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfile, ...]) -> MigSlice | Unavailable:
-    uuid: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetUUID", read=read_text)
-    gpu_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetGpuInstanceId", read=int)
+    ask = partial(questions.ask_of, handle)
+    uuid: Maybe[str] = ask("nvmlDeviceGetUUID", read=read_text)
+    gpu_instance: Maybe[int] = ask("nvmlDeviceGetGpuInstanceId", read=int)
     if isinstance(uuid, Unavailable):
         return uuid  # nothing can be pinned to it
     if isinstance(gpu_instance, Unavailable):
         return gpu_instance
-    compute_instance: Maybe[int] = questions.ask_of(handle, "nvmlDeviceGetComputeInstanceId", read=int)
-    engines = questions.ask_of(
-        handle,
-        "nvmlDeviceGetAttributes_v2",
-        read=lambda said: _counts(
-            said.sharedDecoderCount, said.sharedEncoderCount, said.sharedJpegCount, said.sharedOfaCount
-        ),
-    )
     return MigSlice(
         uuid=uuid,
         gpu_instance=gpu_instance,
-        compute_instance=compute_instance,
+        compute_instance=ask("nvmlDeviceGetComputeInstanceId", read=int),
         profile=_slice_profile(questions, handle, gpu_instance, profiles),
-        memory=questions.ask_of(handle, "nvmlDeviceGetMemoryInfo", read=read_memory),
-        engines=known(engines, ()),
+        memory=ask("nvmlDeviceGetMemoryInfo", read=read_memory),
+        engines=known(ask("nvmlDeviceGetAttributes_v2", read=_shared_counts), ()),
         gpm_percent=Unavailable(Absence.NOT_FOUND, "per-engine use was not measured"),
     )
+
+
+def _shared_counts(said: Any) -> tuple[EngineCount, ...]:
+    return _counts(said.sharedDecoderCount, said.sharedEncoderCount, said.sharedJpegCount, said.sharedOfaCount)
 
 
 def _slice_profile(
@@ -142,12 +133,11 @@ def _slice_profile(
         for profile in profiles:
             if profile.profile_id == number:
                 return profile.name
-    made = questions.ask_of(
-        handle,
-        "nvmlDeviceGetAttributes_v2",
-        read=lambda said: f"{int(said.gpuInstanceSliceCount)}g.{round(int(said.memorySizeMB) / 1024)}gb",
-    )
-    return known(made, "unknown")
+    return known(questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_made_name), "unknown")
+
+
+def _made_name(said: Any) -> str:
+    return f"{int(said.gpuInstanceSliceCount)}g.{round(int(said.memorySizeMB) / 1024)}gb"
 
 
 def read_memory(info: Any) -> MemoryUse:

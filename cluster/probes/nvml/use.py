@@ -1,7 +1,6 @@
-"""What a device is doing: utilisation, encoder sessions, processes.
+"""What a device is doing (utilisation, encoder sessions, processes), and whether it can be trusted.
 
-All of it holds on a vGPU guest too. On a GPU in MIG mode the utilisation rates do not exist (NVML API Reference
-Manual, "Device Queries"); ``gpm.py`` says per slice what they cannot.
+A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"): ``gpm.py`` asks each slice.
 """
 
 from collections.abc import Iterable
@@ -9,62 +8,62 @@ from dataclasses import replace
 from typing import Any
 
 from ..report.absence import Absence, Maybe, Unavailable
-from ..report.device_report import CodecSession, DeviceProcess, DeviceUse
-from .calls import DeviceQuestions
+from ..report.device_report import CodecSession, DeviceProcess, DeviceUse, Health
+from .calls import SUCCESS, CodeAnswered, DeviceQuestions
+from .facts import WORDS
 
 FULL_PERCENT = 100
 
-_CODECS = ((0, "h264"), (1, "hevc"), (2, "av1"))
+_CODECS = {0: "h264", 1: "hevc", 2: "av1"}
 _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+
+UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+SINCE_LOAD = 0  # NVML_VOLATILE_ECC: counted since the driver was loaded
+RETIREMENT_CAUSES = (0, 1)  # many single-bit errors, a double-bit error
+RECOVERY_ACTION_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
+
+_VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 
 
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
     """Ask how busy a device is, and with what; ``gpm_percent`` was measured beside it. Never raises.
 
-    Samples of processes that are older than ``since_us``, of NVML's clock, are left out: the driver keeps those of
-    processes that have long been idle.
+    The driver keeps samples of processes that have long been idle: those before ``since_us`` (its clock) are left out.
     """
-    stats = questions.ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
+    ask = questions.ask
+    stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
+    sessions_open, fps, latency_us = (stats,) * 3 if isinstance(stats, Unavailable) else stats
     return DeviceUse(
-        gpu_percent=questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
-        memory_percent=questions.ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
-        encoder_percent=questions.ask("nvmlDeviceGetEncoderUtilization", read=_first),
-        decoder_percent=questions.ask("nvmlDeviceGetDecoderUtilization", read=_first),
-        jpeg_percent=questions.ask("nvmlDeviceGetJpgUtilization", read=_first),
-        ofa_percent=questions.ask("nvmlDeviceGetOfaUtilization", read=_first),
+        gpu_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.gpu)),
+        memory_percent=ask("nvmlDeviceGetUtilizationRates", read=lambda rates: int(rates.memory)),
+        encoder_percent=ask("nvmlDeviceGetEncoderUtilization", read=_first),
+        decoder_percent=ask("nvmlDeviceGetDecoderUtilization", read=_first),
+        jpeg_percent=ask("nvmlDeviceGetJpgUtilization", read=_first),
+        ofa_percent=ask("nvmlDeviceGetOfaUtilization", read=_first),
         encoder_capacity_percent={
-            name: questions.ask("nvmlDeviceGetEncoderCapacity", query, read=int) for query, name in _CODECS
+            name: ask("nvmlDeviceGetEncoderCapacity", query, read=int) for query, name in _CODECS.items()
         },
-        encoder_sessions_open=_item(stats, 0),
-        encoder_fps=_item(stats, 1),
-        encoder_latency_us=_item(stats, 2),
-        encoder_sessions=questions.ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
+        encoder_sessions_open=sessions_open,
+        encoder_fps=fps,
+        encoder_latency_us=latency_us,
+        encoder_sessions=ask("nvmlDeviceGetEncoderSessions", read=read_sessions),
         processes=_processes(questions, since_us),
         gpm_percent=gpm_percent,
     )
-
-
-def latest_samples(samples: Iterable[DeviceProcess | None]) -> dict[int, DeviceProcess]:
-    """Keep the last sample of each process, in the order given; None stands for a sample that says nothing."""
-    return {sample.pid: sample for sample in samples if sample is not None}
 
 
 def _first(pair: Any) -> int:
     return int(pair[0])
 
 
-def _item(stats: Maybe[tuple[int, ...]], position: int) -> Maybe[int]:
-    return stats if isinstance(stats, Unavailable) else stats[position]
-
-
 def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
     """Read ``nvmlEncoderSessionInfo_t``, one per session."""
-    names = dict(_CODECS)
     return tuple(
         CodecSession(
             session=int(session.sessionId),
             pid=int(session.pid),
-            codec=names.get(int(session.codecType), f"codec {int(session.codecType)}"),
+            codec=_CODECS.get(int(session.codecType), f"codec {int(session.codecType)}"),
             width=int(session.hResolution),
             height=int(session.vResolution),
             fps=int(session.averageFps),
@@ -82,20 +81,14 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
         # A device may have no list of one kind; a list that could not be read would pass for the whole one.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
-    samples: Maybe[tuple[DeviceProcess | None, ...]] = questions.ask(
-        "nvmlDeviceGetProcessUtilization",
-        since_us,
-        read=lambda found: tuple(map(_sample, sorted(found, key=lambda sample: int(sample.timeStamp)))),
-    )
+    samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = ()  # the processes are known, what they use is not
-    running = [process for listed in lists if not isinstance(listed, Unavailable) for process in listed]
-    joined = {process.pid: process for process in running}
-    for pid, sample in latest_samples(samples).items():
-        memory_bytes = joined[pid].memory_bytes if pid in joined else None
-        joined[pid] = replace(sample, memory_bytes=memory_bytes)
+        samples = {}  # the processes are known, what they use is not
+    joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
+    for pid, sample in samples.items():
+        joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
     return tuple(joined[pid] for pid in sorted(joined))
 
 
@@ -114,18 +107,56 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
     )
 
 
-def _sample(sample: Any) -> DeviceProcess | None:
-    # The driver may fill only part of the buffer that it asked for; what is left has no time.
-    if int(sample.timeStamp) == 0:
-        return None
-    return DeviceProcess(
-        pid=int(sample.pid),
-        sm_percent=_percent(sample.smUtil),
-        encoder_percent=_percent(sample.encUtil),
-        decoder_percent=_percent(sample.decUtil),
-    )
+def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
+    """Return the newest sample of each process; the driver may leave part of its buffer empty, without a time."""
+    timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
+    return {
+        int(sample.pid): DeviceProcess(
+            pid=int(sample.pid),
+            sm_percent=_percent(sample.smUtil),
+            encoder_percent=_percent(sample.encUtil),
+            decoder_percent=_percent(sample.decUtil),
+        )
+        for sample in timed
+    }
 
 
 def _percent(value: int) -> int | None:
     # A share over 100 is how the driver says that it has none.
     return int(value) if int(value) <= FULL_PERCENT else None
+
+
+def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
+    """Ask whether a device can be trusted; to be asked last, so that ``lost`` knows all answers. Never raises."""
+    ask = questions.ask
+    return Health(
+        ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
+        ecc_uncorrected=ask("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD, read=int),
+        retired_pages=_retired_pages(questions),
+        retirement_pending=ask("nvmlDeviceGetRetiredPagesPendingStatus", read=lambda state: bool(state == 1)),
+        remapped_rows_pending=ask("nvmlDeviceGetRemappedRows", read=lambda rows: bool(rows[2] != 0)),
+        recovery_action=ask("nvmlDeviceGetFieldValues", [RECOVERY_ACTION_FIELD], read=_read_action),
+        xids=xids,
+        lost=questions.lost,
+        xids_refused=xids_refused,
+    )
+
+
+def _read_action(values: Any) -> str:
+    action = int(read_field(values))
+    return RECOVERY_ACTIONS.get(action, f"action {action}")
+
+
+def read_field(values: Any) -> float | int:
+    """Read the one field that was asked for; raises ``CodeAnswered`` for the field's own return code."""
+    value = values[0]
+    if int(value.nvmlReturn) != SUCCESS:
+        raise CodeAnswered(int(value.nvmlReturn))
+    number: float | int = getattr(value.value, _VALUE_FIELDS[int(value.valueType)])
+    return number
+
+
+def _retired_pages(questions: DeviceQuestions) -> Maybe[int]:
+    counts = [questions.ask("nvmlDeviceGetRetiredPages", cause, read=len) for cause in RETIREMENT_CAUSES]
+    refused = next((count for count in counts if isinstance(count, Unavailable)), None)
+    return refused or sum(count for count in counts if not isinstance(count, Unavailable))

@@ -20,6 +20,11 @@ class DeviceKind(Enum):
     IGPU = "igpu"  #: the GPU of a Tegra SoC
     CPU = "cpu"  #: the host's processor
 
+    @property
+    def is_processor(self) -> bool:
+        """Whether it runs software alone; every other kind is a GPU, or a part of one."""
+        return self is DeviceKind.CPU
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -56,11 +61,7 @@ class CodecSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """How a device is used now.
-
-    ``encoder_capacity_percent`` maps "h264", "hevc", "av1" to what the driver calls capacity: it is reported on GPUs
-    without any encoder too, so it proves nothing. ``gpm_percent`` maps an engine's name ("nvdec0") to its use.
-    """
+    """How a device is used now."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -74,35 +75,28 @@ class DeviceUse:
     encoder_latency_us: Maybe[int]
     encoder_sessions: Maybe[tuple[CodecSession, ...]]
     processes: Maybe[tuple[DeviceProcess, ...]]
-    gpm_percent: Maybe[dict[str, float]]
+    gpm_percent: Maybe[dict[str, float]]  # by engine ("nvdec0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Whether a device can be trusted.
-
-    ``xids`` are those raised since the watch began; ``xids_refused`` says why none would be seen, None where they
-    are. ``ecc_uncorrected`` counts since the driver was loaded. ``recovery_action`` is the driver's own advice ("none",
-    "reset", "reboot", "drain", ...). ``lost`` says that the GPU has fallen off the bus or needs a reset.
-    """
+    """Whether a device can be trusted."""
 
     ecc_enabled: Maybe[bool]
-    ecc_uncorrected: Maybe[int]
+    ecc_uncorrected: Maybe[int]  # since the driver was loaded
     retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
-    recovery_action: Maybe[str]
-    xids: tuple[int, ...] = ()
-    lost: str = ""
-    xids_refused: Unavailable | None = None
+    recovery_action: Maybe[str]  # the driver's own advice ("none", "reset", "reboot", "drain", ...)
+    xids: tuple[int, ...] = ()  # those raised since the watch began
+    lost: str = ""  # why it has fallen off the bus or needs a reset
+    xids_refused: Unavailable | None = None  # why no Xid would be seen
 
 
 def why_unplaceable(health: Health) -> str:
     """Return why a device may get no new work, as a sentence without a full stop; "" where it may.
 
-    It is lost; an Xid error asks for a quarantine; its driver advises recovery; memory errors could not be corrected;
-    or bad memory waits for the next reset to be replaced (NVML API Reference Manual, "Device Queries"; the vGPU
-    Management SDK guide's 3.3.2 for which of these a guest has).
+    NVML API Reference Manual, "Device Queries"; which of these a guest has: vGPU Management SDK guide, 3.3.2.
     """
     if health.lost:
         return health.lost
@@ -144,14 +138,14 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigReport:
-    """MIG on one GPU: ``pending`` holds after a reset; ``slices_refused`` says why slices may be missing."""
+    """MIG on one GPU."""
 
     enabled: bool
-    pending: bool
+    pending: bool  # what holds after a reset
     slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
-    slices_refused: Unavailable | None = None
+    slices_refused: Unavailable | None = None  # why slices may be missing
 
     def sharers_of(self, part: MigSlice) -> int:
         """Return how many compute instances share the engines and the memory of a slice's GPU instance, itself too."""
@@ -160,30 +154,24 @@ class MigReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One physical GPU, vGPU or iGPU of a node, with its MIG instances inside.
-
-    ``uuid`` is stable except on a vGPU guest (``uuid_is_stable``), where the PCI bus id and the host identify it.
-    ``engines`` holds only counts that were asked or tried; an engine that is missing was not counted.
-    ``max_video_clock_mhz`` scales documented rates. ``facts`` maps a property's name to its value or absence: the
-    long tail of NVML (serial, VBIOS, PCIe, power, temperature, ...), for people.
-    """
+    """One physical GPU, vGPU or iGPU of a node, with its MIG instances inside."""
 
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool
+    uuid_is_stable: bool  # False on a vGPU guest, where the PCI bus id and the host identify it
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]
     compute_capability: Maybe[str]
     memory: Maybe[MemoryUse]
-    max_video_clock_mhz: Maybe[int]
+    max_video_clock_mhz: Maybe[int]  # scales documented rates
     virtualization: Maybe[str]
-    engines: tuple[EngineCount, ...]
+    engines: tuple[EngineCount, ...]  # only counts that were asked or tried: one that is missing was not counted
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
-    facts: dict[str, Maybe[str | int | float | bool]]
+    facts: dict[str, Maybe[str | int | float | bool]]  # for people: serial, VBIOS, PCIe, power, temperature, ...
 
     @property
     def key(self) -> str:

@@ -33,7 +33,7 @@ class How(Enum):
 
 
 class MediaCodec(Enum):
-    """A codec that some engine of ours decodes or encodes."""
+    """A codec that some engine decodes or encodes."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -73,21 +73,17 @@ class EngineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of asking one engine for one case; sizes are in pixels.
-
-    ``implementation`` is "nvdec", "nvenc" or the software codec; ``reason`` and ``fix`` are one sentence each, "" where
-    it works or nothing can be done.
-    """
+    """What came of asking one engine for one case; sizes are in pixels."""
 
     case: CodecCase
     engine: Engine
-    implementation: str
+    implementation: str  # "nvdec", "nvenc" or the software codec
     works: bool
     how: How
     profile: str = ""
     max_width: int | None = None
     max_height: int | None = None
     engines: int | None = None
-    reason: str = ""
-    fix: str = ""
+    reason: str = ""  # why it does not work, in one sentence
+    fix: str = ""  # what can be done, in one sentence
     took_s: float = 0.0

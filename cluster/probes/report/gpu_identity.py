@@ -1,9 +1,6 @@
 """What GPUs, their slices and vGPUs are called: one identity for probe, inventory, worker and supervisor.
 
-NVML numbers GPUs. ``CUDA_VISIBLE_DEVICES`` takes those numbers, UUIDs, their beginnings, and slices. Ray counts either
-what NVML counts or the entries of that variable, and each of its GPUs is called a *unit* here: one device, or all the
-slices of a GPU that Ray takes for one. Everything here is a function of what NVML and the two variables say.
-
+Each GPU that Ray counts is called a *unit* here: one device, or all the slices of a GPU that Ray takes for one.
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
 Enumeration"; vGPU Management SDK guide, 3.3.2 (the UUID of a vGPU is random); Ray's ``NvidiaGPUAcceleratorManager``.
 """
@@ -38,18 +35,15 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGpu:
-    """A GPU's NVML number and names ("" where unknown); ``trouble`` says why NVML does not answer for it.
-
-    Where ``is_cut`` (MIG mode), its slices are the devices instead of it.
-    """
+    """A GPU's NVML number and names ("" where unknown)."""
 
     index: int
     uuid: str = ""
     bus_id: str = ""
     is_guest: bool = False
-    is_cut: bool = False
+    is_cut: bool = False  # MIG mode: its slices are the devices instead of it
     slices: tuple[NamedSlice, ...] = ()
-    trouble: str = ""
+    trouble: str = ""  # why NVML does not answer for it
 
     @property
     def identity(self) -> str:
@@ -97,14 +91,11 @@ def named(report: DeviceReport) -> NamedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What Ray gives out: the identities behind each of its GPUs, in its order, and why it ``hidden`` others.
+    """What Ray gives out."""
 
-    ``counts_slices``: Ray counts more GPUs than there are, so its GPU 2 is the third of all devices.
-    """
-
-    units: tuple[tuple[str, ...], ...]
-    hidden: dict[str, str]
-    counts_slices: bool
+    units: tuple[tuple[str, ...], ...]  # the identities behind each of its GPUs, in its order
+    hidden: dict[str, str]  # why it does not give out others
+    counts_slices: bool  # it counts more GPUs than there are, so its GPU 2 is the third of all devices
 
     @property
     def parts_max(self) -> int:
@@ -124,8 +115,7 @@ class ShownGpus:
     def given(self) -> tuple[NamedGpu, ...]:
         """The GPUs and slices that this container was given.
 
-        A device plugin names them by UUID, also to a privileged container, which sees all. Numbers are the host's, and
-        mean nothing inside: there the driver shows only what was given.
+        A device plugin names them by UUID, also to a privileged container, which sees all. Numbers are the host's.
         """
         entries = [entry.strip() for entry in (self.container or "").split(",")]
         wanted = [entry for entry in entries if entry.startswith(_UNIQUE)]
@@ -160,14 +150,11 @@ class ShownGpus:
     def _hidden(self, offered: set[str], count: int) -> dict[str, str]:
         given = {part.identity for gpu in self.given for part in gpu.parts}
         everything = [part.identity for gpu in self.gpus for part in gpu.parts]
-        return {name: self._why(name in given, count) for name in everything if name not in offered}
-
-    def _why(self, is_given: bool, count: int) -> str:  # noqa: FBT001 - the one caller is above
-        if not is_given:
-            return "it is hidden from its container by NVIDIA_VISIBLE_DEVICES"
+        why = f"Ray was started with {count} of the GPUs of its node, without this one"
         if self.cuda is not None:
-            return f'it is hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{self.cuda}" on its node'
-        return f"Ray was started with {count} of the GPUs of its node, without this one"
+            why = f'it is hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{self.cuda}" on its node'
+        elsewhere = "it is hidden from its container by NVIDIA_VISIBLE_DEVICES"
+        return {name: why if name in given else elsewhere for name in everything if name not in offered}
 
     @property
     def for_ray(self) -> str | None:
@@ -185,7 +172,7 @@ def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
 
 
 def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePart, ...]]:
-    """Yield what each entry of CUDA_VISIBLE_DEVICES stands for, up to the first invalid or repeated one, like CUDA."""
+    """Yield the devices of each entry of CUDA_VISIBLE_DEVICES, up to the first invalid or repeated one, like CUDA."""
     seen: set[DevicePart] = set()
     for entry in () if visible in _EVERYTHING_HIDDEN else visible.split(","):
         parts = _named_by(entry.strip(), gpus)
@@ -196,7 +183,7 @@ def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePar
 
 
 def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | None:
-    """Return the devices that an entry stands for; None where it stands for none, or for several GPUs."""
+    """Return the devices that an entry names; None where it names none, or several GPUs."""
     if entry.isdigit():
         return gpus[int(entry)].parts if int(entry) < len(gpus) else None
     if not entry.startswith(_UNIQUE):

@@ -1,4 +1,4 @@
-"""A judgement about a machine: what it is about, how it stands, which rule decided, and how to fix it."""
+"""A judgement about a machine: what it is about, its grade, which rule decided, and how to fix it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Grade(Enum):
-    """How a subject stands."""
+    """Whether a subject works."""
 
     OK = "ok"  #: works, without limits worth a mention
     LIMITED = "limited"  #: works, but not everything: see the verdict's limits
@@ -18,7 +18,7 @@ class Stops(Enum):
     """Which work of a GPU a verdict rules out; placement goes by it."""
 
     NOTHING = "nothing"  #: the GPU takes all that its trials allow
-    KERNELS = "kernels"  #: no kernel of ours runs: no scaling and converting, while NVDEC and NVENC work
+    KERNELS = "kernels"  #: no kernel runs: no scaling and converting, while NVDEC and NVENC work
     CUDA = "CUDA"  #: CUDA does not start, and every session of a GPU needs a CUDA context
 
 

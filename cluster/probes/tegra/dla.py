@@ -5,7 +5,7 @@ from CUDA 13.4 on it ships for servers too, and a Thor has the library and no ac
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,103 +13,99 @@ from ....actors.dla.engine import CudaCalls
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 
-HYBRID_MODE = 0
+_HYBRID_MODE = 0
 """cudlaMode CUDLA_CUDA_DLA: an accelerator coupled with the current GPU. cuda-python refuses the standalone mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class DlaDevice:
-    """One accelerator. ``version`` is cuDLA's device version attribute."""
+    """One accelerator."""
 
     index: int
-    version: Maybe[int]
+    version: Maybe[int]  #: cuDLA's device version attribute
     unified_addressing: Maybe[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class DlaReport:
-    """What cuDLA says. ``devices`` is as long as the count, which may be 0; ``cudla_version`` is the library's own."""
+    """What cuDLA says."""
 
-    cudla_version: Maybe[int]
-    devices: tuple[DlaDevice, ...]
+    cudla_version: Maybe[int]  #: the library's own
+    devices: tuple[DlaDevice, ...]  #: as many as cuDLA counts, which may be none
 
 
-def probe_dla(limit_s: float = 10.0, environment: Mapping[str, str] | None = None) -> Maybe[DlaReport]:
+def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
     """Ask cuDLA which accelerators there are; never raises. After ``limit_s`` the asking process is killed."""
-    return dla_report_of(run_in_child(ask_cudla, {}, limit_s, environment))
+    return dla_report_of(run_in_child(ask_cudla, {}, limit_s))
 
 
-def ask_cudla() -> Iterator[tuple[str, Any]]:
-    """Yield what cuDLA answers, a pair of name and value at a time; for a child process."""
+def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
+    """Yield why cuDLA cannot be asked; or its version and count of accelerators, then each of them. For a child."""
     try:
         # Imported here: the package may be missing, and touches the driver.
-        from cuda.bindings import cudla  # noqa: PLC0415
+        from cuda.bindings import cudla
     except ImportError as error:
-        yield "absent", f"cuda-python is not installed: {error}"
+        yield _absent(f"cuda-python is not installed: {error}")
         return
     try:
-        yield "version", int(cudla.get_version())
-        count = int(cudla.device_get_count())
+        version, count = int(cudla.get_version()), int(cudla.device_get_count())
     except Exception as error:  # noqa: BLE001 - an exception from a foreign library is this probe's answer
-        kind = type(error).__name__
-        yield ("absent" if kind == "DynamicLibNotFoundError" else "failed"), f"{kind}: {error}".strip()
+        said = f"{type(error).__name__}: {error}".strip()
+        yield _absent(said) if type(error).__name__ == "DynamicLibNotFoundError" else _uncounted(Absence.FAILED, said)
         return
-    yield "count", count
-    if count:
-        yield from _ask_devices(cudla, count)
-
-
-def _ask_devices(cudla: Any, count: int) -> Iterator[tuple[str, Any]]:
-    try:
-        _make_context()
-    except Exception as error:  # noqa: BLE001 - the count counts all the same
-        yield "attributes", f"{type(error).__name__}: {error}"
-        return
+    yield version, count
+    refused = _make_context() if count else ""
     for index in range(count):
-        try:
-            handle = cudla.create_device(index, HYBRID_MODE)
-            try:
-                version = cudla.device_get_attribute(handle, cudla.DevAttributeType.DEVICE_VERSION)
-                addressing = cudla.device_get_attribute(handle, cudla.DevAttributeType.UNIFIED_ADDRESSING)
-                yield "device", [index, int(version.device_version), bool(addressing.unified_addressing_supported)]
-            finally:
-                cudla.destroy_device(handle)
-        except Exception as error:  # noqa: BLE001 - one accelerator that does not answer hides no other
-            yield "silent", [index, f"{type(error).__name__}: {error}"]
+        yield _unknown(index, refused) if refused else _device(cudla, index)
 
 
-def _make_context() -> None:
-    """Make the integrated GPU's primary context current: an accelerator is coupled with the current GPU."""
-    # A Ray task without a GPU sees none of them; this only asks, so it may look all the same.
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    from cuda.bindings import driver  # noqa: PLC0415 - as above
-
-    CudaCalls(driver).enter()
+def _absent(reason: str) -> Unavailable:
+    return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {reason}")
 
 
-def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Make a report of what the asking process had said, however it ended."""
-    said = [(str(name), value) for name, value in outcome.values]
-    answers = dict(said)
-    if "absent" in answers:
-        return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {answers['absent']}")
-    if "count" not in answers:
-        reason = answers.get("failed") or outcome.detail or "it said nothing"
-        absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
-        return Unavailable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
-    why = str(answers.get("attributes") or outcome.detail or "the accelerator was not asked")
-    devices = {index: DlaDevice(index, version, unified) for index, version, unified in _all(said, "device")}
-    silent = {index: _unknown(index, reason) for index, reason in _all(said, "silent")}
-    unasked = {index: _unknown(index, why) for index in range(int(answers["count"]))}
-    found = {**unasked, **silent, **devices}
-    version = answers.get("version", Unavailable(Absence.FAILED, "cuDLA did not say its version"))
-    return DlaReport(version, tuple(found[index] for index in sorted(found)))
-
-
-def _all(said: list[tuple[str, Any]], name: str) -> list[Any]:
-    return [value for found, value in said if found == name]
+def _uncounted(absence: Absence, reason: str) -> Unavailable:
+    return Unavailable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
 
 
 def _unknown(index: int, reason: str) -> DlaDevice:
     absence = Unavailable(Absence.FAILED, reason)
     return DlaDevice(index, absence, absence)
+
+
+def _make_context() -> str:
+    """Make the integrated GPU's context current, with which an accelerator is coupled; return why that failed."""
+    # A Ray task without a GPU sees none of them; this only asks, so it may look all the same.
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    try:
+        from cuda.bindings import driver
+
+        CudaCalls(driver).enter()
+    except Exception as error:  # noqa: BLE001 - the accelerators are counted all the same
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _device(cudla: Any, index: int) -> DlaDevice:
+    try:
+        handle = cudla.create_device(index, _HYBRID_MODE)
+        try:
+            version = cudla.device_get_attribute(handle, cudla.DevAttributeType.DEVICE_VERSION)
+            addressing = cudla.device_get_attribute(handle, cudla.DevAttributeType.UNIFIED_ADDRESSING)
+            return DlaDevice(index, int(version.device_version), bool(addressing.unified_addressing_supported))
+        finally:
+            cudla.destroy_device(handle)
+    except Exception as error:  # noqa: BLE001 - one accelerator that does not answer hides no other
+        return _unknown(index, f"{type(error).__name__}: {error}")
+
+
+def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
+    """Return the report of what the asking process said, however it ended."""
+    if not outcome.values:
+        absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
+        return _uncounted(absence, outcome.detail or "it said nothing")
+    first, *devices = outcome.values
+    if isinstance(first, Unavailable):
+        return first
+    version, count = first
+    reason = outcome.detail or "the accelerator was not asked"
+    return DlaReport(version, (*devices, *(_unknown(index, reason) for index in range(len(devices), count))))

@@ -1,6 +1,6 @@
 """How much memory a Tegra's GPU can allocate: processor and GPU share one DRAM, and swap space counts.
 
-From CUDA for Tegra, 2.2. Sizes are in bytes. Measured nowhere by us: no Tegra was at hand.
+From CUDA for Tegra, 2.2; not measured: no Tegra was at hand.
 """
 
 import re
@@ -10,41 +10,28 @@ from pathlib import Path
 
 from ..report.absence import Absence, Maybe, Unavailable
 
-MEMINFO = "proc/meminfo"
-NVMAP_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
+_MEMINFO = "proc/meminfo"
+_NVMAP_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
 
 _MEMINFO_LINE = re.compile(r"^(\w+(?:\(\w+\))?):\s+([0-9]{1,18})(?:\s+(kB))?\s*$")
 _CLIENTS_TOTAL = re.compile(r"^\s*total\s+([0-9]{1,18})([KMG]?)\s*$")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemMemory:
-    """What the formula needs, in bytes. ``device_allocated_bytes`` is what the GPU holds already."""
-
-    total_bytes: int
-    free_bytes: int
-    swap_free_bytes: int
-    device_allocated_bytes: int
-
-
-def allocatable_bytes(memory: SystemMemory) -> int:
+def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int, device_allocated_bytes: int) -> int:
     """Return how many bytes the GPU could allocate, 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
 
     The processor can move its pages to swap space. If all fit there, everything but what the GPU holds is allocatable;
     else everything but what does not fit, to the letter with what the GPU holds. Equality, not covered, is the second.
     """
-    host = memory.total_bytes - memory.free_bytes - memory.device_allocated_bytes
-    if host < memory.swap_free_bytes:
-        found = memory.total_bytes - memory.device_allocated_bytes
-    else:
-        found = memory.total_bytes - (host - memory.swap_free_bytes)
+    left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes  # the pages that do not fit
+    found = total_bytes - (device_allocated_bytes if left < 0 else left)
     # The counters are not read at one moment, so their differences may leave the range that makes sense.
-    return max(0, min(found, memory.total_bytes))
+    return max(0, min(found, total_bytes))
 
 
 class MemorySource(Enum):
-    """How the amount of allocatable memory was found, the fullest account first."""
+    """How the amount of allocatable memory was found, the best first."""
 
     MEMINFO = "/proc/meminfo"  #: the formula, with NvMapMemUsed
     NVMAP = "nvmap clients"  #: the formula, with the total of nvmap's clients
@@ -53,7 +40,7 @@ class MemorySource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Allocatable:
-    """How many bytes the GPU could allocate, and where that is from."""
+    """How many bytes the GPU could allocate, and the source of that number."""
 
     allocatable_bytes: int
     source: MemorySource
@@ -61,13 +48,8 @@ class Allocatable:
 
 def read_meminfo(text: str) -> dict[str, int]:
     """Return the fields of /proc/meminfo in bytes; other lines are left out."""
-    found = {}
-    for line in text.splitlines():
-        match = _MEMINFO_LINE.match(line)
-        if match:
-            name, number, unit = match.groups()
-            found[name] = int(number) * (1024 if unit else 1)
-    return found
+    fields = (match.groups() for line in text.splitlines() if (match := _MEMINFO_LINE.match(line)))
+    return {name: int(number) * (1024 if unit else 1) for name, number, unit in fields}
 
 
 def device_allocated_from_clients(text: str) -> int | None:
@@ -82,25 +64,16 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
 
     ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX and where no file says what the GPU holds (Thor).
     """
-    if qnx:
-        return _by_cuda(cuda_free_bytes)
-    fields = read_meminfo(read_file(root / MEMINFO))
-    device = fields.get("NvMapMemUsed")
-    source = MemorySource.MEMINFO
-    if device is None:
-        device, source = device_allocated_from_clients(read_file(root / NVMAP_CLIENTS)), MemorySource.NVMAP
-    if device is None or not {"MemTotal", "MemFree"} <= fields.keys():
-        return _by_cuda(cuda_free_bytes)
-    memory = SystemMemory(
-        total_bytes=fields["MemTotal"],
-        free_bytes=fields["MemFree"],
-        swap_free_bytes=fields.get("SwapFree", 0),
-        device_allocated_bytes=device,
-    )
-    return Allocatable(allocatable_bytes(memory), source)
-
-
-def _by_cuda(cuda_free_bytes: Maybe[int]) -> Maybe[Allocatable]:
+    fields = {} if qnx else read_meminfo(read_file(root / _MEMINFO))
+    device, source = fields.get("NvMapMemUsed"), MemorySource.MEMINFO
+    if device is None and not qnx:
+        device, source = device_allocated_from_clients(read_file(root / _NVMAP_CLIENTS)), MemorySource.NVMAP
+    if device is not None and {"MemTotal", "MemFree"} <= fields.keys():
+        swap = fields.get("SwapFree", 0)
+        found = allocatable_bytes(
+            fields["MemTotal"], fields["MemFree"], swap_free_bytes=swap, device_allocated_bytes=device
+        )
+        return Allocatable(found, source)
     if isinstance(cuda_free_bytes, Unavailable):
         reason = "no file says what the GPU has allocated, and CUDA did not say how much is free"
         return Unavailable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")

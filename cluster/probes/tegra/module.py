@@ -1,7 +1,7 @@
-"""Whether this machine is a Tegra, which one, and what that means for work on it.
+"""Whether this machine is a Tegra, which one, and what that means for work on it (CUDA for Tegra).
 
-From CUDA for Tegra, with what later editions changed. That a GPU is integrated does not make a Tegra: DGX Spark's is
-too. So a Tegra is known by the files of its kernel and of Jetson Linux. Documented, not measured: no Tegra was at hand.
+An integrated GPU is not enough: DGX Spark has one too. So a Tegra is known by the files of its kernel and of Jetson
+Linux. Documented, not measured: no Tegra was at hand.
 """
 
 import re
@@ -28,14 +28,13 @@ from .rules import (
 )
 from .tegrastats import TegraStats, engine_counts, read_tegrastats
 
-COMPATIBLE = "proc/device-tree/compatible"
-MODEL = "proc/device-tree/model"
-RELEASE = "etc/nv_tegra_release"
+_COMPATIBLE = "proc/device-tree/compatible"
+_MODEL = "proc/device-tree/model"
+_L4T_RELEASE = "etc/nv_tegra_release"
 
 _RELEASE = re.compile(r"^#\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9.]+)")
 _TEGRA = re.compile(r"^nvidia,tegra[0-9]+")
 _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
-_ROOT = Path("/")
 _OLDEST: Final[Version] = (0, 0)
 _NEWEST: Final[Version] = (999, 0)
 
@@ -51,7 +50,7 @@ class Soc(Enum):
     OTHER = "a Tegra that we do not know"
 
 
-CAPABILITIES: dict[Soc, Capability] = {
+_CAPABILITIES: Final[dict[Soc, Capability]] = {
     Soc.X1: (5, 3),
     Soc.X2: (6, 2),
     Soc.XAVIER: (7, 2),
@@ -88,7 +87,7 @@ class Monitor(Enum):
 
 
 class CodecInterface(Enum):
-    """Through what a Tegra's video engines are reached; only the second is one of ours."""
+    """The interface to a Tegra's video engines; codecfleet uses only the second."""
 
     V4L2 = "V4L2 and the Jetson Multimedia API"
     VIDEO_CODEC_SDK = "Video Codec SDK, so PyNvVideoCodec"
@@ -96,10 +95,7 @@ class CodecInterface(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraReport:
-    """What a Tegra can do. ``unsupported`` maps a missing CUDA feature to the reason.
-
-    ``undecided`` features depend on the unknown CUDA version; ``engines`` are those that tegrastats names.
-    """
+    """What a Tegra can do."""
 
     identity: TegraIdentity
     capability: Maybe[Capability]
@@ -109,38 +105,30 @@ class TegraReport:
     codecs: Maybe[CodecInterface]
     allocatable: Maybe[Allocatable]
     stats: Maybe[TegraStats]
-    engines: tuple[EngineCount, ...]
+    engines: tuple[EngineCount, ...]  #: those that tegrastats names
     dla: Maybe[DlaReport]
-    unsupported: Maybe[dict[str, str]]
-    undecided: tuple[str, ...] = ()
+    unsupported: Maybe[dict[str, str]]  #: the reason for each missing CUDA feature
+    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, which is unknown
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
     """Return which Tegra this is, by its device tree, board name or Jetson release under ``root``; never raises."""
-    compatible = [name for name in read_file(root / COMPATIBLE).split("\0") if _TEGRA.match(name)]
-    model = read_file(root / MODEL).strip("\0\n ")
-    l4t = _release(read_file(root / RELEASE))
-    if compatible:
-        named = (soc for name in compatible for soc in Soc if soc.value == name)
-        return TegraIdentity(next(named, Soc.OTHER), model, l4t)
-    soc = _soc_of_model(model)
-    if soc is None and isinstance(l4t, Unavailable):
+    compatible = [name for name in read_file(root / _COMPATIBLE).split("\0") if _TEGRA.match(name)]
+    model = read_file(root / _MODEL).strip("\0\n ")
+    l4t = _release(read_file(root / _L4T_RELEASE))
+    known_socs = [soc for soc in Soc if soc.value in compatible]
+    if not compatible and any(word in model.lower() for word in ("jetson", "tegra", "nvidia drive")):
+        known_socs = [soc for word, soc in _MODEL_WORDS if word in model.lower()] or [Soc.OTHER]
+    if not (compatible or known_socs) and isinstance(l4t, Unavailable):
         reason = "neither the device tree nor a release file of Jetson Linux names a Tegra"
         return Unavailable(Absence.DOES_NOT_APPLY, reason)
-    return TegraIdentity(soc or Soc.OTHER, model, l4t)
-
-
-def _soc_of_model(model: str) -> Soc | None:
-    lower = model.lower()
-    if not any(word in lower for word in ("jetson", "tegra", "nvidia drive")):
-        return None
-    return next((soc for word, soc in _MODEL_WORDS if word in lower), Soc.OTHER)
+    return TegraIdentity(known_socs[0] if known_socs else Soc.OTHER, model, l4t)
 
 
 def _release(text: str) -> Maybe[L4tRelease]:
     match = _RELEASE.match(text)
     if match is None:
-        return Unavailable(Absence.NOT_FOUND, f"there is no release of Jetson Linux in /{RELEASE}")
+        return Unavailable(Absence.NOT_FOUND, f"there is no release of Jetson Linux in /{_L4T_RELEASE}")
     return L4tRelease(int(match[1]), match[2])
 
 
@@ -159,27 +147,24 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSaid:
-    """What CUDA says of a Tegra, as far as it was asked. ``free_bytes`` is from cudaMemGetInfo."""
+    """What CUDA says of a Tegra, as far as it was asked."""
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
-    free_bytes: Maybe[int] = _NOT_ASKED
+    free_bytes: Maybe[int] = _NOT_ASKED  #: from cudaMemGetInfo
     host_register_supported: bool | None = None
     concurrent_managed_access: bool = False
 
 
-NOTHING_SAID = CudaSaid()
-
-
 def probe_tegra(
-    root: Path = _ROOT,
-    cuda: CudaSaid = NOTHING_SAID,
+    root: Path = Path("/"),
+    cuda: CudaSaid = CudaSaid(),
     *,
     limit_s: float = 10.0,
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra, or why this machine is not one: nothing is run there. Never raises and never hangs.
+    """Report a Tegra, or why this machine is none, on which nothing is run; never raises and never hangs.
 
     ``root`` holds the machine's files; ``limit_s`` limits each program that is run.
     """
@@ -188,7 +173,7 @@ def probe_tegra(
         return identity
     capability = cuda.capability
     if isinstance(capability, Unavailable):
-        capability = CAPABILITIES.get(identity.soc, capability)
+        capability = _CAPABILITIES.get(identity.soc, capability)
     stats = ask_stats(limit_s)
     unsupported, undecided = _features(identity, capability, cuda)
     return TegraReport(

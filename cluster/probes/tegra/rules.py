@@ -4,7 +4,6 @@ From CUDA for Tegra, 2.1, 3.2 and 3.6, with what later editions of that document
 since CUDA 12.5, memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() where access is concurrent.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -27,6 +26,27 @@ class Rule:
     reason: str
 
 
+class System(Enum):
+    """The operating system of a Tegra."""
+
+    L4T = "L4T"  #: Jetson Linux
+    EMBEDDED_LINUX = "embedded Linux"  #: DRIVE OS Linux and the like
+    ANDROID = "Android"
+    QNX = "QNX"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TegraFacts:
+    """What decides which features there are."""
+
+    capability: Capability
+    system: System
+    cuda: Version
+    concurrent_managed_access: bool = False
+    host_register_supported: bool | None = None  #: None where CUDA was not asked
+    safety: bool = False
+
+
 def io_coherency(capability: Capability) -> Rule:
     """Return whether the GPU sees what lies in the processor's caches (2.1): one way only, from Xavier (7.2) on."""
     if capability >= IO_COHERENT_SINCE:
@@ -45,76 +65,41 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
     return Rule(holds=True, reason="the system is Linux and the GPU is I/O coherent")
 
 
-class System(Enum):
-    """The operating system of a Tegra."""
-
-    L4T = "L4T"  #: Jetson Linux
-    EMBEDDED_LINUX = "embedded Linux"  #: DRIVE OS Linux and the like
-    ANDROID = "Android"
-    QNX = "QNX"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TegraFacts:
-    """What decides which features there are; ``host_register_supported`` is None where CUDA was not asked."""
-
-    capability: Capability
-    system: System
-    cuda: Version
-    concurrent_managed_access: bool = False
-    host_register_supported: bool | None = None
-    safety: bool = False
-
-
-def _needs(condition: Callable[[TegraFacts], bool], reason: str) -> Callable[[TegraFacts], Rule]:
-    return lambda facts: Rule(condition(facts), reason)
-
-
-def _never(reason: str) -> Callable[[TegraFacts], Rule]:
-    return lambda _: Rule(holds=False, reason=reason)
-
-
-_LINUX = (System.L4T, System.EMBEDDED_LINUX)
-
-FEATURES: dict[str, Callable[[TegraFacts], Rule]] = {
-    "host register": lambda facts: host_register(
-        facts.capability, qnx=facts.system is System.QNX, attribute=facts.host_register_supported
-    ),
-    "system-wide atomics": _needs(
-        lambda facts: facts.capability >= (7, 2), "system-wide atomics need compute capability 7.2"
-    ),
-    "unified memory on an attached dGPU": _never("a dGPU that is attached to a Tegra has no unified memory"),
-    "memory prefetch": _needs(
-        lambda facts: facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess"
-    ),
-    "NVML": _needs(
-        lambda facts: facts.capability >= THOR and facts.system is System.L4T,
-        "NVML needs Thor or later under L4T; elsewhere tegrastats reports use",
-    ),
-    "IPC that shares events": _needs(
-        lambda facts: facts.system in _LINUX and facts.capability >= (7, 0) and facts.cuda >= (11, 5),
-        "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
-    ),
-    "IPC that shares memory": _needs(
-        lambda facts: facts.capability >= THOR and facts.cuda >= (13, 0),
-        "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead",
-    ),
-    "RDMA": _needs(lambda facts: facts.system in _LINUX, "it needs L4T or embedded Linux"),
-    "just-in-time compilation": _needs(
-        lambda facts: not facts.safety,
-        "a safety context has no just-in-time compilation: compile for the GPU in advance",
-    ),
-    "Multi-Process Service": _needs(
-        lambda facts: facts.system in _LINUX and facts.cuda >= (12, 5), "it needs CUDA 12.5 and Linux"
-    ),
-    "peer-to-peer": _never("no Tegra supports peer-to-peer calls"),
-    "cuSOLVER": _needs(lambda facts: facts.system is not System.QNX, "QNX has no cuSOLVER"),
-    "nvGRAPH": _never("no Tegra has nvGRAPH"),
-}
-"""What CUDA has and a Tegra may lack: the exceptions of 3.6 in the document's order, with later editions' changes."""
+def features(facts: TegraFacts) -> dict[str, Rule]:
+    """Return what CUDA has and a Tegra may lack: the document's exceptions (3.6) in its order."""
+    capability, system, cuda = facts.capability, facts.system, facts.cuda
+    qnx, linux = system is System.QNX, system in (System.L4T, System.EMBEDDED_LINUX)
+    never = False
+    return {
+        "host register": host_register(capability, qnx=qnx, attribute=facts.host_register_supported),
+        "system-wide atomics": Rule(capability >= (7, 2), "system-wide atomics need compute capability 7.2"),
+        "unified memory on an attached dGPU": Rule(never, "a dGPU that is attached to a Tegra has no unified memory"),
+        "memory prefetch": Rule(
+            facts.concurrent_managed_access, "it needs the device attribute concurrentManagedAccess"
+        ),
+        "NVML": Rule(
+            capability >= THOR and system is System.L4T,
+            "NVML needs Thor or later under L4T; elsewhere tegrastats reports use",
+        ),
+        "IPC that shares events": Rule(
+            linux and capability >= (7, 0) and cuda >= (11, 5),
+            "it needs CUDA 11.5, L4T or embedded Linux, and compute capability 7",
+        ),
+        "IPC that shares memory": Rule(
+            capability >= THOR and cuda >= (13, 0),
+            "it needs Thor and CUDA 13.0: use EGLStream, NvSci or shareable handles instead",
+        ),
+        "RDMA": Rule(linux, "it needs L4T or embedded Linux"),
+        "just-in-time compilation": Rule(
+            not facts.safety, "a safety context has no just-in-time compilation: compile for the GPU in advance"
+        ),
+        "Multi-Process Service": Rule(linux and cuda >= (12, 5), "it needs CUDA 12.5 and Linux"),
+        "peer-to-peer": Rule(never, "no Tegra supports peer-to-peer calls"),
+        "cuSOLVER": Rule(not qnx, "QNX has no cuSOLVER"),
+        "nvGRAPH": Rule(never, "no Tegra has nvGRAPH"),
+    }
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
     """Return the features that are not there, each with the reason in a sentence without a full stop (3.6)."""
-    rules = {name: rule(facts) for name, rule in FEATURES.items()}
-    return {name: rule.reason for name, rule in rules.items() if not rule.holds}
+    return {name: rule.reason for name, rule in features(facts).items() if not rule.holds}

@@ -1,7 +1,7 @@
-"""Keeps what trials found, so that a machine is not tried again each time it is asked: a cache, never a truth.
+"""A cache of trials, so that a machine is not tried again each time it is asked.
 
-One file per subject under ``codecfleet/`` in the user's cache folder, in msgpack. The key is in the file: other
-drivers, devices, packages or schemas do not match it. A file that cannot be read is ignored.
+One msgpack file per subject under ``codecfleet/`` in the user's cache folder. It holds its key, so that one of another
+driver, device, package or schema does not match. A file that cannot be read is ignored.
 """
 
 import hashlib
@@ -29,24 +29,24 @@ def _adapter() -> TypeAdapter[tuple[Trial, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """What trials depend on. ``subject`` is a kind of device, or a device's UUID; ``packages`` are "name version"."""
+    """What trials depend on."""
 
     driver: str
-    subject: str
-    packages: tuple[str, ...]
+    subject: str  #: a kind of device
+    packages: tuple[str, ...]  #: "name version" of each
 
     @property
     def file_name(self) -> str:
-        """Return the name of the file that would hold them."""
+        """The name of the file for these trials."""
         return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
 
     def as_list(self) -> list[Any]:
-        """Return it as msgpack reads it back."""
+        """Return the key as msgpack reads it."""
         return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
 
 
 def cache_folder() -> Path | None:
-    """Return where trials are kept: in XDG_CACHE_HOME, else in ``~/.cache``; None for a user without a home."""
+    """Return the folder in XDG_CACHE_HOME, else in ``~/.cache``; None for a user without a home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if named and Path(named).is_absolute():
         return Path(named) / "codecfleet"
@@ -61,7 +61,7 @@ def is_lasting(trials: tuple[Trial, ...]) -> bool:
 
 
 def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
-    """Return what is kept for ``key``, None where there is nothing, or nothing that can be read."""
+    """Return the cached trials; None where there are none that can be read."""
     if folder is None:
         return None
     try:
@@ -70,13 +70,13 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
         return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises the last four for what is cut short, not msgpack at all, or a map whose key is a list.
+    # msgpack raises the last four for a file that is cut short, no msgpack, or has a map whose key is a list.
     except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
 
 
 def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
-    """Keep ``trials``, whole or not at all; a folder that cannot be written to keeps nothing."""
+    """Cache ``trials``, whole or not at all; a folder that cannot be written to is left alone."""
     if folder is None:
         return
     packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})

@@ -1,8 +1,7 @@
 """A guest's vGPU joined with what its host says of it, where both are in one cluster: pure functions.
 
-A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). Which part
-of the engines a vGPU has follows from the scheduler: a fixed part by its type, or an equal one of those that run
-("Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs").
+A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). The part of
+the engines that a vGPU has: "Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs".
 """
 
 from collections.abc import Iterable
@@ -17,9 +16,9 @@ FIXED: Final = "fixed share"
 _UNSAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled the vGPU's neighbours")
 
 
-def scheduler_words(scheduler: Scheduler) -> str:
+def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
     """Return a scheduler's name in words: "best effort"."""
-    return scheduler.name.lower().replace("_", " ")
+    return scheduler if isinstance(scheduler, Unavailable) else scheduler.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ class HostedVgpu:
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
     """Return a guest's vGPU as one of ``hosts`` sees it, or None where none does.
 
-    ``uuid`` is the vGPU's as its guest reads it. Where the host calls it otherwise, ``machine_uuid`` finds it: the
-    virtual machine's, "" where the guest may not read it, if that machine has one vGPU alone.
+    ``uuid`` is the vGPU's as its guest reads it. Where the host calls it otherwise, ``machine_uuid`` (the virtual
+    machine's, "" if unknown) finds it, if that machine has one vGPU alone.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -98,16 +97,16 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
     """Return which part of the whole engine 100 percent of its own use is, as a device's driver counts (guide 3.2).
 
-    A vGPU's percentages are of the whole engine, and ``share`` is its part; under a fixed share they are of its own
-    part. Where no host says, they are read as of the whole: NVIDIA's default is best effort.
+    A vGPU's percentages are of the whole engine, of which it has ``share``, but under a fixed share of its own part.
+    Without a host's word the scheduler counts as NVIDIA's default, best effort.
     """
     is_whole = kind is DeviceKind.VGPU and scheduler != FIXED
     return share if is_whole else 1.0
 
 
 def _total(percents: Iterable[Maybe[int]]) -> Maybe[int]:
-    told = [percent for percent in percents if not isinstance(percent, Unavailable)]
-    return min(100, sum(told)) if told else _UNSAMPLED
+    sampled = [percent for percent in percents if not isinstance(percent, Unavailable)]
+    return min(100, sum(sampled)) if sampled else _UNSAMPLED
 
 
 def _plain(name: str) -> str:

@@ -1,56 +1,45 @@
-"""vGPUs that run on a host's GPU: every property that NVML reports of each, read into our values.
+"""vGPUs that run on a host's GPU: every property that NVML reports of each (vGPU Management SDK guide, 2.4).
 
-From the vGPU Management SDK guide, 2.4; fields and codes are those of the NVML API Reference Manual. A number with all
-its bits set is NVML's way of saying that it has no value.
+Fields and codes are those of the NVML API Reference Manual. A number with all its bits set means no value.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
-from ..nvml.calls import DeviceQuestions, read_text
+from ..nvml.calls import DeviceQuestions, ask_named, read_text
+from ..nvml.facts import WORDS, read_structure
 from ..nvml.use import read_sessions
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.tables import read_tables
 from .values import (
+    NO_MAXIMUM,
     AccountingStats,
-    FbcSession,
-    HostMetadata,
     LicensableFeature,
     LicensableFeatures,
-    SessionStats,
+    NvmlValues,
     VgpuAccounting,
     VgpuCompatibility,
     VgpuInstance,
-    VgpuMetadata,
     VgpuProcess,
     VgpuUse,
     VmId,
 )
 
-T = TypeVar("T")
-
 NO_VALUE_32 = 0xFFFFFFFF
 NO_VALUE_64 = 0xFFFFFFFFFFFFFFFF
 PERCENT_MAX = 100
 
-VM_ID_KINDS = {0: "domain id", 1: "uuid"}
-FBC_KINDS = {1: "system memory", 2: "cuda", 3: "vid", 4: "hardware encoder"}
 VM_STATES = {0x1: "cold", 0x2: "hibernate", 0x4: "sleep", 0x8: "live"}
 LIMITS = {0x1: "host driver", 0x2: "guest driver", 0x4: "GPU", 0x80000000: "other"}
 EXPIRY_VALID = 2
-EXPIRY_WORDS = {
-    0: "the driver does not say when the licence expires",
-    1: "the driver could not read when the licence expires",
-    3: "this product has no licence that could expire",
-    4: "the licence never expires",
-}
-_FROM_US: Final = 0
-"""On NVML's clock: every sample that it has kept."""
+EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
+NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
+_NO_INSTANCE: Final = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
+_FROM_US: Final = 0  # on NVML's clock: every sample that it has kept
 
 
-@dataclass(frozen=True, slots=True)
-class HostSamples:
+class HostSamples(NamedTuple):
     """What NVML reports for all vGPUs of a GPU at once, by instance; ``metadata`` is NVML's structure of the GPU."""
 
     use: Maybe[dict[int, VgpuUse]]
@@ -61,36 +50,37 @@ class HostSamples:
 def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
     """Ask for what all vGPUs share: all samples of utilisation, and the GPU's metadata; never raises."""
     return HostSamples(
-        use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=read_utilisation),
-        processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=read_process_utilisation),
-        metadata=questions.ask("nvmlDeviceGetVgpuMetadata", read=lambda found: found),
+        use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use),
+        processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=_read_processes),
+        metadata=ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", questions.handle),
     )
 
 
 def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: HostSamples) -> VgpuInstance:
-    """Ask a ``VgpuNvml`` for every property of one running vGPU (guide 2.4); never raises."""
+    """Ask for every property of one running vGPU (guide 2.4); never raises."""
     ask = partial(questions.ask_of, instance)
-    metadata = ask("nvmlVgpuInstanceGetMetadata", read=lambda found: found)
+    metadata = ask_named(questions.nvml, "nvmlVgpuInstanceGetMetadata", instance)
+    use, processes, host_metadata = samples
     return VgpuInstance(
         instance=instance,
         type_id=ask("nvmlVgpuInstanceGetType", read=int),
         vm_id=ask("nvmlVgpuInstanceGetVmID", read=read_vm_id),
         uuid=ask("nvmlVgpuInstanceGetUUID", read=read_text),
         mdev_uuid=ask("nvmlVgpuInstanceGetMdevUUID", read=read_text),
-        vm_driver_version=ask("nvmlVgpuInstanceGetVmDriverVersion", read=read_vm_driver),
+        vm_driver_version=ask("nvmlVgpuInstanceGetVmDriverVersion", read=_read_vm_driver),
         framebuffer_used_bytes=ask("nvmlVgpuInstanceGetFbUsage", read=int),
-        fbc_stats=ask("nvmlVgpuInstanceGetFBCStats", read=read_fbc_stats),
-        fbc_sessions=ask("nvmlVgpuInstanceGetFBCSessions", read=read_fbc_sessions),
+        fbc_stats=ask("nvmlVgpuInstanceGetFBCStats", read=partial(read_structure, "fbc_stats")),
+        fbc_sessions=ask("nvmlVgpuInstanceGetFBCSessions", read=_read_fbc_sessions),
         licensed=ask("nvmlVgpuInstanceGetLicenseStatus", read=bool),
         frame_rate_limit_fps=ask("nvmlVgpuInstanceGetFrameRateLimit", read=int),
-        encoder_stats=ask("nvmlVgpuInstanceGetEncoderStats", read=lambda stats: SessionStats(*map(int, stats))),
+        encoder_stats=ask("nvmlVgpuInstanceGetEncoderStats", read=_read_stats),
         encoder_sessions=ask("nvmlVgpuInstanceGetEncoderSessions", read=read_sessions),
-        use=_sample(samples.use, instance, None),
-        processes=_sample(samples.processes, instance, ()),
+        use=use if isinstance(use, Unavailable) else use.get(instance, NOT_SAMPLED),
+        processes=processes if isinstance(processes, Unavailable) else processes.get(instance, ()),
         accounting_enabled=ask("nvmlVgpuInstanceGetAccountingMode", read=bool),
         accounting=_accounting(questions, instance),
-        metadata=metadata if isinstance(metadata, Unavailable) else read_metadata(metadata),
-        compatibility=compatibility_of(questions, metadata, samples.metadata),
+        metadata=metadata if isinstance(metadata, Unavailable) else read_structure("vgpu_metadata", metadata),
+        compatibility=compatibility_of(questions, metadata, host_metadata),
         gpu_instance=read_gpu_instance(questions, instance),
     )
 
@@ -98,86 +88,56 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
 def read_gpu_instance(questions: DeviceQuestions, instance: int) -> Maybe[int]:
     """Return the MIG GPU instance that a vGPU has for itself; a time-sliced one has none."""
     found: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetGpuInstanceId", read=int)
-    if found == NO_VALUE_32:
-        return Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
-    return found
-
-
-def _sample(samples: Maybe[Mapping[int, T]], instance: int, nothing: T | None) -> Maybe[T]:
-    if isinstance(samples, Unavailable):
-        return samples
-    found = samples.get(instance, nothing)
-    if found is None:
-        return Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
-    return found
+    return _NO_INSTANCE if found == NO_VALUE_32 else found
 
 
 def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounting]:
-    found = questions.ask_of(instance, "nvmlVgpuInstanceGetAccountingPids", read=lambda found: found)
+    found = ask_named(questions.nvml, "nvmlVgpuInstanceGetAccountingPids", instance)
     if isinstance(found, Unavailable):
         return found
-    processes_max, pids = found
+    count, room = found
+    pids = tuple(map(int, room[: int(getattr(count, "value", count))]))
     ask = partial(questions.ask_of, instance, "nvmlVgpuInstanceGetAccountingStats")
-    return VgpuAccounting(pids, {str(pid): ask(pid, read=read_accounting) for pid in pids}, processes_max)
+    return VgpuAccounting(pids, {str(pid): ask(pid, read=_read_accounting) for pid in pids}, len(room) or NO_MAXIMUM)
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
     """Return whether a vGPU could run on a GPU, by NVML's own structures of both, or why one is not known."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
-    return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=read_compatibility)
+    return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
 
 
 def read_vm_id(answer: tuple[str, int]) -> VmId:
     """Return a virtual machine's id with its kind in words."""
     value, kind = answer
-    return VmId(read_text(value), VM_ID_KINDS.get(kind, f"kind {kind}"))
+    return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
 
 
-def read_vm_driver(version: bytes | str) -> Maybe[str]:
-    """Return the guest's driver version; NVML writes "Not Available" until the guest has loaded one."""
-    text = read_text(version)
-    if text in ("", "Not Available"):
-        return Unavailable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
-    return text
+def _read_vm_driver(version: bytes | str) -> Maybe[str]:
+    text, none = read_text(version), Unavailable(Absence.NOT_FOUND, "the guest has not loaded an NVIDIA driver")
+    return none if text in ("", "Not Available") else text
 
 
-def read_fbc_stats(stats: Any) -> SessionStats:
-    """Read ``nvmlFBCStats_t``."""
-    return SessionStats(int(stats.sessionsCount), int(stats.averageFPS), int(stats.averageLatency))
+def _read_stats(stats: Iterable[int]) -> NvmlValues:
+    return dict(zip(("sessions_open", "average_fps", "average_latency_us"), map(int, stats), strict=True))
 
 
-def read_fbc_sessions(sessions: Iterable[Any]) -> tuple[FbcSession, ...]:
-    """Read ``nvmlFBCSession_t``, one per session: all twelve values of guide 2.4."""
-    return tuple(
-        FbcSession(
-            session=int(found.sessionId),
-            pid=int(found.pid),
-            instance=int(found.vgpuInstance),
-            display=int(found.displayOrdinal),
-            kind=FBC_KINDS.get(int(found.sessionType), "unknown"),
-            flags=int(found.sessionFlags),
-            width_max=int(found.hMaxResolution),
-            height_max=int(found.vMaxResolution),
-            width=int(found.hResolution),
-            height=int(found.vResolution),
-            average_fps=int(found.averageFPS),
-            average_latency_us=int(found.averageLatency),
-        )
-        for found in sessions
-    )
+def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
+    return tuple(read_structure("fbc_session", found) for found in sessions)
 
 
-def read_utilisation(samples: Iterable[Any]) -> dict[int, VgpuUse]:
-    """Return the newest sample of each vGPU, by its instance; NVML gives all samples, in no promised order."""
-    newest = {sample.vgpuInstance: sample for sample in sorted(samples, key=lambda sample: int(sample.timeStamp))}
-    return {int(instance): _use(sample) for instance, sample in newest.items()}
+def _by_time(samples: Iterable[Any]) -> list[Any]:
+    # NVML gives all samples, in no promised order.
+    return sorted(samples, key=lambda sample: int(sample.timeStamp))
 
 
-def read_process_utilisation(samples: Iterable[Any]) -> dict[int, tuple[VgpuProcess, ...]]:
-    """Return the newest sample of each process, grouped by vGPU instance."""
-    ordered = sorted(samples, key=lambda sample: int(sample.timeStamp))
-    newest = {(int(sample.vgpuInstance), int(sample.pid)): sample for sample in ordered}
+def _read_use(samples: Iterable[Any]) -> dict[int, VgpuUse]:
+    return {int(sample.vgpuInstance): _use(sample) for sample in _by_time(samples)}
+
+
+def _read_processes(samples: Iterable[Any]) -> dict[int, tuple[VgpuProcess, ...]]:
+    newest = {(int(sample.vgpuInstance), int(sample.pid)): sample for sample in _by_time(samples)}
     found: dict[int, list[VgpuProcess]] = {}
     for (instance, pid), sample in sorted(newest.items()):
         found.setdefault(instance, []).append(VgpuProcess(pid, read_text(sample.processName), _use(sample)))
@@ -197,8 +157,7 @@ def _percent(value: Any) -> Maybe[int]:
     return percent
 
 
-def read_accounting(stats: Any) -> AccountingStats:
-    """Read ``nvmlAccountingStats_t``; what a GPU cannot account for has all its bits set."""
+def _read_accounting(stats: Any) -> AccountingStats:
     return AccountingStats(
         gpu_percent=_accounted(int(stats.gpuUtilization), NO_VALUE_32),
         memory_percent=_accounted(int(stats.memoryUtilization), NO_VALUE_32),
@@ -209,19 +168,18 @@ def read_accounting(stats: Any) -> AccountingStats:
     )
 
 
-def _accounted(value: int, nothing: int) -> Maybe[int]:
-    if value == nothing:
-        return Unavailable(Absence.NOT_SUPPORTED, "this GPU does not account for it")
-    return value
+def _accounted(value: int, no_value: int) -> Maybe[int]:
+    return Unavailable(Absence.NOT_SUPPORTED, "this GPU does not account for it") if value == no_value else value
 
 
-def read_licensable_features(found: Any) -> LicensableFeatures:
-    """Read ``nvmlGridLicensableFeatures_t``: whether licensing applies, and each product with state and expiry."""
-    count = min(int(found.licensableFeaturesCount), len(found.gridLicensableFeatures))
-    return LicensableFeatures(
-        bool(found.isGridLicenseSupported),
-        tuple(_feature(feature) for feature in list(found.gridLicensableFeatures)[:count]),
-    )
+def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
+    """Ask which vGPU products a device is licensed for."""
+    return questions.ask("nvmlDeviceGetGridLicensableFeatures", read=_read_licences)
+
+
+def _read_licences(found: Any) -> LicensableFeatures:
+    features = list(found.gridLicensableFeatures)[: int(found.licensableFeaturesCount)]
+    return LicensableFeatures(bool(found.isGridLicenseSupported), tuple(map(_feature, features)))
 
 
 def _feature(feature: Any) -> LicensableFeature:
@@ -236,41 +194,24 @@ def _feature(feature: Any) -> LicensableFeature:
 
 
 def _expiry(expiry: Any) -> Maybe[str]:
-    status = int(expiry.status)
-    if status != EXPIRY_VALID:
-        reason = EXPIRY_WORDS.get(status, f"expiry status {status} has no meaning that we know")
-        return Unavailable(Absence.NOT_FOUND, reason)
+    if (status := int(expiry.status)) != EXPIRY_VALID:
+        unknown = f"expiry status {status} has no meaning that codecfleet knows"
+        return Unavailable(Absence.NOT_FOUND, EXPIRY_WORDS.get(str(status), unknown))
     day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
     return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"
 
 
-def read_metadata(found: Any) -> VgpuMetadata:
-    """Read ``nvmlVgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
-    return VgpuMetadata(
-        version=int(found.version),
-        revision=int(found.revision),
-        guest_is_initialised=bool(found.guestInfoState),
-        guest_driver_version=read_text(found.guestDriverVersion),
-        host_driver_version=read_text(found.hostDriverVersion),
-        virtualization_caps=int(found.vgpuVirtualizationCaps),
-        guest_vgpu_version=int(found.guestVgpuVersion),
-    )
+def read_host_metadata(found: Any) -> NvmlValues:
+    """Read ``nvmlVgpuPgpuMetadata_t``."""
+    versions = found.hostSupportedVgpuRange
+    return {
+        **read_structure("host_metadata", found),
+        "vgpu_version_min": int(versions.minVersion),
+        "vgpu_version_max": int(versions.maxVersion),
+    }
 
 
-def read_host_metadata(found: Any) -> HostMetadata:
-    """Read ``nvmlVgpuPgpuMetadata_t``; its opaque part is for ``nvmlGetVgpuCompatibility`` alone."""
-    return HostMetadata(
-        version=int(found.version),
-        revision=int(found.revision),
-        host_driver_version=read_text(found.hostDriverVersion),
-        virtualization_caps=int(found.pgpuVirtualizationCaps),
-        vgpu_version_min=int(found.hostSupportedVgpuRange.minVersion),
-        vgpu_version_max=int(found.hostSupportedVgpuRange.maxVersion),
-    )
-
-
-def read_compatibility(found: Any) -> VgpuCompatibility:
-    """Read ``nvmlVgpuPgpuCompatibility_t``: two sets of bits, in words."""
+def _read_compatibility(found: Any) -> VgpuCompatibility:
     states, limits = int(found.vgpuVmCompatibility), int(found.compatibilityLimitCode)
     return VgpuCompatibility(
         tuple(name for bit, name in VM_STATES.items() if states & bit),

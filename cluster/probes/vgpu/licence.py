@@ -61,12 +61,12 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
         return Unavailable(Absence.DOES_NOT_APPLY, "this device needs no vGPU licence")
     licensed = [feature for feature in features.features if feature.is_licensed]
     valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
-    expired = licensed or [feature for feature in features.features if _has_ended(feature, now_utc)]
-    for state, found in ((LicenceState.LICENSED, valid), (LicenceState.EXPIRED, expired)):
-        if found:
-            return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
-    none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
-    return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
+    found = valid or licensed or [feature for feature in features.features if _has_ended(feature, now_utc)]
+    if not found:
+        none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
+        return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
+    state = LicenceState.LICENSED if valid else LicenceState.EXPIRED
+    return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:

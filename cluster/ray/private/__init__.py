@@ -1,7 +1,5 @@
 """Everything of Ray that is not public: names, messages and variables that any release may change.
 
-No other module uses any of it. What is called or replaced here is guarded twice (``guard``): by Ray's version, which
-must be a tested one, and by the shape of each part. Each has a public substitute, which is slower, or states what is
-lost without it. ``_CODECFLEET_RAY_PRIVATE=off`` in a process's environment switches all of it off: the contract tests
-run so too.
+No other module uses them. Each use is guarded by Ray's version and by the shape of the part (``guard``), and has a
+public substitute or states what is lost without it. ``_CODECFLEET_RAY_PRIVATE=off`` switches all of them off.
 """

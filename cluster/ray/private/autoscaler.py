@@ -28,24 +28,19 @@ Asked: TypeAlias = Counter[tuple[frozenset[tuple[str, float]], frozenset[tuple[s
 
 
 class AutoscalerReport(NamedTuple):
-    """What Ray says of its autoscaler.
+    """What Ray says of its autoscaler."""
 
-    ``asked`` is what it was asked for last; ``is_refused`` says whether it found that it cannot give that. ``looks``
-    grows with each of its looks at the cluster.
-    """
-
-    asked: Asked
-    is_refused: bool
-    looks: int
+    asked: Asked  #: its last request
+    is_refused: bool  #: whether it found that it cannot give that
+    looks: int  #: grows each time that it looks at the cluster
 
 
-_WORDS: Final = "ray.core.generated.autoscaler_pb2"
-"""What the service's messages are made of."""
+_WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: What the service's messages are made of
 _AUTOSCALER_S: Final = 5
 
 
 def autoscaler_report() -> AutoscalerReport | None:
-    """Return what Ray says of its second autoscaler; None where this Ray cannot be asked: only its deeds tell then."""
+    """Return what Ray says of its second autoscaler; None where this Ray cannot be asked: judge by what it does."""
     client = _control_service("get_cluster_status", "timeout_s")
     if client is None:
         return None
@@ -63,9 +58,9 @@ def autoscaler_report() -> AutoscalerReport | None:
 
 
 def end_idle_node(node: str, reason: str) -> bool:
-    """Have Ray end a node that runs nothing; False if it runs something.
+    """Ask Ray to end a node that runs nothing; False if it runs something.
 
-    A Ray that cannot be asked so is left to end it when its own time is over.
+    A Ray without this call ends it after its own idle time.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:

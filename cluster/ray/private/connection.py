@@ -12,10 +12,10 @@ CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages
 
 
 def quiet_connection() -> AbstractContextManager[None]:
-    """Connect without Ray's relay of cluster messages to *stdout*, and without telling the cluster our command line.
+    """Connect without Ray's relay of cluster messages to *stdout*, and without sending the command line to the cluster.
 
-    We raise the messages as errors; the command may hold credentials, and names that are not UTF-8, which Ray cannot
-    send. An untested Ray does both.
+    The messages arrive as errors anyway; the command may hold credentials, and names that are not UTF-8, which Ray
+    cannot send. An untested Ray does both.
     """
     if why_unknown(CONNECT):
         return nullcontext()
@@ -39,7 +39,7 @@ def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
 
 
 def reread_environment() -> bool:
-    """Make an imported Ray forget the settings and token that it read; False if this Ray cannot."""
+    """Make an imported Ray read its settings and token again; False if this Ray cannot."""
     shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
     if why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
         return False
@@ -61,9 +61,9 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address for which "auto" stands, "" if no Ray runs here; None if this Ray cannot tell.
+    """Return the address that "auto" means: the Ray that was started last, perhaps gone; "" where none is known.
 
-    That is the Ray that was started last, if it is known, whether it still runs or not.
+    None if this Ray cannot tell.
     """
     if why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
         return None

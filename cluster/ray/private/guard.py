@@ -7,14 +7,13 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Final
 
-TESTED_MINORS: Final = ((2, 60),)
-"""Versions of Ray on each of which the contract tests pass: ``make ray-contract``."""
+TESTED_MINORS: Final = ((2, 60),)  #: Versions of Ray on each of which the contract tests pass: ``make ray-contract``
 SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
 """For tests: the variable with which a process uses public calls alone, or whatever has the expected shape."""
 
 
 def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
-    """Say why parts of Ray are not to be used; "" if its version was tested and all have the expected shape.
+    """Return why parts of Ray may not be used; "" if its version was tested and all have the expected shape.
 
     A shape is the arguments by which a part is called, or the type of a value.
     """
@@ -40,8 +39,3 @@ def _fits(package: str, name: str, shape: tuple[str, ...] | type) -> bool:
     except (ImportError, AttributeError, TypeError, ValueError):
         return False
     return True
-
-
-def tested_versions() -> str:
-    """Return the versions of Ray whose private parts are used, as text."""
-    return ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)

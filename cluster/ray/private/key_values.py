@@ -1,6 +1,6 @@
 """What is kept in a Ray cluster for as long as it lives: in its key-value store, or else in an actor on its head."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
@@ -8,39 +8,42 @@ from typing import Any, Final
 from .guard import why_unknown
 from .nodes import ON_HEAD
 
-_KEEPER: Final[Mapping[str, Any]] = {"name": "codecfleet-keeper", "namespace": "codecfleet"}
+_KEEPER: Final = {"name": "codecfleet-keeper", "namespace": "codecfleet"}
 
 
 def keep_in_cluster(key: str, value: bytes) -> None:
-    """Store a value for the cluster's life in Ray's key-value store; or else in an actor."""
+    """Store a value for the cluster's life."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         put(key, value, overwrite=True)
     else:
-        _got(_keeper().put.remote(key, value))
+        _ask_keeper(lambda keeper: keeper.put.remote(key, value))
 
 
 def claim_in_cluster(key: str) -> bool:
-    """Store an empty value under a key as ``keep_in_cluster`` does, unless there is one; return whether it did."""
+    """Store an empty value under a key, unless it has one; return whether it had none."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         return not put(key, b"", overwrite=False)
-    return bool(_got(_keeper().claim.remote(key)))
+    return bool(_ask_keeper(lambda keeper: keeper.claim.remote(key)))
 
 
 def keys_in_cluster(prefix: str) -> list[str]:
-    """Return the keys that begin with ``prefix`` of all that was kept or claimed."""
+    """Return the keys in use that begin with ``prefix``."""
     if (listed := _store_call("_internal_kv_list", "prefix")) is not None:
         return [key.decode() for key in listed(prefix)]
-    return list(_got(_keeper().keys.remote(prefix)))
+    return list(_ask_keeper(lambda keeper: keeper.keys.remote(prefix)))
 
 
 def kept_in_cluster(key: str) -> bytes | None:
-    """Return what ``keep_in_cluster`` stored last; None if nothing."""
+    """Return the last value of a key; None if it has none. Starts nothing in the cluster."""
+    import ray
+
     found: bytes | None = None
     if (get := _store_call("_internal_kv_get", "key")) is not None:
         found = get(key)
     else:
         with suppress(ValueError):  # nothing was ever kept
-            found = _got(_keeper(make=False).get.remote(key))
+            keeper: Any = ray.get_actor(**_KEEPER)
+            found = ray.get(keeper.get.remote(key))
     return found
 
 
@@ -52,20 +55,13 @@ def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
     return call
 
 
-def _keeper(*, make: bool = True) -> Any:
-    """Return the actor that keeps values where the key-value store is unknown; ``make`` it if there is none."""
+def _ask_keeper(question: Callable[[Any], Any]) -> Any:
+    """Ask the actor that keeps values where the key-value store is unknown; it is started where there is none."""
     import ray
 
-    if not make:
-        return ray.get_actor(**_KEEPER)
-    options = {**_KEEPER, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "resources": ON_HEAD}
-    return ray.remote(_Keeper).options(**options).remote()
-
-
-def _got(answer: Any) -> Any:
-    import ray
-
-    return ray.get(answer)
+    options = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "resources": ON_HEAD}
+    keeper = ray.remote(_Keeper).options(**_KEEPER, **options).remote()
+    return ray.get(question(keeper))
 
 
 class _Keeper:

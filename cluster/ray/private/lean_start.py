@@ -1,4 +1,4 @@
-"""The lean start of a private Ray: attributes of Ray are replaced while it starts, and put back.
+"""The lean start of a private Ray: replaces attributes of Ray while it starts.
 
 Without it a private Ray starts by public switches alone, which takes longer.
 """
@@ -9,13 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from .connection import CONNECT, quiet_connection, replaced
 from .guard import why_unknown
-
-if TYPE_CHECKING:
-    import subprocess
 
 _LOOK_S, _PORT_LOOK_MS, _PORT_WAIT_MS = 0.02, 20, 200
 _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
@@ -44,26 +41,21 @@ def why_no_lean_start() -> str:
     return why_unknown(_LEAN)
 
 
-class ProcessWatch(Protocol):
-    """Sees the processes that a lean start starts; ``check`` raises when they will never be ready."""
+def init_lean(
+    options: Mapping[str, Any], folder: Path, note: Callable[[str, Any], object], check: Callable[[], object]
+) -> None:
+    """Start Ray with its files in ``folder``, which is shorter than Ray's own path below RAY_TMPDIR.
 
-    def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        """Take notice of a process that Ray started."""
-
-    def check(self) -> None:
-        """Return while the start may succeed."""
-
-
-def init_lean(watch: ProcessWatch, options: Mapping[str, Any], folder: Path) -> None:
-    """Start Ray with its files in ``folder``, which is shorter than Ray's own path below RAY_TMPDIR."""
+    ``note`` gets the name and ``Popen`` of each process; ``check`` raises once they will never be ready.
+    """
     import ray
 
-    with lean_start(watch):
+    with lean_start(note, check):
         ray.init(**options, _temp_dir=str(folder))
 
 
 @contextmanager
-def lean_start(watch: ProcessWatch) -> Iterator[None]:
+def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) -> Iterator[None]:
     """Start Ray inside without what only clusters need; call it only if ``why_no_lean_start`` returns ""."""
     from ray._private import parameter, services
 
@@ -76,10 +68,10 @@ def lean_start(watch: ProcessWatch) -> Iterator[None]:
         "services.start_api_server": lambda *_, **__: (None, None),
         # No dashboard agent but the stub that Ray's node waits for: nothing samples, serves or scrapes.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
-        "services.start_ray_process": partial(_start_watched, services.start_ray_process, watch),
-        "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, watch),
+        "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
+        "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),
         # The node registers 0.8 s after its start, but Ray looks only once a second.
-        "services.get_node": partial(_get_node_soon, services.get_node, watch),
+        "services.get_node": partial(_get_node_soon, services.get_node, check),
         # The same as the environment variable, for a Ray that was imported before we could set it.
         "ray_constants.ENABLE_RAY_CLUSTER": False,
         # Under `uv run` Ray would pack the working directory and start its workers through uv.
@@ -90,32 +82,31 @@ def lean_start(watch: ProcessWatch) -> Iterator[None]:
 
 
 def _start_watched(
-    start: Callable[..., Any], watch: ProcessWatch, command: object, name: str, *args: Any, **rest: Any
+    start: Callable[..., Any], note: Callable[[str, Any], object], command: object, name: str, *args: Any, **rest: Any
 ) -> Any:
     started = start(command, name, *args, **rest)
-    watch.note(name, started.process)
+    note(name, started.process)
     return started
 
 
 def _wait_for_port(
-    wait: Callable[..., int], watch: ProcessWatch, directory: str, node_id: str, port_name: str, **_: object
+    wait: Callable[..., int], check: Callable[[], object], directory: str, node_id: str, port_name: str, **_: object
 ) -> int:
-    """Wait for a process to publish its port, as long as it may."""
     while True:
         try:
             return wait(directory, node_id, port_name, timeout_ms=_PORT_WAIT_MS, poll_interval_ms=_PORT_LOOK_MS)
         except RuntimeError:  # not yet
-            watch.check()
+            check()
 
 
 def _get_node_soon(
-    get_node: Callable[[str, str], object], watch: ProcessWatch, gcs_address: str, node_id: str
+    get_node: Callable[[str, str], object], check: Callable[[], object], gcs_address: str, node_id: str
 ) -> object:
     from ray._private import services, state
 
     view = state.GlobalState()
     view._initialize_global_state(services._get_gcs_client_options(gcs_address))
     while all(node["NodeID"] != node_id for node in view.node_table()):
-        watch.check()
+        check()
         time.sleep(_LOOK_S)
     return get_node(gcs_address, node_id)

@@ -51,10 +51,8 @@ def cuda_visible_to_node() -> str | None:
 def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: FBT001 - Ray's own arguments
     """Keep Ray Client's server from starting; Ray calls this before a node starts (``START_HOOK``).
 
-    A head would listen for it on port 10001, and there is no public switch against it.
-
-    Raises:
-        SystemExit: this Ray has the port elsewhere; no node starts rather than one that is open.
+    A head would listen for it on port 10001, and there is no public switch against it. Raises SystemExit: this Ray has
+    the port elsewhere; no node starts rather than one that is open.
     """
     del head
     if not hasattr(ray_params, _CLIENT_PORT):

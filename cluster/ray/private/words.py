@@ -14,8 +14,7 @@ NO_CLUSTER_ID: Final = "Failed to get cluster ID"
 """What a client says that asked something which is not Ray's control service, or a silent one."""
 LAST_LOGS: Final = ", last available logs"
 """How Ray's message about a failed job goes on with what its program printed last."""
-NOT_FOUND: Final = "status code 404"
-"""What the job server's client says of a job that is not there."""
+NOT_FOUND: Final = "status code 404"  #: What the job server's client says of a job that is not there
 FROM_CPP: Final = re.compile(r"^\[.*? ([CE]) \d+ \d+\] (?:\(\w+\) )?(?!logging\.cc)\S+:\d+:\s*(\S.*)", re.MULTILINE)
 THROWN_IN_CPP: Final = re.compile(r"Unhandled exception: .*? (what\(\): .*?)(?: /\S+ \[\w+\])?$", re.MULTILINE)
 AGENT_FAILED: Final = re.compile(r"one Ray agent failed, agent_name = (\w+)")

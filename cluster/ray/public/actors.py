@@ -6,12 +6,11 @@ from typing import Any, TypeAlias
 
 from ..private_ray import NAMESPACE
 
-Actor: TypeAlias = Any
-"""Ray's handle of an actor: its methods are made at run time and carry no types."""
+Actor: TypeAlias = Any  #: Ray's handle of an actor: its methods are made at run time and carry no types
 
 
 def join_from_child(address: str) -> None:
-    """Join a cluster, where this process is not a worker of Ray's but one's child: work runs in those too."""
+    """Join a cluster from a child process of a Ray worker, which is not connected itself."""
     import ray
 
     if not ray.is_initialized():
@@ -20,7 +19,7 @@ def join_from_child(address: str) -> None:
 
 
 def make_actor(kind: type, options: Mapping[str, Any], *arguments: object, **named: object) -> Actor:
-    """Have Ray start an actor of this class; what goes wrong is known with its first call."""
+    """Start an actor of this class; its first call raises what went wrong."""
     import ray
 
     return ray.remote(**options)(kind).remote(*arguments, **named)
@@ -31,11 +30,7 @@ class NoSuchActor(ValueError):
 
 
 def named_actor(name: str) -> Actor:
-    """Return an actor of our namespace.
-
-    Raises:
-        NoSuchActor: none of that name is alive.
-    """
+    """Return an actor of codecfleet's namespace; raises NoSuchActor where none of that name is alive."""
     import ray
 
     try:

@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ..ray_environment import environment
 from ..token import sign_in
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 AnswerT = TypeVar("AnswerT")
+Details: TypeAlias = Any  #: A job as Ray's client describes it
 
 _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""What of Ray's client tells of each request; the modules have levels of their own."""
+"""Loggers that tell of each request; each has a level of its own."""
 
 
 def open_job_client(address: str) -> "JobSubmissionClient":
@@ -32,11 +33,7 @@ class TokenRefused(Exception):
 
 
 def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
-    """Ask a client; its other errors are raised as they are.
-
-    Raises:
-        TokenRefused: the server did not let us in.
-    """
+    """Ask a client; its other errors are raised as they are. Raises TokenRefused: the server did not let us in."""
     try:
         return ask()
     except Exception as error:
@@ -45,3 +42,14 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
         if isinstance(error, AuthenticationError):
             raise TokenRefused from None
         raise
+
+
+async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
+    """Yield what a job prints, until it ends. Raises ConnectionError: the connection ended before."""
+    import aiohttp  # a part of Ray's client
+
+    try:
+        async for text in client.tail_job_logs(job_id):
+            yield text
+    except (aiohttp.ClientError, RuntimeError, OSError) as error:
+        raise ConnectionError(str(error)) from None

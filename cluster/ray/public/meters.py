@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-Take: TypeAlias = Callable[[float, Mapping[str, str]], None]
-"""Takes a value with its labels."""
+Take: TypeAlias = Callable[[float, Mapping[str, str]], None]  #: Takes a value with its labels
 
 
 def counter(name: str, says: str, labels: Sequence[str]) -> Take:

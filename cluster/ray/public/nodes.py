@@ -1,8 +1,10 @@
 """A cluster's nodes, what runs on one of them, and what a process of Ray knows of itself."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ...worker_names import NodeId
 
 ResultT = TypeVar("ResultT")
 
@@ -31,11 +33,18 @@ def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object)
     return answer
 
 
-def this_node() -> str:
+def request_nodes(bundles: Sequence[Mapping[str, float]], labels: Sequence[Mapping[str, str]]) -> None:
+    """Ask Ray's autoscaler for room for these bundles on nodes with these labels, instead of all earlier requests."""
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=[dict(each) for each in bundles], bundle_label_selectors=[dict(each) for each in labels])
+
+
+def this_node() -> NodeId:
     """Return the Ray id of this process's node."""
     import ray
 
-    return str(ray.get_runtime_context().get_node_id())
+    return NodeId(ray.get_runtime_context().get_node_id())
 
 
 def cluster_address() -> str:
@@ -60,11 +69,7 @@ def given_gpus() -> list[str]:
 
 
 def log_folder() -> Path:
-    """Return where Ray keeps the logs of this process's node.
-
-    Raises:
-        RuntimeError: this process is not one of Ray's.
-    """
+    """Return where Ray keeps the logs of this process's node; raises RuntimeError outside of Ray's processes."""
     import ray
 
     if not ray.is_initialized():

@@ -1,4 +1,4 @@
-"""The backend of a machine: processors' workers are processes of ours, those of GPUs are Ray's.
+"""The backend of a machine: CPU workers are child processes, GPU workers are Ray actors.
 
 Ray starts with the first of these; until then nothing waits for it, and it is not imported.
 """
@@ -8,18 +8,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ....actors.background import SharedCall
+from ....actors.process.process import StartedProcess
+from ....actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ....actors.worker.orders import GoneClients
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Absence, Maybe, Unavailable
-from ...process.process import StartedProcess
 from ...ray.ray_words import first_line
-from ...worker.child.child_worker import ChildWorker
-from ...worker.heartbeat import Heartbeat, WorkerFacts
+from ...worker.child_worker import ChildWorker
 from ...worker.worker import Worker
-from ...worker_names import has_device, station_of
+from ...worker_names import NO_WORKER, NodeId, WorkerId
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from .backend import ClusterBackend, UnsharedBackend
+from .backend import ClusterBackend
 
 if TYPE_CHECKING:
     from ...survey.known_gpus import KnownGpus
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 LISTING: Final = "NVML has not listed this machine's GPUs yet"
 
 
-class MachineBackend(UnsharedBackend):
+class MachineBackend(ClusterBackend):
     """Acts on this machine.
 
     Args:
@@ -44,81 +46,73 @@ class MachineBackend(UnsharedBackend):
         node: RayNode,
         start_process: Callable[[], StartedProcess],
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
-        gpus: "Callable[[str], KnownGpus] | None",
+        gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
+        self.polls = False  # until Ray is up, where the agent runs that polls
         self._node = node
-        self._gpus = gpus
-        self._listing: asyncio.Future[KnownGpus] | None = None
         self._start_process = start_process
         self._start_ray = start_ray
+        self._gpus = gpus
+        self._listing: SharedCall | None = None
+        self._listed: KnownGpus | None = None  # what NVML answered
+        self._starting_ray: SharedCall | None = None
         self._ray: ClusterBackend | None = None
-        self._starting_ray: asyncio.Future[ClusterBackend] | None = None
         self._gpus_are_wanted = asyncio.Event()
-        self._processes: dict[str, ChildWorker] = {}
-        self._reserved: dict[str, Reserve] = {}
-
-    @property
-    def polls(self) -> bool:
-        """Once Ray is up, where the agent runs that polls."""
-        return self._ray is not None
+        self._processes: dict[WorkerId, ChildWorker] = {}
+        self._reserved: dict[WorkerId, Reserve] = {}
 
     async def know_gpus(self) -> None:
         if (listing := self._list_gpus()) is not None:
-            await asyncio.shield(listing)
+            await listing.wait()
 
-    async def _known(self) -> "KnownGpus":
-        """Return what NVML answers, for what needs it beside this: it is asked once."""
-        from ...survey.known_gpus import NO_GPUS
-
-        await self.know_gpus()
-        return NO_GPUS if self._listing is None else self._listing.result()
-
-    def _list_gpus(self) -> "asyncio.Future[KnownGpus] | None":
-        """Return what NVML answers, or will; None where there is nothing to ask."""
+    def _list_gpus(self) -> SharedCall | None:
+        """Ask NVML once; return that call, or None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
-            self._listing = asyncio.ensure_future(self._listed(self._gpus))
+            self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing
 
-    async def _listed(self, gpus: "Callable[[str], KnownGpus]") -> "KnownGpus":
+    async def _list(self, gpus: "Callable[[NodeId], KnownGpus]") -> None:
         from ...survey.known_gpus import listed
 
         try:
-            return await asyncio.to_thread(gpus, self._node.node)
+            self._listed = await asyncio.to_thread(gpus, self._node.node)
         except Exception as error:  # noqa: BLE001 - the edge: that it cannot be asked is its answer
-            return listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
+            self._listed = listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
+
+    async def _known(self) -> "KnownGpus":
+        from ...survey.known_gpus import NO_GPUS
+
+        await self.know_gpus()
+        return self._listed or NO_GPUS
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs as soon as they are known: work in software does not wait for that.
 
-        Once Ray is up its node is looked at too, whose loss is the machine's, and which says how many GPUs it has, also
-        where NVML did not.
+        Once Ray is up its node is looked at too: its loss is the machine's, and it has the number of GPUs even if NVML
+        does not.
         """
-        listing = self._list_gpus()
+        self._list_gpus()
         seen = () if self._ray is None else await self._ray.look()
         node = replace(self._node, free_cores=self._free_cores)
-        if listing is None:
+        if self._gpus is None:
             return (node,)
-        if not listing.done():
+        if (known := self._listed) is None:
             return (replace(node, unlisted=LISTING),)
-        known = listing.result()
         listed = 0 if known.shown is None else known.shown.count
         count = seen[0].gpus if seen else listed
         unlisted = "" if count else known.trouble
         return (replace(node, gpus=count, devices=known.devices, shown=known.shown, unlisted=unlisted),)
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait for Ray, or a job that may use GPUs, where Ray has to start to find out what they can do."""
+        """Wait for Ray, or a job that may use GPUs, if Ray has to start to find out what they can do."""
         if not again and await self._without_probe(again=False) is None:
             await self._gpus_are_wanted.wait()
 
     def want_gpus(self) -> None:
         self._gpus_are_wanted.set()
 
-    async def probe(self, node: str, *, again: bool) -> Node:
-        """Return what is known without a probe, and start Ray to probe GPUs of which that is not enough.
-
-        ``again`` probes them in any case; where there can be none, nothing needs a probe.
-        """
+    async def probe(self, node: NodeId, *, again: bool) -> Node:
+        """Return what is known without a probe; if that is not enough, or ``again``, start Ray to probe the GPUs."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 
@@ -129,7 +123,7 @@ class MachineBackend(UnsharedBackend):
         return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation, of cores that are left: no other program could take them.
+        """Record the reservation of free cores: no other program could take them.
 
         Orders may follow each other sooner than the nodes are looked at again.
         """
@@ -143,7 +137,7 @@ class MachineBackend(UnsharedBackend):
 
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
-        if not has_device(station_of(order.worker)):
+        if not order.worker.station.has_device:
             # In this thread, which does not end before the process: the kernel would end the worker with it.
             process = self._processes[order.worker] = ChildWorker(self._start_process())
             return await process.begin(order.slots, reserved.cores)
@@ -153,57 +147,60 @@ class MachineBackend(UnsharedBackend):
 
     async def _with_ray(self) -> ClusterBackend:
         if self._starting_ray is None:
-            self._starting_ray = asyncio.ensure_future(self._start_ray(self._known))
+            self._starting_ray = SharedCall(self._begin_ray(), "start of Ray")
             self.want_gpus()
-        self._ray = await asyncio.shield(self._starting_ray)
-        return self._ray
+        await self._starting_ray.wait()
+        return self._on_ray(NO_WORKER)
 
-    async def death_of(self, worker: str) -> str:
+    async def _begin_ray(self) -> None:
+        self._ray = await self._start_ray(self._known)
+        self.polls = True
+
+    async def death_of(self, worker: WorkerId) -> str:
         process = self._processes.get(worker)
         return await (self._on_ray(worker).death_of(worker) if process is None else process.death())
 
-    async def heartbeat(self, worker: str) -> Heartbeat:
+    async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         process = self._processes.get(worker)
         if process is None:
             return await self._on_ray(worker).heartbeat(worker)
-        return await process.heartbeat()
+        return await process.heartbeat(0)
 
-    async def stop(self, worker: str) -> None:
+    async def stop(self, worker: WorkerId) -> None:
         self._reserved.pop(worker, None)
         process = self._processes.pop(worker, None)
         if process is not None:
-            await process.end()
+            process.end()
+            await process.death()
         elif self._ray is not None:
             await self._ray.stop(worker)
 
-    async def abandon(self, worker: str, client: str) -> None:
-        await self.handle(worker).abandon(client)
+    async def abandon(self, worker: WorkerId, client: str) -> None:
+        self.handle(worker).cancel(GoneClients(frozenset([client])))
 
-    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
-        await self.handle(worker).abandon_others(clients)
+    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
+        self.handle(worker).cancel(GoneClients(clients, are_left=True))
 
-    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+    async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         if self._ray is None:
             return Unavailable(Absence.NOT_FOUND, "there is no Ray yet on which to poll")
         return await self._ray.poll(node, pids)
 
-    async def stop_polling(self, node: str) -> None:
+    async def stop_polling(self, node: NodeId) -> None:
         if self._ray is not None:
             await self._ray.stop_polling(node)
 
-    def handle(self, worker: str) -> Worker:
-        """Return a child process, or Ray's actor."""
+    def handle(self, worker: WorkerId) -> Worker:
         return self._processes.get(worker) or self._on_ray(worker).handle(worker)
 
     def send(self, content: bytes) -> bytes:
-        """Return the bytes: Ray takes them as they are, too."""
-        return content
+        return content  # Ray takes bytes as they are, too
 
     def world_is_gone(self) -> str:
         """Return why Ray is lost; "" while it is not, and where it was not needed."""
         return "" if self._ray is None else self._ray.world_is_gone()
 
-    def _on_ray(self, worker: str) -> ClusterBackend:
+    def _on_ray(self, worker: WorkerId) -> ClusterBackend:
         if self._ray is None:
             raise ValueError(f"no worker {worker} is alive")
         return self._ray

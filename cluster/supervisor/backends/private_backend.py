@@ -8,26 +8,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from ....actors.worker.heartbeat import WorkerFacts
 from ... import machine
 from ...placement.model.inventory import Node
-from ...probes.report.device_report import DeviceKind
 from ...ray.public.actors import kill_actor
 from ...ray.public.nodes import all_nodes
 from ...survey.known_gpus import NO_GPUS, KnownGpus
-from ...worker.heartbeat import WorkerFacts
+from ...survey.ray_probe import probe_ray_node
+from ...worker_names import NodeId, WorkerId
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
-from .backend import HERE, UnsharedBackend
-from .ray_calls import ProbeNode, RayCalls, share_of_gpu
+from .backend import HERE
+from .ray_calls import RayCalls, share_of_gpu
 
 
-class PrivateBackend(UnsharedBackend, RayCalls):
-    """Acts on a Ray that is ours alone.
+class PrivateBackend(RayCalls):
+    """Acts on a Ray that no other program uses.
 
     Args:
-        slots: pieces of work at a time, whatever cores the machine has.
-        why_ended: returns why Ray is lost; "" while its own processes run.
-        probe: probes the machine, where Ray has a GPU that no table lists.
+        slots: how much work runs at a time, whatever cores the machine has.
+        why_ended: returns why Ray is lost; "" while its processes run.
         gpus: returns the machine's GPUs with their names and capabilities.
         dlas: how many of the machine's DLAs to use.
     """
@@ -36,7 +36,6 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         self,
         slots: int | None,
         why_ended: Callable[[], str],
-        probe: ProbeNode,
         gpus: Callable[[], Awaitable[KnownGpus]],
         dlas: int = 0,
     ) -> None:
@@ -44,54 +43,48 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         self._dlas = dlas
         self._gpus = gpus
         self._known: KnownGpus | None = None
-        self._ray_id = ""
-        self._probe = probe
+        self._ray_id = NodeId("")
         self._slots = slots
         self._why_ended = why_ended
         self._node_lost = False
-        self._reserved: dict[str, Reserve] = {}
+        self._reserved: dict[WorkerId, Reserve] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
         """Return the one node, with as many cores as slots were asked for."""
-        nodes = await asyncio.to_thread(all_nodes)  # a control service that stands still must not stop us, too
+        nodes = await asyncio.to_thread(all_nodes)  # a control service that hangs must not block this loop
         alive = [node for node in nodes if node["Alive"]]
         self._node_lost = bool(nodes) and not alive
         return (await self._described(alive[0]),) if alive else ()
 
     async def _described(self, node: dict[str, Any]) -> RayNode:
-        self._ray_id = node["NodeID"]
+        self._ray_id = NodeId(node["NodeID"])
         cores = self._slots or int(node["Resources"].get("CPU", 0))
-        known = await self._known_gpus(node)
+        if self._known is None:  # looked up once, before the first work, so that short jobs have them too
+            has_any = node["Resources"].get("GPU", 0) > 0
+            self._known = await self._gpus() if has_any else NO_GPUS
         return RayNode(
             node=HERE,
             name=node["NodeManagerHostname"],
             cores=cores,
             free_cores=cores - sum(order.cores for order in self._reserved.values()),
             gpus=int(node["Resources"].get("GPU", 0)),
-            devices=known.devices,
-            shown=known.shown,
+            devices=self._known.devices,
+            shown=self._known.shown,
             dlas=self._dlas,
             memory_bytes=machine.memory_bytes() - int(node["Resources"].get("object_store_memory", 0)),
         )
 
-    async def _known_gpus(self, node: dict[str, Any]) -> KnownGpus:
-        """Return the machine's GPUs; looked up once, before the first work, so that short jobs have them too."""
-        if self._known is None:
-            has_any = node["Resources"].get("GPU", 0) > 0
-            self._known = await self._gpus() if has_any else NO_GPUS
-        return self._known
-
-    async def probe(self, node: str, *, again: bool) -> Node:
+    async def probe(self, node: NodeId, *, again: bool) -> Node:
         """Return what is known without a probe: workers have our codecs, and the tables have most GPUs."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and seen.knows_its_gpus:
             return seen.unprobed()
-        probed = await self._probe(self._ray_id, again=again, called=node)
-        gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
+        probed = await probe_ray_node(self._ray_id, again=again, called=node)
+        gpus = tuple(device for device in probed.devices if not device.kind.is_processor)
         return replace(seen, devices=gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation; Ray need not know, since no other program could take it."""
+        """Record the reservation: no other program could take it from Ray."""
         self._reserved[order.worker] = order
         return order.cores
 
@@ -100,13 +93,13 @@ class PrivateBackend(UnsharedBackend, RayCalls):
         gpus = share_of_gpu(reserved.gpus, reserved.station.sharers)
         return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
 
-    async def stop(self, worker: str) -> None:
+    async def stop(self, worker: WorkerId) -> None:
         self._reserved.pop(worker, None)
         actor = self._actors.pop(worker, None)
         if actor is not None:
             kill_actor(actor.actor)
 
-    def strategy(self, node: str) -> Any:
+    def strategy(self, node: NodeId) -> Any:
         del node
         return "DEFAULT"  # there is no other
 

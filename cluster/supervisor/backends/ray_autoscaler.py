@@ -1,54 +1,42 @@
-"""Asks Ray's autoscaler for nodes of each group, and gives it back those that have nothing to do.
+"""Asks Ray's autoscaler for nodes of each group, and gives it back idle ones.
 
-``request_resources`` says how many nodes there should be; that stands until it is replaced, also beyond the
-supervisor's life. docs/autoscaling.md has what was measured.
+A request stands until it is replaced, also beyond the supervisor's life. docs/autoscaling.md has what was measured.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from ....errors import FleetUnavailable
 from ...autoscale.values import WantedNodes
 from ...ray.private.autoscaler import Asked, AutoscalerReport, autoscaler_report, end_idle_node, knows_labels
-from ...ray.public.autoscaling import request_nodes
+from ...ray.public.nodes import request_nodes
+from ...worker_names import NodeId
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
-SILENT_S: Final = 60.0
-"""Ray's autoscaler looks every 5 s; after this long without a look it is taken to have ended."""
+SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; after this long without a look it is taken to have ended
 
 
-class AutoscalerCalls(Protocol):
-    """What can be asked of an autoscaler; every call may block."""
+class RayAutoscaler:
+    """The autoscaler of the Ray to which this process is connected; ``clock`` returns monotonic seconds.
 
-    def knows_labels(self) -> bool:
-        """Return whether there is one that tells groups by their labels."""
-        ...
+    Its calls may block.
+    """
 
-    def report(self) -> AutoscalerReport | None:
-        """Return how it stands; None where that cannot be known."""
-        ...
-
-    def ask(self, wanted: Iterable[WantedNodes]) -> None:
-        """Have it keep these nodes, and no others, whatever it was asked for before."""
-        ...
-
-    def end(self, node: str) -> None:
-        """End a node, unless something runs on it."""
-        ...
-
-
-class AutoscalerOfRay(AutoscalerCalls):
-    """The autoscaler of the Ray to which this process is connected."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: Asked = Counter()
+        self._looks = 0
+        self._looked_s = clock()
 
     def knows_labels(self) -> bool:
         """Return whether Ray's second autoscaler is switched on; the first one ignores labels."""
         return knows_labels()
 
     def report(self) -> AutoscalerReport | None:
-        """Return what Ray says of it."""
+        """Return what Ray says of it; None if that cannot be known."""
         return autoscaler_report()
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
@@ -56,51 +44,40 @@ class AutoscalerOfRay(AutoscalerCalls):
         nodes = [group for group in wanted for _ in range(group.count)]
         request_nodes([node.resources for node in nodes], [node.labels for node in nodes])
 
-    def end(self, node: str) -> None:
+    def end(self, node: NodeId) -> None:
         """End a node that Ray finds idle."""
         end_idle_node(node, REASON)
 
-
-class RayAutoscaler:
-    """Carries orders out by ``calls``; ``clock`` returns monotonic seconds."""
-
-    def __init__(self, calls: AutoscalerCalls, clock: Callable[[], float] = time.monotonic) -> None:
-        self._calls = calls
-        self._clock = clock
-        self._asked: Asked = Counter()
-        self._looks = 0
-        self._looked_s = clock()
-
     def resize(self, order: Resize) -> None:
-        """Ask for what an order says, unless that was asked last, and end the nodes that it names.
+        """Request an order's nodes, unless that was requested last, and end the nodes that it names.
 
         Raises:
             FleetUnavailable: there is no such autoscaler; it does not look; or it refuses what it was asked for.
         """
-        if not self._calls.knows_labels():
+        if not self.knows_labels():
             raise FleetUnavailable("this Ray has no autoscaler that knows labels", _START_IT)
-        wanted, report = asked_by(order.wanted), self._calls.report()
+        wanted, report = asked_by(order.wanted), self.report()
         standing = self._asked if report is None else report.asked
         if standing != wanted:
-            self._calls.ask(order.wanted)
+            self.ask(order.wanted)
         self._asked = wanted
         for node in order.ended:  # after the request without them, so that none comes in their place
-            self._calls.end(node)
+            self.end(node)
         if report is not None:
-            self._check(report, is_heard=standing == wanted)
+            self._check(report, is_known=standing == wanted)
 
-    def _check(self, report: AutoscalerReport, *, is_heard: bool) -> None:
+    def _check(self, report: AutoscalerReport, *, is_known: bool) -> None:
         now_s = self._clock()
         if report.looks != self._looks:
             self._looks, self._looked_s = report.looks, now_s
         if now_s - self._looked_s > SILENT_S:
             raise FleetUnavailable(f"Ray's autoscaler has not looked at the cluster for {SILENT_S:g} s", _LOOK_AT_IT)
-        if is_heard and report.is_refused:
+        if is_known and report.is_refused:
             raise FleetUnavailable(_REFUSED, _LIMITS)
 
 
 def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
-    """Return what is asked of Ray for these nodes: a bundle that fills one, for each."""
+    """Return what is requested from Ray for these nodes: for each a bundle that fills one."""
     asked: Asked = Counter()
     for group in wanted:
         asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count

@@ -1,13 +1,13 @@
 """The backend of a Ray cluster: placement groups, named actors, the node table.
 
-Workers and reservations are detached and named by station and epoch, so that they outlive the supervisor and the next
-one finds them.
+Workers and reservations are detached and named by station and epoch, so that the next supervisor finds them.
 """
 
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
+from ....actors.worker.heartbeat import WorkerFacts
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...logs.writing import log
@@ -19,39 +19,37 @@ from ...ray.public.actors import NoSuchActor, actor_names, kill_actor, named_act
 from ...ray.public.nodes import all_nodes, on_node
 from ...ray.public.reservations import Reservation, give_back, inside, reservation, reservation_names, reserve
 from ...ray.ray_words import first_line
+from ...survey.ray_probe import probe_ray_node
 from ...worker.actor_worker import ActorWorker
-from ...worker.heartbeat import WorkerFacts
-from ...worker_names import WORKER_PREFIX, epoch_of, station_of
+from ...worker_names import WORKER_PREFIX, NodeId, StationId, WorkerId
 from ..state.events import Order, Reserve, Resize, Start
 from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
-from ..state.stations import bundle_of
 from ..state.terms import TERMS_KEY, next_term
-from .ray_autoscaler import AutoscalerOfRay, RayAutoscaler
-from .ray_calls import ProbeNode, RayCalls, share_of_gpu
+from .ray_autoscaler import RayAutoscaler
+from .ray_calls import RayCalls, share_of_gpu
 
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
+ADOPTED_AT_ONCE = 64
+"""After a restart workers are asked in groups: each has its own time to answer, however many there are."""
 NEVER_MS = 1 << 52
 
 
 class RayBackend(RayCalls):
-    """Acts for the supervisor of ``term`` on a cluster that others use too.
+    """Acts for the supervisor of ``term`` on a shared cluster. A worker not renewed for ``fence_s`` ends itself."""
 
-    A worker that is not renewed for ``fence_s`` ends itself.
-    """
-
-    def __init__(self, fence_s: float, probe: ProbeNode, term: int = 0) -> None:
+    def __init__(self, fence_s: float, term: int = 0) -> None:
         super().__init__(term)
         self._fence_s = fence_s
-        self._probe = probe
-        self._bundles: dict[str, Reservation] = {}
+        self._bundles: dict[WorkerId, Reservation] = {}
         self._shared = _GpuBundles()
-        self._autoscaler = RayAutoscaler(AutoscalerOfRay())
-        self._sizes: dict[str, tuple[int, float]] = {}
+        self._autoscaler = RayAutoscaler()
+        self._sizes: dict[WorkerId, tuple[int, float]] = {}
+        self._adopting = asyncio.Semaphore(ADOPTED_AT_ONCE)
 
     async def look(self) -> tuple[RayNode, ...]:
         return await asyncio.to_thread(live_nodes)
@@ -64,17 +62,17 @@ class RayBackend(RayCalls):
         await self.sweep(frozenset(worker.worker for worker in found))
         return tuple(found)
 
-    async def sweep(self, in_use: frozenset[str]) -> None:
-        """Release every reservation without a worker in use: made too late, or not released in time."""
-        for worker in await asyncio.to_thread(reservation_names, BUNDLE_PREFIX):
+    async def sweep(self, in_use: frozenset[WorkerId]) -> None:
+        for worker in map(WorkerId, await asyncio.to_thread(reservation_names, BUNDLE_PREFIX)):
             if worker not in in_use:
                 await self._give_back(worker)
         await self._shared.sweep({*in_use, *self._sizes})
 
-    async def _adopt(self, worker: str, reserved: frozenset[str]) -> FoundWorker | None:
+    async def _adopt(self, worker: WorkerId, reserved: frozenset[str]) -> FoundWorker | None:
         try:
-            self._actors[worker] = ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
-            facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
+            async with self._adopting:
+                self._actors[worker] = ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
+                facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
         except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another version: not adopted
             if await self.newest_term() <= self._term:
                 line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
@@ -83,14 +81,11 @@ class RayBackend(RayCalls):
             return None
         return FoundWorker(worker, facts, worker in reserved)
 
-    async def probe(self, node: str, *, again: bool) -> Node:
-        return await self._probe(node, again=again)
+    async def probe(self, node: NodeId, *, again: bool) -> Node:
+        return await probe_ray_node(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a detached bundle on the order's node; return the CPUs in it.
-
-        Where stations share a GPU, it has a bundle of its own, and the CPUs another without a worker.
-        """
+        """Reserve a detached bundle on the order's node. A GPU that stations share has a bundle of its own."""
         worker = order.worker
         self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.station.sharers))
         own_gpus = order.gpus if order.station.sharers == 1 else 0.0
@@ -119,20 +114,19 @@ class RayBackend(RayCalls):
         }
         return await self._create(order, options, cores, self._fence_s)
 
-    async def stop(self, worker: str) -> None:
-        """Kill a worker process and release its reservation, whatever supervisor made them."""
+    async def stop(self, worker: WorkerId) -> None:
         try:
             await self._kill(worker)
         finally:
             await self._give_back(worker)
 
-    async def _kill(self, worker: str) -> None:
+    async def _kill(self, worker: WorkerId) -> None:
         known = self._actors.pop(worker, None)
         with suppress(NoSuchActor):
             actor = known.actor if known else await asyncio.to_thread(named_actor, WORKER_PREFIX + worker)
             await asyncio.to_thread(kill_actor, actor)
 
-    async def _give_back(self, worker: str) -> None:
+    async def _give_back(self, worker: WorkerId) -> None:
         self._sizes.pop(worker, None)
         group = self._bundles.pop(worker, None)
         with suppress(ValueError):  # there is none of that name
@@ -142,11 +136,6 @@ class RayBackend(RayCalls):
         await self._shared.give_back(worker, {*self._sizes, *self._actors})
 
     async def resize(self, order: Resize) -> None:
-        """Ask Ray's autoscaler for nodes.
-
-        Raises:
-            FleetUnavailable: it does not, or cannot, give what is wanted.
-        """
         await asyncio.to_thread(self._autoscaler.resize, order)
 
     async def keep(self, key: str, value: bytes) -> None:
@@ -159,13 +148,12 @@ class RayBackend(RayCalls):
         return max(await asyncio.to_thread(_claimed_terms), default=0)
 
     def world_is_gone(self) -> str:
-        """Return nothing: a cluster that is gone takes the supervisor with it."""
-        return ""
+        return ""  # a cluster that is gone takes the supervisor with it
 
 
 def claim_term() -> int:
     """Claim a term that is newer than any other supervisor's, and return it."""
-    term = next_term(_claimed_terms(), map(epoch_of, _live_workers()))
+    term = next_term(_claimed_terms(), (worker.epoch for worker in _live_workers()))
     while not claim_in_cluster(f"{TERMS_KEY}{term}"):
         term += 1
     return term
@@ -175,8 +163,8 @@ def _claimed_terms() -> list[int]:
     return [int(key.removeprefix(TERMS_KEY)) for key in keys_in_cluster(TERMS_KEY)]
 
 
-def _live_workers() -> list[str]:
-    return [name.removeprefix(WORKER_PREFIX) for name in actor_names() if name.startswith(WORKER_PREFIX)]
+def _live_workers() -> list[WorkerId]:
+    return [WorkerId(name.removeprefix(WORKER_PREFIX)) for name in actor_names() if name.startswith(WORKER_PREFIX)]
 
 
 def live_nodes() -> tuple[RayNode, ...]:
@@ -202,11 +190,11 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 
 def _end_of_notice(deadline_ms: int) -> float | None:
-    """Return when a node leaves, None where Ray names no time: it then says 0, or one that never comes."""
+    """Return when a node leaves; None if Ray names no time: it then says 0, or one that never comes."""
     return deadline_ms / 1000 if 0 < deadline_ms < NEVER_MS else None
 
 
-async def recall_orders() -> dict[str, Order]:
+async def recall_orders() -> dict[NodeId, Order]:
     """Return users' orders for nodes, as the supervisor stored them."""
     return unpack_orders(await asyncio.to_thread(kept_in_cluster, ORDERS_KEY))
 
@@ -214,41 +202,41 @@ async def recall_orders() -> dict[str, Order]:
 class _GpuBundles:
     """Reservations of GPUs that several workers share, one per slice: by bundle name (``Station.bundle``).
 
-    Ray counts a GPU that is cut into slices as one. One bundle books the policy's share of it; each worker in it gets
-    that GPU and takes its own slice. So Ray's figures show the use of whole GPUs.
+    Ray counts a GPU that is cut into slices as one. One bundle reserves the policy's share of it; each worker in it
+    gets that GPU and takes its own slice. So Ray's figures show the use of whole GPUs.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, Reservation] = {}
+        self._groups: dict[StationId, Reservation] = {}
         self._lock = asyncio.Lock()
 
-    def get(self, worker: str) -> "Reservation | None":
+    def get(self, worker: WorkerId) -> "Reservation | None":
         """Return the reservation that a worker shares, if any."""
-        return self._groups.get(bundle_of(station_of(worker)))
+        return self._groups.get(worker.station.bundle)
 
     async def reserve(self, order: Reserve) -> None:
-        """Wait for the GPU that a station shares; the first caller books it."""
+        """Wait for the GPU that a station shares; the first caller reserves it."""
         async with self._lock:
-            if order.station.bundle not in self._groups:
-                self._groups[order.station.bundle] = await asyncio.to_thread(_found_or_made, order)
-        await self._groups[order.station.bundle].ready()
+            if order.station.station.bundle not in self._groups:
+                self._groups[order.station.station.bundle] = await asyncio.to_thread(_found_or_made, order)
+        await self._groups[order.station.station.bundle].ready()
 
-    async def give_back(self, worker: str, others: Iterable[str]) -> None:
+    async def give_back(self, worker: WorkerId, others: Iterable[WorkerId]) -> None:
         """Release a worker's GPU, unless one of ``others`` shares it."""
-        bundle = bundle_of(station_of(worker))
-        if bundle in self._groups and all(bundle_of(station_of(other)) != bundle for other in others):
+        bundle = worker.station.bundle
+        if bundle in self._groups and all(other.station.bundle != bundle for other in others):
             await self._remove(bundle)
 
-    async def sweep(self, in_use: Iterable[str]) -> None:
+    async def sweep(self, in_use: Iterable[WorkerId]) -> None:
         """Adopt the shared reservations of workers in use, and release all others."""
-        bundles = {bundle_of(station_of(worker)) for worker in in_use}
-        for bundle in await asyncio.to_thread(reservation_names, GPU_PREFIX):
+        bundles = {worker.station.bundle for worker in in_use}
+        for bundle in map(StationId, await asyncio.to_thread(reservation_names, GPU_PREFIX)):
             if bundle not in self._groups:
                 self._groups[bundle] = await asyncio.to_thread(reservation, GPU_PREFIX + bundle)
             if bundle not in bundles:
                 await self._remove(bundle)
 
-    async def _remove(self, bundle: str) -> None:
+    async def _remove(self, bundle: StationId) -> None:
         async with self._lock:
             group = self._groups.pop(bundle, None)
             if group is not None:
@@ -256,7 +244,7 @@ class _GpuBundles:
 
 
 def _found_or_made(order: Reserve) -> Reservation:
-    name = GPU_PREFIX + order.station.bundle
+    name = GPU_PREFIX + order.station.station.bundle
     with suppress(ValueError):  # there is none of that name
         return reservation(name)
     return reserve(order.station.node, {"GPU": order.gpus}, name)

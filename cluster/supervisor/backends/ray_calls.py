@@ -1,21 +1,20 @@
 """Calls of workers and health agents, common to all backends."""
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any
 
-from ...placement.model.inventory import Node
+from ....actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ....actors.worker.orders import GoneClients
 from ...probes.cuda.choosing import LIBRARY_PATH
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
 from ...ray.public.actors import Actor, kill_actor, make_actor, put
 from ...ray.public.nodes import on_node
-from ...ray.ray_words import first_line
 from ...survey.health_agent import HealthAgent
 from ...version import VERSION, refuse_worker
 from ...worker.actor_worker import ActorWorker
-from ...worker.heartbeat import Heartbeat, WorkerFacts
 from ...worker.ray_worker import RayWorker
-from ...worker_names import CONTROL
+from ...worker_names import CONTROL, NodeId, WorkerId
 from ..state.events import Start
 from .backend import ClusterBackend
 
@@ -24,16 +23,8 @@ _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 
 CONTROL_CALLS = 64
 
 
-class ProbeNode(Protocol):
-    """Probes a node of the cluster."""
-
-    async def __call__(self, node: str, *, again: bool, called: str = "") -> Node:
-        """Return the node of this Ray id, as it is ``called`` in the inventory; errors are raised as they are."""
-        ...
-
-
 def share_of_gpu(gpus: float, sharers: int) -> float:
-    """Return one worker's part of a shared GPU reservation; Ray counts ten-thousandths."""
+    """Return one worker's part of a shared GPU reservation, which Ray counts in ten-thousandths."""
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
@@ -50,28 +41,24 @@ class RayCalls(ClusterBackend):
 
     def __init__(self, term: int = 0) -> None:
         self._term = term
-        self._actors: dict[str, ActorWorker] = {}
-        self._agents: dict[str, Actor] = {}
+        self._actors: dict[WorkerId, ActorWorker] = {}
+        self._agents: dict[NodeId, Actor] = {}
 
-    async def death_of(self, worker: str) -> str:
-        try:
-            await self._actors[worker].watch()
-        except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
-            return first_line(error)
-        return "it left on its own"
+    async def death_of(self, worker: WorkerId) -> str:
+        return await self._actors[worker].death()
 
-    async def heartbeat(self, worker: str) -> Heartbeat:
+    async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         if worker not in self._actors:
             raise ConnectionError(f"worker {worker} was stopped meanwhile")
         return await self._actors[worker].heartbeat(self._term)
 
-    async def abandon(self, worker: str, client: str) -> None:
-        await self._actors[worker].abandon(client, self._term)
+    async def abandon(self, worker: WorkerId, client: str) -> None:
+        self._actors[worker].cancel(GoneClients(frozenset([client]), term=self._term))
 
-    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
-        await self._actors[worker].abandon_others(clients, self._term)
+    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
+        self._actors[worker].cancel(GoneClients(clients, are_left=True, term=self._term))
 
-    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+    async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""
         try:
             if node not in self._agents:
@@ -83,29 +70,25 @@ class RayCalls(ClusterBackend):
             raise
         return found
 
-    def strategy(self, node: str) -> Any:
-        """Return how Ray is to be told to start something on a node alone."""
+    def strategy(self, node: NodeId) -> Any:
+        """Return Ray's scheduling strategy for something that must start on this node."""
         return on_node(node)
 
-    async def stop_polling(self, node: str) -> None:
+    async def stop_polling(self, node: NodeId) -> None:
         agent = self._agents.pop(node, None)
         if agent is not None:
             await asyncio.to_thread(kill_actor, agent)
 
-    def handle(self, worker: str) -> ActorWorker:
+    def handle(self, worker: WorkerId) -> ActorWorker:
         return self._actors[worker]
 
     def send(self, content: bytes) -> Any:
         return put(content)
 
-    async def facts(self, worker: str) -> WorkerFacts:
-        """Return a worker's identity.
-
-        Raises:
-            VersionRefused: its node has another version of codecfleet.
-        """
+    async def facts(self, worker: WorkerId) -> WorkerFacts:
+        """Return a worker's identity; ``VersionRefused`` if its node has another version of codecfleet."""
         refuse_worker(await self._actors[worker].version(), VERSION)
-        return await self._actors[worker].facts(self._term)
+        return (await self._actors[worker].heartbeat(self._term)).facts
 
     async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
         settings = {
@@ -122,7 +105,7 @@ class RayCalls(ClusterBackend):
             settings,
             order.slots,
             takes_gpu=order.station.takes_gpu,
-            part=order.station.part,
+            part=order.station.station.part,
             counts_slices=order.station.counts_slices,
             avoided=tuple(name.removeprefix(f"{order.station.node}/") for name in sorted(order.avoided)),
             dla=order.station.dla,

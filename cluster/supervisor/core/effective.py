@@ -4,80 +4,62 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...placement.model.inventory import Device, DeviceState, Dla, Inventory, Node
-from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
+from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place, places_of
 from ..state.stations import StationBook, StationState
 
 NO_STATION = "Ray gives other GPUs of its node to workers"
 
 
-def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[str, StationBook]) -> Iterator[Node]:
-    """Yield each node as ``effective_node`` does."""
-    by_node, has_any = stations_by_node(stations), has_transcoder(stations)
+def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
+    """Yield each node with the CPU slots that we can use, and with its quarantined devices marked.
+
+    CPU slots are those of existing workers, and for empty stations the cores that are not reserved. Without any worker
+    of ours all cores count: a worker that shares them is better than none.
+    """
+    by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
     for node in nodes:
-        yield effective_node(node, by_node.get(node.ray.node, []), has_any=has_any)
+        here, known = by_node.get(node.ray.node, []), node.node
+        free = node.ray.free_cores if has_any else node.ray.cores
+        yield replace(
+            known,
+            devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
+            dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
+        )
 
 
-def stations_by_node(stations: Mapping[str, StationBook]) -> dict[str, list[StationBook]]:
+def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, list[StationBook]]:
     """Return the stations of each node that has any."""
-    found: dict[str, list[StationBook]] = {}
+    found: dict[NodeId, list[StationBook]] = {}
     for book in stations.values():
         found.setdefault(book.station.node, []).append(book)
     return found
 
 
-def has_transcoder(stations: Mapping[str, StationBook]) -> bool:
-    """Return whether there is any worker of ours that transcodes, or one starts without a reservation."""
-    return any(book.could_transcode for book in stations.values())
-
-
-def effective_node(node: NodeBook, stations: list[StationBook], *, has_any: bool) -> Node:
-    """Return a node with the CPU slots that we can use, and with its quarantined devices marked.
-
-    CPU slots are those of existing workers, and for empty stations the cores that are not reserved. Without any worker
-    of ours all cores count: a worker that shares them is better than none.
-    """
-    free = node.ray.free_cores if has_any else node.ray.cores
-    known = node.node
-    return replace(
-        known,
-        devices=tuple(_effective(device, stations, free) for device in _served(node, known.devices, stations)),
-        dlas=tuple(_effective_dla(dla, stations) for dla in known.dlas),
-    )
-
-
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
     """Return what work could begin on now: processors, and GPUs whose workers are there."""
     ready = {book.device for book in stations if book.state is StationState.READY}
-    return Inventory(
-        tuple(
-            replace(
-                node,
-                devices=tuple(each for each in node.devices if each.kind is DeviceKind.CPU or each.device in ready),
-            )
-            for node in inventory.nodes
-        )
+    there = (
+        tuple(each for each in node.devices if each.kind.is_processor or each.device in ready)
+        for node in inventory.nodes
     )
+    return Inventory(tuple(replace(node, devices=each) for node, each in zip(inventory.nodes, there, strict=True)))
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
     """Yield a node's devices, with those marked that no worker of ours can get.
 
-    Ray chooses a worker's GPU, so a worker's own report outranks what Ray was thought to see. A station that never had
-    a device may stand for any that no station has. Remaining devices have no station: Ray gives out others, or workers
-    in such stations do not start.
+    Ray chooses a worker's GPU, so a worker's own report outranks what Ray was expected to give. A station that never
+    had a device may get any that no station has; what is left then has no station.
     """
     stations = [book for book in stations if book.station.takes_gpu]
     taken = {book.device for book in stations if book.device}
     places = places_of(node)
-    held = {book.station.bundle: places[book.device].unit for book in stations if book.device in places}
-    free = [
-        book
-        for book in stations
-        if not book.device and book.facts is None and book.state is not StationState.QUARANTINED
-    ]
-    broken = next((book.reason for book in stations if not book.device and book.state is StationState.QUARANTINED), "")
+    held = {book.station.station.bundle: places[book.device].unit for book in stations if book.device in places}
+    unknown = [book for book in stations if not book.device]
+    free = [book for book in unknown if book.facts is None and book.state is not StationState.QUARANTINED]
+    broken = next((book.reason for book in unknown if book.state is StationState.QUARANTINED), "")
     for device in devices:
         place = places.get(device.device)
         if device.device in taken and device.state_reason == node.units.hidden.get(device.device):
@@ -93,11 +75,11 @@ def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationB
             yield replace(device, state=DeviceState.CORDONED, state_reason=NO_STATION)
 
 
-def _station_for(place: Place, free: list[StationBook], held: Mapping[str, str]) -> StationBook | None:
+def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId, str]) -> StationBook | None:
     is_held = place.unit in held.values()
     for book in free:
-        unit = held.get(book.station.bundle)
-        if book.station.part == place.part and (unit == place.unit or (unit is None and not is_held)):
+        unit = held.get(book.station.station.bundle)
+        if book.station.station.part == place.part and (unit == place.unit or (unit is None and not is_held)):
             return book
     return None
 
@@ -110,24 +92,23 @@ def _effective_dla(dla: Dla, stations: list[StationBook]) -> Dla:
 
 
 def _effective(device: Device, stations: list[StationBook], free_cores: int) -> Device:
-    if device.kind is DeviceKind.CPU:
-        slots = _slots([book for book in stations if book.station.is_processor], free_cores)
-        slots += sum(book.reserved_cores for book in stations if book.station.takes_gpu and book.state in _HOLDING)
-        return replace(device, engines={**device.engines, Engine.CPU: slots})
+    if device.kind.is_processor:
+        return replace(device, engines={**device.engines, Engine.CPU: _cpu_slots(stations, free_cores)})
     for book in stations:
         if book.device == device.device and book.state is StationState.QUARANTINED:
             return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
     return device
 
 
-_HOLDING = frozenset({StationState.STARTING, StationState.READY})
-"""A GPU's worker in these states holds the CPU cores that encode what it decodes; they are not free."""
-
-
-def _slots(stations: list[StationBook], free_cores: int) -> int:
+def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
+    """Return the slots of processors' stations, and the cores that GPUs' workers hold to encode what they decode."""
     slots = 0
     for book in stations:
-        if book.state is StationState.READY:
+        if book.station.takes_gpu:
+            slots += book.reserved_cores if book.state in (StationState.STARTING, StationState.READY) else 0
+        elif not book.station.is_processor:
+            continue
+        elif book.state is StationState.READY:
             slots += book.ready_slots
         elif book.state is StationState.STARTING:
             slots += book.reserved_cores or book.station.slots
@@ -140,7 +121,7 @@ def _slots(stations: list[StationBook], free_cores: int) -> int:
     return slots
 
 
-def reservable_cores(book: StationBook, wanted: int, free_cores: dict[str, int]) -> int:
+def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, int]) -> int:
     """Return how many cores a station should reserve: ``wanted``, or fewer if fewer are free; deducts them.
 
     0 reserves none: the worker shares cores. A CPU station waits where none is free. A GPU's or DLA's takes its device

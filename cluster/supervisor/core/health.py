@@ -5,33 +5,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...logs.actions import LogAction
+from ...placement.measurements import engine_parts
 from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open, relaxed
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
 from ...probes.report.gpu_identity import on_node
 from ...probes.report.xids import XidAction, worst_action, xid_rule
-from ...worker_names import station_of
-from ..state.conditions import Condition, OwnLoad, next_condition, unseen
+from ...worker_names import NodeId, WorkerId
+from ..state.conditions import OwnLoad, next_condition, unseen
 from ..state.events import Effect, Encoding, HealthSeen, HealthUnseen, Note
 from ..state.guests import join_guests, percent_part
 from ..state.nodes import NodeBook
-from ..state.quarantine import Blame, Cause
+from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
-from .planner import Planner
 from .quarantining import device_ids, named, quarantine
 
 if TYPE_CHECKING:
     from ...probes.report.engines import Engine
 
-
 UNSEEN_POLLS = 3
 """After this many failed polls in a row, others' use is unknown."""
+_GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
-def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_s: float) -> list[Effect]:
-    """Handle a poll of a node."""
+def health_seen(state: SupervisorState, event: HealthSeen, now_s: float) -> list[Effect]:
+    """Apply a poll of a node."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -39,41 +39,44 @@ def see_health(state: SupervisorState, planner: Planner, event: HealthSeen, now_
     book.unseen_polls, book.unseen_reason = 0, ""
     effects = _probe_changed(book, event.devices, now_s)
     for device in book.gpus:
-        seen = _found(event.devices, device)
-        if seen is None and device.device in book.conditions:
-            book.conditions[device.device] = unseen(book.conditions[device.device])
-        elif seen is not None:
-            stations = [
-                each for each in state.stations.values() if each.station.node == device.node and each.station.takes_gpu
-            ]
-            own = _own_load(state, planner, device, stations, event.fps)
-            effects += _heed_xids(state, book, device, seen.health.xids, stations)
-            before_poll = book.conditions.get(device.device)
-            condition = book.conditions[device.device] = _next(
-                before_poll, seen, own, now_s, percent_part(book, device)
-            )
-            if condition.trouble:
-                blame = Blame(Cause.POLL, condition.trouble, now_s, until_uncordon=bool(condition.xids))
-                effects += quarantine(state, book, device, blame)
-    if book.node != before:
-        state.is_dirty = True
-    join_guests(state, book, keeps_share=planner.sets_vgpu_share)
+        effects += _device_seen(state, book, device, event, now_s)
+    state.is_dirty |= book.node != before
+    join_guests(state, book)
     return effects
 
 
-def unsee_health(state: SupervisorState, event: HealthUnseen) -> list[Effect]:
-    """Handle a failed poll; after several in a row, others' use of the node is unknown."""
+def _device_seen(
+    state: SupervisorState, book: NodeBook, device: Device, event: HealthSeen, now_s: float
+) -> list[Effect]:
+    before, seen = book.conditions.get(device.device), _found(event.devices, device)
+    if seen is None:
+        if before is not None:
+            book.conditions[device.device] = unseen(before)
+        return []
+    stations = [each for each in state.stations.values() if each.station.node == device.node and each.station.takes_gpu]
+    effects = _heed_xids(state, book, device, seen.health.xids, stations)
+    own = _own_load(state, device, stations, event.fps)
+    grave = [xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE]
+    xids = tuple(dict.fromkeys((*(() if before is None else before.xids), *grave)))
+    condition = next_condition(before, seen, own, xids, now_s, part=percent_part(book, device))
+    book.conditions[device.device] = condition
+    if condition.trouble:
+        found = Quarantine(cause=Cause.POLL, reason=condition.trouble, since_s=now_s, until_uncordon=bool(xids))
+        effects += quarantine(state, book, device, found)
+    return effects
+
+
+def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) -> list[Effect]:
+    """Apply a failed poll; after several in a row, others' use of the node is unknown."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
-    is_news = not book.unseen_polls
     book.unseen_polls, book.unseen_reason = book.unseen_polls + 1, event.reason
     if book.unseen_polls == UNSEEN_POLLS:
         book.conditions = {name: unseen(condition) for name, condition in book.conditions.items()}
         state.is_dirty = True
-    name = state.nodes.title(event.node)
-    line = f"the GPUs of node {name} could not be polled: {event.reason}"
-    return [Note(LogAction.NODE_UNPROBED, line, book.ids)] if is_news else []
+    line = f"the GPUs of node {state.nodes.title(event.node)} could not be polled: {event.reason}"
+    return [Note(LogAction.NODE_UNPROBED, line, book.ids)] if book.unseen_polls == 1 else []
 
 
 def forget_xids(book: NodeBook) -> bool:
@@ -86,14 +89,13 @@ def forget_xids(book: NodeBook) -> bool:
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
     """Probe a node again, once, where a poll lists other devices than the probe: a GPU was repartitioned."""
-    seen = [each for device in book.gpus if (each := _found(polled, device)) is not None]
-    gone = {device.device for device in book.gpus if _found(polled, device) is None}
-    came = {known(each.uuid, str(each.index)) for each in polled if each not in seen}
-    before, unmatched = book.unmatched, frozenset(gone | came)
     if book.is_probing(now_s):
         return []
-    book.unmatched = unmatched
-    return [] if unmatched <= before else [book.probe_again(now_s)]
+    found = {device.device: _found(polled, device) for device in book.gpus}
+    gone = {device for device, seen in found.items() if seen is None}
+    came = {known(each.uuid, str(each.index)) for each in polled if each not in found.values()}
+    before, book.unmatched = book.unmatched, frozenset(gone | came)
+    return [] if book.unmatched <= before else [book.probe_again(now_s)]
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
@@ -105,97 +107,88 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
     return None
 
 
-def _next(before: Condition | None, seen: DeviceHealth, own: OwnLoad, now_s: float, part: float) -> Condition:
-    kept = () if before is None else before.xids
-    grave = tuple(xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE)
-    return next_condition(before, seen, own, tuple(dict.fromkeys((*kept, *grave))), now_s, part=part)
-
-
-_GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
-
-
 def _heed_xids(
     state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
     """Apply the rules of new Xids; the device's own quarantine is in its condition."""
     if not xids:
         return []
-    worst = worst_action(xids)
-    if worst is XidAction.DRAIN_NODE and not book.lost:
-        book.lost = f"{device.name} raised Xid {next(xid for xid in xids if xid_rule(xid).action is worst)}"
-    killing = next((xid for xid in xids if xid_rule(xid).action is XidAction.RESTART_WORKER), None)
+    rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
+    if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost:
+        draining = next(rule.xid for rule in rules if rule.action is XidAction.DRAIN_NODE)
+        book.lost = f"{device.name} raised Xid {draining}"
+    killing = next((rule.xid for rule in rules if rule.action is XidAction.RESTART_WORKER), None)
     for station in stations if killing is not None else ():
         if station.device == device.device and station.state is StationState.READY and not station.recycle_due:
             station.recycle_due = f"its GPU raised Xid {killing}"
             state.is_dirty = True
-    rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
     name = named(state, device)
     lines = (f"{name}: Xid {rule.xid}, {rule.name}: {rule.action.value}: {rule.reason}" for rule in rules)
     return [Note(LogAction.DEVICE_FAULTED, line, device_ids(device)) for line in lines]
 
 
 def _own_load(
-    state: SupervisorState, planner: Planner, device: Device, stations: list[StationBook], fps: Mapping[str, float]
+    state: SupervisorState, device: Device, stations: list[StationBook], fps: Mapping[WorkerId, float]
 ) -> OwnLoad:
     here = [station for station in stations if station.device == device.device and station.state is StationState.READY]
     starting = any(station.state is StationState.STARTING for station in stations)
     parts: dict[Engine, float] = {}
     sessions, is_working = 0, False
     for station in here:
-        is_working = is_working or fps.get(station.worker, 0.0) > 0
+        speed_fps = fps.get(station.worker, 0.0)
+        is_working = is_working or speed_fps > 0
         for job in state.clients.at(station.worker):
             held = job.held.get(station.worker, 0)
             is_working = is_working or held > 0
             lanes = [each for each in state.plan_of(job.key).lanes if each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
-            speed_fps = fps.get(station.worker, 0.0)
-            for engine, part in planner.engine_parts(job.demand, device, speed_fps, kinds).items():
+            for engine, part in engine_parts(state.planner.rates, job.demand, device, speed_fps, kinds).items():
                 parts[engine] = max(parts.get(engine, 0.0), part)
     return OwnLoad(has_worker=bool(here) or starting, is_working=is_working, parts=parts, encoder_sessions=sessions)
 
 
-def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
-    """Take in a worker's encoder sessions and whether its driver refused another; others' sessions count too.
+def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
+    """Apply a worker's encoder sessions and whether its driver refused another; others' sessions count too.
 
     GeForce cards are capped per machine (``system_encoder_sessions_max``).
     """
-    book = state.stations.get(station_of(event.worker))
-    if book is None or not state.is_live(event.worker):
+    book = state.station(event.worker, StationState.READY)
+    if book is None:
         return []
     book.encoding = event.sessions
-    node = state.nodes.get(book.station.node)
-    device = None if node is None else next((each for each in node.gpus if each.device == book.device), None)
-    if node is None or device is None:
+    node = state.node_of(book)
+    device = node.gpu(book.device)
+    if device is None:
         book.refused_at = event.refused_at if book.refused_at is None else book.refused_at
         return []
     before = state.caps
-    on_device, elsewhere = _others(node, device), _elsewhere(state, node, book)
-    open_on_device = event.sessions + on_device
-    seen = SessionsOpen(
-        device=device.device, node=device.node, open_on_device=open_on_device, open_on_node=open_on_device + elsewhere
-    )
-    state.caps = record_open(state.caps, seen)
+    others = _others(node, device)
+    elsewhere = others + _elsewhere(state, node, book)
     if event.refused_at is not None:
-        refused_on_device = event.refused_at + on_device
         refused = SessionRefused(
             device=device.device,
             node=device.node,
-            open_on_device=refused_on_device,
-            open_on_node=refused_on_device + elsewhere,
+            open_on_device=event.refused_at + others,
+            open_on_node=event.refused_at + elsewhere,
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
         state.caps = record_cap(state.caps, refused, now_s)
+    # After the refusal, which may be an old one: a worker that was found repeats its last, and may have more open now.
+    seen = SessionsOpen(
+        device=device.device,
+        node=device.node,
+        open_on_device=event.sessions + others,
+        open_on_node=event.sessions + elsewhere,
+    )
+    state.caps = record_open(state.caps, seen)
     if state.caps == before:
         return []
     state.is_dirty = True
     whose = "its node" if state.caps.nodes != before.nodes else "it"
     cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
-    takes = (
-        "no cap of encoder sessions is known any more"
-        if cap is None
-        else f"{whose} takes {cap.sessions} encoder sessions"
-    )
+    known_cap = "no cap of encoder sessions is known any more"
+    takes = known_cap if cap is None else f"{whose} takes {cap.sessions} encoder sessions"
     line = f"{device.name} of node {state.nodes.title(device.node)}: {takes}"
     return [Note(LogAction.DEVICE_LIMITED, line, device_ids(device))]
 
@@ -203,17 +196,16 @@ def see_encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[
 def retry_caps(state: SupervisorState, now_s: float) -> None:
     """Try one more encoder session where a refusal was long ago."""
     before, state.caps = state.caps, relaxed(state.caps, now_s)
-    if state.caps != before:
-        state.is_dirty = True
+    state.is_dirty |= state.caps != before
 
 
-def see_devices(state: SupervisorState, node: str, now_s: float) -> list[Effect]:
-    """Have a node's devices learn from refusals that were reported before a probe told of them."""
+def learn_refusals(state: SupervisorState, node: NodeId, now_s: float) -> list[Effect]:
+    """Apply refusals that were reported before the first probe of a node listed its devices."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node == node and book.refused_at is not None:
             refused_at, book.refused_at = book.refused_at, None
-            effects += see_encoding(state, Encoding(book.worker, book.encoding, refused_at), now_s)
+            effects += encoding(state, Encoding(book.worker, book.encoding, refused_at), now_s)
     return effects
 
 
@@ -224,7 +216,6 @@ def _others(node: NodeBook, device: Device) -> int:
 
 def _elsewhere(state: SupervisorState, node: NodeBook, book: StationBook) -> int:
     """Count the sessions on a node's other GPUs."""
-    ours = sum(
-        each.encoding for each in state.stations.values() if each.station.node == node.ray.node and each is not book
-    )
-    return ours + sum(_others(node, device) for device in node.gpus if device.device != book.device)
+    here = (each for each in state.stations.values() if each.station.node == node.ray.node and each is not book)
+    others = sum(_others(node, device) for device in node.gpus if device.device != book.device)
+    return sum(each.encoding for each in here) + others

@@ -1,24 +1,23 @@
 """Places every job on every node, from scratch."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand
-from ...placement.model.inventory import DeviceState, Inventory, Node
+from ...placement.model.inventory import DeviceState, Inventory
 from ...placement.model.placement import Placement, Refusal
+from ...worker_names import StationId
 from ..state.clients import job_of
 from ..state.events import Effect, Note
 from ..state.nodes import NodeBook, places_of
-from ..state.plans import Plans, Targets
-from ..state.state import SupervisorState
+from ..state.planner import Planner
+from ..state.state import Plans, SupervisorState
 from ..state.stations import StationBook, StationState
 from .assigning import assign_slots
 from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
-from .planner import Planner
 
 PASSES_PER_S = 0.2
 """Which part of its time a supervisor may place: the next pass begins five times the last one's duration after it."""
@@ -29,38 +28,45 @@ def next_pass_s(state: SupervisorState, pass_s: float) -> float:
     return 0.0 if state.placed_s is None else state.placed_s + pass_s / PASSES_PER_S
 
 
-def place_everything(state: SupervisorState, planner: Planner, now_s: float) -> list[Effect]:
+def usable_inventory(state: SupervisorState) -> Inventory:
+    """Return what may be placed on."""
+    return with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
+
+
+def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     """Place every job, and assign what each has on a node to the stations there."""
     state.is_dirty, state.placed_s = False, now_s
     for node in state.nodes:
         set_out_stations(state, node)
-    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
+    inventory = usable_inventory(state)
     demands = tuple(job.demand for job in state.clients.jobs())
-    placement, effects = _place_or_refuse(planner, demands, inventory)
+    placement, effects = place_or_refuse(state.planner, demands, inventory)
     targets = _assigned(state, inventory, placement)
-    if state.settings.bridges and (late := _late(state, targets)):
-        now, _ = _place_or_refuse(planner, demands, without_late_gpus(inventory, state.stations.values()))
-        targets = late | _assigned(state, inventory, now)
+    late = [name for name in targets if _is_late(state.stations[name])] if state.settings.bridges else []
+    if late:
+        now, _ = place_or_refuse(state.planner, demands, without_late_gpus(inventory, state.stations.values()))
+        targets = {name: targets[name] for name in late} | _assigned(state, inventory, now)
     state.plans = Plans(placement, targets)
-    state.unservable = _find_unservable(state, lambda demand: _place_or_refuse(planner, (demand,), inventory)[0])
-    state.capacity_slots = sum(map(_capacity, inventory.nodes))
+    state.unservable = _find_unservable(state, inventory)
+    state.capacity_slots = sum(node.cores for node in inventory.nodes if node.state is DeviceState.OPEN)
     return effects
 
 
 def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
-    """Have the stations that a node has by now; those that it had before stay."""
+    """Add the stations that a node has by now; those that it had before stay."""
     for station in node.stations:
         book = state.stations.get(station.station)
         if book is None:
             book = state.stations[station.station] = StationBook(station)
         elif book.state is StationState.EMPTY:
             book.station = station
-        # Once Ray has free cores, a worker that reserves them replaces one that only shares them.
-        is_relieved = book.borrows and node.ray.free_cores >= min(station.slots, node.ray.cores)
-        book.outgoing = is_relieved or bool(book.recycle_due)
+        # Once Ray has free cores, a worker that reserves them replaces one that only shares those of others.
+        shares = book.state is StationState.READY and book.reserved_cores == 0 and station.is_processor
+        has_free = node.ray.free_cores >= min(station.slots, node.ray.cores)
+        book.outgoing = (shares and has_free) or bool(book.recycle_due)
 
 
-def _place_or_refuse(
+def place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
 ) -> tuple[Placement, list[Effect]]:
     """Place every demand; refuse one that makes the planner fail, without cost to the others."""
@@ -85,40 +91,28 @@ def _place_or_refuse(
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 
-def _assigned(state: SupervisorState, inventory: Inventory, placement: Placement) -> dict[str, dict[str, int]]:
+def _assigned(state: SupervisorState, inventory: Inventory, placement: Placement) -> dict[StationId, dict[str, int]]:
     kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
     places = {book.ray.node: places_of(book) for book in state.nodes}
     return assign_slots(placement.lanes, state.stations.values(), kinds, state.clients.jobs_by_key, places)
 
 
-def _late(state: SupervisorState, targets: Targets) -> dict[str, dict[str, int]]:
-    """Return the targets among GPUs' stations whose workers have not started."""
-    return {
-        name: dict(slots)
-        for name, slots in targets.items()
-        if (book := state.stations[name]).station.takes_gpu and book.state is not StationState.READY
-    }
+def _is_late(book: StationBook) -> bool:
+    """Return whether a station is a GPU's whose worker has not started."""
+    return book.station.takes_gpu and book.state is not StationState.READY
 
 
-def _find_unservable(state: SupervisorState, place_alone: Callable[[Demand], Placement]) -> dict[str, str]:
+def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:
     """Return why jobs that need GPUs could not be placed even alone: {job: reason}. Equal jobs share the answer."""
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
-    for demand in _without_lanes(state):
-        alike = replace(demand, job="", title="")
+    for job in filter(needs_gpus, state.clients.jobs()):
+        if not job.demand.segments or state.plan_of(job.key).lanes_at:
+            continue
+        alike = replace(job.demand, job="", title="")
         if alike not in found:
-            alone = place_alone(demand)
+            alone, _ = place_or_refuse(state.planner, (job.demand,), inventory)
             found[alike] = "" if alone.lanes else alone.refusals[0].reason
         if found[alike]:
-            reasons[demand.job] = found[alike]
+            reasons[job.key] = found[alike]
     return reasons
-
-
-def _without_lanes(state: SupervisorState) -> Iterable[Demand]:
-    for job in state.clients.jobs():
-        if needs_gpus(job) and job.demand.segments and not state.plan_of(job.key).lanes_at:
-            yield job.demand
-
-
-def _capacity(node: Node) -> int:
-    return node.cores if node.state is DeviceState.OPEN else 0

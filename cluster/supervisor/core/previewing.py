@@ -3,32 +3,27 @@
 from dataclasses import replace
 from math import inf, isinf
 
-from ...autoscale.choosing import growth_of
+from ...autoscale.speeds import Choice
 from ...placement.assign.prediction import predict
-from ...placement.model.caps import with_caps
 from ...placement.model.demand import Demand, EncoderChoice
 from ...placement.model.inventory import Inventory
 from ...placement.model.preview import PlacementPreview, preview_of
+from ..state.planner import Planner
 from ..state.state import SupervisorState
 from ..state.stations import StationState
-from .autoscaling import Autoscaler
-from .effective import effective_nodes, without_late_gpus
-from .planner import Planner
+from .autoscaling import choice_for
+from .effective import without_late_gpus
+from .placing import usable_inventory
+
+_ENOUGH = "no node would be asked for: existing and pending nodes suffice"
 
 
-def preview(
-    state: SupervisorState,
-    planner: Planner,
-    demand: Demand,
-    autoscaler: Autoscaler | None = None,
-    *,
-    nodes_may_join: bool,
-) -> PlacementPreview:
+def preview(state: SupervisorState, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
     """Return where a demand would be placed; on a cluster that grows, on nodes that may still have to come."""
-    if autoscaler is not None and demand.chooses_encoder and state.may_grow:
-        return _grown(state, autoscaler, demand)
+    if demand.chooses_encoder and state.may_grow and (choice := choice_for(state, demand, state.ticked_s)):
+        return _grown(choice)
     others = [job.demand for job in state.clients.jobs()]
-    inventory = with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
+    inventory, planner = usable_inventory(state), state.planner
     idle = None if nodes_may_join else Inventory(tuple(node.node for node in state.nodes))
     found = preview_of(demand, others, inventory, planner.place, idle=idle)
     if found.encoder_kind is not None and demand.encoder is EncoderChoice.AUTO and _has_late_gpus(state):
@@ -36,11 +31,16 @@ def preview(
         soft_s = _wall_s(replace(demand, encoder=EncoderChoice.SOFTWARE), others, now, planner)
         nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
         found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
-    return _with_reason(found, demand, _why_unlisted(state))
+    # GPUs of a machine that are not listed yet are not taken for none.
+    unlisted = next((node.ray.unlisted for node in state.nodes if node.ray.unlisted and not node.gpus), "")
+    if not unlisted:
+        return found
+    never = unlisted if found.never and demand.needs_devices else found.never
+    own = "" if demand.may_use_gpu else demand.software_decode
+    return replace(found, never=never, gpu_refusal=found.gpu_refusal or own or unlisted)
 
 
-def _grown(state: SupervisorState, autoscaler: Autoscaler, demand: Demand) -> PlacementPreview:
-    choice = autoscaler.choose(state, demand, state.ticked_s)
+def _grown(choice: Choice) -> PlacementPreview:
     kinds = (each.kind for each in choice.demand.renditions)
     kind = next((kind for kind in kinds if kind is not None and kind.is_nvenc), None)
     is_able = not isinf(choice.forecast.late_s)
@@ -51,14 +51,12 @@ def _grown(state: SupervisorState, autoscaler: Autoscaler, demand: Demand) -> Pl
     )
 
 
-def growth(state: SupervisorState, demand: Demand, autoscaler: Autoscaler) -> str:
-    """Say which nodes would be asked for where a job came, beside those that are there or to come."""
+def growth(state: SupervisorState, demand: Demand) -> str:
+    """Say which nodes would be asked for where a job came, beside existing and pending ones; "" without autoscaling."""
     if state.scaling.trouble:
         return f"no node can be asked for: {state.scaling.trouble}"
-    return growth_of(autoscaler.choose(state, demand, state.ticked_s), state.scaling.decision) or _ENOUGH
-
-
-_ENOUGH = "no node would be asked for: those that are there, or to come, do it in time"
+    choice = choice_for(state, demand, state.ticked_s)
+    return "" if choice is None else choice.growth(state.scaling.decision) or _ENOUGH
 
 
 def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:
@@ -71,17 +69,3 @@ def _has_late_gpus(state: SupervisorState) -> bool:
     """Return whether the first GPU's worker has still to start, as after a private Ray."""
     ready = (book for book in state.stations.values() if book.state is StationState.READY)
     return state.settings.gpu_start_s > 0 and not any(book.station.takes_gpu for book in ready)
-
-
-def _why_unlisted(state: SupervisorState) -> str:
-    """Say why no GPU is known of a machine that may have some; "" where all are known."""
-    return next((node.ray.unlisted for node in state.nodes if node.ray.unlisted and not node.gpus), "")
-
-
-def _with_reason(found: PlacementPreview, demand: Demand, unlisted: str) -> PlacementPreview:
-    """Return a preview that does not take GPUs that are not listed for none."""
-    if not unlisted:
-        return found
-    never = unlisted if found.never and demand.needs_devices else found.never
-    own = "" if demand.may_use_gpu else demand.software_decode
-    return replace(found, never=never, gpu_refusal=found.gpu_refusal or own or unlisted)

@@ -2,22 +2,21 @@
 
 from ...ray.public.meters import Take, counter, gauge, histogram
 from .table import METRICS, Metric, MetricKind, MetricSample
+from .tally import TakeSamples
 
 
-class RayMetrics:
-    """Every metric of the table, in the process that makes this."""
+def ray_metrics() -> TakeSamples:
+    """Make every metric of the table in this process; return what passes samples on to Ray.
 
-    def __init__(self) -> None:
-        self._meters = {metric.name: _meter(metric) for metric in METRICS}
+    It raises ValueError for a label's value that the table does not list.
+    """
+    meters = {metric.name: _meter(metric) for metric in METRICS}
 
-    def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Pass samples on to Ray.
-
-        Raises:
-            ValueError: a label's value that the table does not list.
-        """
+    def take(samples: tuple[MetricSample, ...]) -> None:
         for sample in samples:
-            self._meters[sample.metric.name](sample.value, sample.tags)
+            meters[sample.metric.name](sample.value, sample.tags)
+
+    return take
 
 
 def _meter(metric: Metric) -> Take:

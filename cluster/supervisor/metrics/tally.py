@@ -1,50 +1,78 @@
-"""What happens, as samples: counters and histograms from the supervisor's events, without Ray, clock or I/O."""
+"""What the supervisor measures, as samples of its events and its state: without Ray, clock or I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from typing import TypeVar
 
-from ...worker.heartbeat import Heartbeat
-from ...worker_names import node_of, station_of
+from ....actors.worker.heartbeat import Heartbeat
+from ...logs.actions import LogAction
+from ...logs.writing import log
+from ...placement.model.inventory import Device
+from ...probes.report.absence import Maybe, Unavailable
+from ...worker_names import NodeId, WorkerId
 from ..state import events
 from ..state.clients import JobBook
+from ..state.conditions import FULL_PERCENT, use_of
 from ..state.events import SupervisorEvent
 from ..state.messages import ClientReport, DeviceFault
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
-from .gauges import gauges_of, is_waiting, used_slots
-from .table import FaultVerdict, LossCause, MetricSample, NodeUse
+from .table import FaultVerdict, LossCause, Metric, MetricSample, NodeUse, SessionOwner
 
 GAUGES_S = 5.0
 """How often gauges are taken. Ray passes on what it has every 10 s."""
 
+T = TypeVar("T")
+TakeSamples = Callable[[tuple[MetricSample, ...]], None]
 _NOTHING_DONE = Heartbeat(0, ())
 
 
-class MetricTally:
-    """Turns the events of the supervisor whose ``state`` this is into samples.
+class Metering:
+    """Passes samples on to ``take``; without that nothing is measured. A defect is logged once, and ends it alone."""
 
-    It keeps since when jobs wait, which quarantines it has counted, and what each worker encodes.
-    """
+    def __init__(self, take: TakeSamples | None) -> None:
+        self._take = take
+
+    def measure(self, samples: Iterable[MetricSample]) -> None:
+        """Compute samples and pass them on."""
+        if self._take is None:
+            return
+        try:
+            if found := tuple(samples):
+                self._take(found)
+        except Exception as error:  # noqa: BLE001 - a defect in what is only shown must not end the supervisor
+            log(LogAction.DEFECT, "metrics are not measured any more", error=error)
+            self._take = None
+
+
+class MetricTally:
+    """Turns the events of the supervisor whose ``state`` this is into samples."""
 
     def __init__(self, state: SupervisorState, now_s: float) -> None:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
-        self._jobs: set[str] = set()
-        self._waiting_since_s: dict[str, float] = {}
+        self._jobs: set[str] = set()  # those of the last look
+        self._waiting_since_s: dict[str, float] = {}  # of jobs without a slot
+        # The quarantines that are counted; None until the first look: an earlier supervisor counted those it finds.
         self._quarantined: dict[str, float] | None = None
-        """None until the first look: an earlier supervisor counted those that it finds."""
-        self._codecs: dict[str, str] = {}
-        self._new: set[str] = set()
-        """Workers that started, and have not been heard of since; an adopted one's past is not counted again."""
+        self._codecs: dict[WorkerId, str] = {}  # what each worker encodes to
+        self._new: set[WorkerId] = (
+            set()
+        )  # started, and without a heartbeat so far; an adopted worker's past is not counted
 
-    def hear(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
-        """Yield what an event adds; to be called before the core takes it in, and read to its end."""
+    def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
+        """Yield what an event adds; to be called before the core decides on it, and read to its end."""
         match event:
             case events.Started(worker):
-                yield from self._started(worker, now_s)
+                if station := self._station(worker, StationState.STARTING):
+                    self._new.add(worker)
+                    yield MetricSample(table.WORKERS_STARTED, 1, (station.station.engine,))
+                    yield MetricSample(table.WORKER_START, now_s - station.since_s, (station.station.engine,))
             case events.NotReserved(worker):
-                if book := self._station(worker, StationState.RESERVING):
-                    yield MetricSample(table.NOT_RESERVED, 1, (book.station.engine,))
+                if station := self._station(worker, StationState.RESERVING):
+                    yield MetricSample(table.NOT_RESERVED, 1, (station.station.engine,))
             case events.Died(worker):
                 yield from self._lost(worker, self._cause_of_death(worker))
             case events.NodesSeen(nodes):
@@ -54,14 +82,14 @@ class MetricTally:
             case events.Departed(client):
                 self._remember(self._jobs_of(client).values())
 
-    def beat(self, worker: str, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
+    def compare(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
         """Yield the frames and the ended work between two heartbeats of one process; of a new one, since its start."""
-        book = self._station(worker, StationState.READY)
-        if book is None:
+        station = self._station(worker, StationState.READY)
+        if station is None:
             return
         before = _NOTHING_DONE if worker in self._new else before
         self._new.discard(worker)
-        engine = book.station.engine
+        engine = station.station.engine
         if (frames := after.frames_done - before.frames_done) > 0:
             codec = _codec_of(self._state.clients.at(worker)) or self._codecs.get(worker, table.NONE)
             decoded_by = (after if after.running else before).decoded_by.value
@@ -70,49 +98,46 @@ class MetricTally:
             if (more := count - before.ended.get(ending, 0)) > 0:
                 yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
-    def look(self, fps: Mapping[str, float], now_s: float) -> Iterator[MetricSample]:
-        """Yield what time adds, and every gauge where that is due; ``fps`` are workers' speeds."""
+    def look(self, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
+        """Yield what time adds, and every gauge when it is due.
+
+        Args:
+            fps: workers' speeds, in source frames a second.
+            now_s: the supervisor's clock.
+        """
         yield from self._waits(now_s)
         if now_s >= self._gauges_at_s:
             self._gauges_at_s = now_s + GAUGES_S
             yield from self._times(now_s)
             yield from self._quarantines()
-            yield from gauges_of(self._state, fps)
+            yield from _gauges_of(self._state, fps)
             oldest_s = min(self._waiting_since_s.values(), default=now_s)
             yield MetricSample(table.QUEUE_AGE, now_s - oldest_s)
             self._codecs = {worker: codec for worker, codec in self._codecs.items() if self._state.is_live(worker)}
             self._new = set(filter(self._state.is_live, self._new))
 
-    def _station(self, worker: str, *states: StationState) -> StationBook | None:
-        book = self._state.stations.get(station_of(worker))
-        return book if book is not None and book.worker == worker and book.state in states else None
+    def _station(self, worker: WorkerId, *states: StationState) -> StationBook | None:
+        found = self._state.stations.get(worker.station)
+        return found if found is not None and found.worker == worker and found.state in states else None
 
-    def _started(self, worker: str, now_s: float) -> Iterator[MetricSample]:
-        if book := self._station(worker, StationState.STARTING):
-            self._new.add(worker)
-            yield MetricSample(table.WORKERS_STARTED, 1, (book.station.engine,))
-            yield MetricSample(table.WORKER_START, now_s - book.since_s, (book.station.engine,))
-
-    def _cause_of_death(self, worker: str) -> LossCause:
-        node = self._state.nodes.get(node_of(station_of(worker)))
+    def _cause_of_death(self, worker: WorkerId) -> LossCause:
+        node = self._state.nodes.get(worker.station.node)
         if node is not None and node.ray.draining:
             return LossCause.NODE
         return LossCause.START if self._station(worker, StationState.STARTING) else LossCause.DIED
 
-    def _lost(self, worker: str, cause: LossCause) -> Iterator[MetricSample]:
-        if book := self._station(worker, StationState.STARTING, StationState.READY):
-            labels = (book.station.engine, cause.value)
+    def _lost(self, worker: WorkerId, cause: LossCause) -> Iterator[MetricSample]:
+        if station := self._station(worker, StationState.STARTING, StationState.READY):
+            labels = (station.station.engine, cause.value)
             yield MetricSample(table.WORKERS_LOST, 1, labels)
-            if pieces := used_slots(self._state, book):
-                yield MetricSample(table.WORK_LOST, pieces, labels)
+            if running := _used_slots(self._state, station):
+                yield MetricSample(table.WORK_LOST, running, labels)
 
-    def _nodes_seen(self, alive: set[str]) -> Iterator[MetricSample]:
-        gone = {book.ray.node for book in self._state.nodes} - alive
-        if not gone:
-            return
-        for station, book in self._state.stations.items():
-            if node_of(station) in gone:
-                yield from self._lost(book.worker, LossCause.NODE)
+    def _nodes_seen(self, alive: set[NodeId]) -> Iterator[MetricSample]:
+        gone = {node.ray.node for node in self._state.nodes} - alive
+        for name, station in self._state.stations.items():
+            if name.node in gone:
+                yield from self._lost(station.worker, LossCause.NODE)
 
     def _renewed(self, report: ClientReport) -> Iterator[MetricSample]:
         self._remember(self._jobs_of(report.client).values())
@@ -125,18 +150,18 @@ class MetricTally:
             yield from self._lost(worker, LossCause.HUNG)
 
     def _jobs_of(self, client: str) -> Mapping[str, JobBook]:
-        book = self._state.clients.get(client)
-        return {} if book is None else book.jobs
+        found = self._state.clients.get(client)
+        return {} if found is None else found.jobs
 
     def _remember(self, jobs: Iterable[JobBook]) -> None:
-        """Keep what workers encode for jobs: frames are counted when they may have gone."""
+        """Keep what workers encode for jobs: their frames are counted after the jobs may have gone."""
         for job in jobs:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
 
     def _waits(self, now_s: float) -> Iterator[MetricSample]:
         jobs = self._state.clients.jobs_by_key
-        since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if is_waiting(job)}
+        since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
             # A job that got its slot between two looks has waited, too; one that an earlier supervisor served has not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
@@ -146,20 +171,20 @@ class MetricTally:
 
     def _times(self, now_s: float) -> Iterator[MetricSample]:
         passed_s, self._looked_s = now_s - self._looked_s, now_s
-        ready = [book for book in self._state.stations.values() if book.state is StationState.READY]
+        ready = [each for each in self._state.stations.values() if each.state is StationState.READY]
         yield from self._costs(ready, passed_s)
         for engine in table.WORKER_ENGINES:
-            books = [book for book in ready if book.station.engine == engine]
-            used = sum(used_slots(self._state, book) for book in books)
-            for metric, count in ((table.WORKER_SECONDS, len(books)), (table.SLOT_SECONDS, used)):
+            found = [each for each in ready if each.station.engine == engine]
+            used = sum(_used_slots(self._state, each) for each in found)
+            for metric, count in ((table.WORKER_SECONDS, len(found)), (table.SLOT_SECONDS, used)):
                 if count and passed_s > 0:
                     yield MetricSample(metric, count * passed_s, (engine,))
 
     def _costs(self, ready: list[StationBook], passed_s: float) -> Iterator[MetricSample]:
-        """Yield what the nodes that are there have cost, each as a whole: a price is a node's."""
+        """Yield what the present nodes have cost, each as a whole: a price is a node's."""
         if (config := self._state.settings.autoscale) is None:
             return
-        busy = {book.station.node for book in ready if used_slots(self._state, book)}
+        busy = {each.station.node for each in ready if _used_slots(self._state, each)}
         costs = dict.fromkeys(NodeUse, 0.0)
         for node in self._state.nodes:
             if (group := config.group_of(node.ray.labels)) is not None:
@@ -170,13 +195,80 @@ class MetricTally:
                 yield MetricSample(table.COST, cost, (use.value,))
 
     def _quarantines(self) -> Iterator[MetricSample]:
-        records = self._state.nodes.quarantines.records
+        records = self._state.nodes.quarantines
         found = {key: record.quarantine for key, record in records.items() if record.quarantine is not None}
         before = self._quarantined
         self._quarantined = {key: quarantine.since_s for key, quarantine in found.items()}
         for key, quarantine in found.items():
             if before is not None and before.get(key) != quarantine.since_s:
                 yield MetricSample(table.QUARANTINES, 1, (quarantine.cause.value,))
+
+
+def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
+    """Yield a sample for every series of every gauge but the queue's age: 0 too, so that none keeps an old value."""
+    nodes = [each.node for each in state.nodes]
+    devices = [device for node in nodes for device in node.devices if not device.kind.is_processor]
+    yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
+    yield MetricSample(table.NODES_WANTED, sum(size.wanted for size in state.scaling.decision.sizes))
+    yield from _counted(table.DEVICES, ((device.kind.value, device.state.value) for device in devices))
+    yield from _workers(state, fps)
+    yield from _queue(state)
+    yield from _polled(state, devices)
+
+
+def _counted(metric: Metric, found: Iterable[tuple[str, ...]]) -> Iterator[MetricSample]:
+    counts = Counter(found)
+    for labels in product(*metric.labels.values()):
+        yield MetricSample(metric, counts[labels], labels)
+
+
+def _workers(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
+    stations = state.stations.values()
+    yield from _counted(table.WORKERS, ((each.station.engine, each.state.value) for each in stations))
+    for engine in table.WORKER_ENGINES:
+        ready = [each for each in stations if each.state is StationState.READY and each.station.engine == engine]
+        yield MetricSample(table.SLOTS, sum(each.ready_slots for each in ready), (engine,))
+        yield MetricSample(table.SLOTS_IN_USE, sum(_used_slots(state, each) for each in ready), (engine,))
+        yield MetricSample(table.SPEED, sum(fps.get(each.worker, 0.0) for each in ready), (engine,))
+
+
+def _queue(state: SupervisorState) -> Iterator[MetricSample]:
+    jobs = state.clients.jobs()
+    phases = (table.DemandPhase.WAITING if _is_waiting(job) else table.DemandPhase.WORKING for job in jobs)
+    yield MetricSample(table.CLIENTS, len(state.clients))
+    yield from _counted(table.JOBS, ((phase.value,) for phase in phases))
+    yield MetricSample(table.QUEUE_SEGMENTS, sum(len(job.demand.segments) for job in jobs))
+    yield MetricSample(table.QUEUE_FRAMES, sum(sum(job.demand.segments) for job in jobs))
+
+
+def _polled(state: SupervisorState, devices: Iterable[Device]) -> Iterator[MetricSample]:
+    names = {device.device for device in devices}
+    found = [each for node in state.nodes for name, each in node.conditions.items() if name in names]
+    for engine in table.POLLED_ENGINES:
+        uses = _known(use_of(each.seen, engine) for each in found)
+        mean = sum(uses) / len(uses) / FULL_PERCENT if uses else 0.0
+        yield MetricSample(table.ENGINE_USE, mean, (engine.value,))
+    memories = _known(each.seen.memory for each in found)
+    yield MetricSample(table.GPU_MEMORY_USED, sum(memory.used_bytes for memory in memories))
+    yield MetricSample(table.GPU_MEMORY, sum(memory.total_bytes for memory in memories))
+    own = sum(each.encoding for each in state.stations.values())
+    others = sum(each.encoder_sessions_others for each in found)
+    yield MetricSample(table.ENCODER_SESSIONS, own, (SessionOwner.OURS.value,))
+    yield MetricSample(table.ENCODER_SESSIONS, others, (SessionOwner.OTHERS.value,))
+
+
+def _known(values: Iterable[Maybe[T]]) -> list[T]:
+    return [value for value in values if not isinstance(value, Unavailable)]
+
+
+def _is_waiting(job: JobBook) -> bool:
+    """Return whether a job has segments left, and neither a slot nor running work."""
+    return bool(job.demand.segments) and not any(job.promised.values()) and not any(job.held.values())
+
+
+def _used_slots(state: SupervisorState, station: StationBook) -> int:
+    """Return how many slots of a station's process are in use, as drivers report."""
+    return sum(job.held.get(station.worker, 0) for job in state.clients.at(station.worker))
 
 
 def _kind_of(fault: DeviceFault) -> FaultVerdict:

@@ -1,23 +1,31 @@
-"""The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies.
+"""The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies; and its client.
 
-It keeps only what workers and clients would report to its successor.
+The actor keeps only what workers and clients would report to its successor.
 """
 
 import asyncio
 import gc
 import os
 import time
+from typing import Any, Final
 
+from ....actors.background import Background
 from ...logs.actions import LogAction
 from ...logs.in_ray import begin_log_in_ray
 from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.policy import Policy
 from ...placement.model.preview import PlacementPreview
-from ...ray.public.actors import kill_this_actor
+from ...ray.private.nodes import ON_HEAD
+from ...ray.private_ray import NAMESPACE
+from ...ray.public.actors import kill_this_actor, make_actor, named_actor, put
 from ...ray.public.nodes import this_node
 from ...ray.sigterm import sigterm_kills
+from ...shipping.serving import files_address, serve_files
 from ...version import VERSION, refuse_client
+from ...worker.actor_worker import ActorWorker
+from ...worker.worker import Worker
+from ...worker_names import WORKER_PREFIX, NodeId, StationId, WorkerId
 from ..core.core import Core
 from ..state.events import Order
 from ..state.messages import ClientReport, Grants
@@ -25,44 +33,45 @@ from ..state.settings import SupervisorSettings
 from ..state.terms import first_epoch
 from ..status.history import History
 from ..status.status import Status
+from .client import SupervisorClient
 from .runner import SupervisorRunner
 
-SUPERVISOR = "codecfleet-supervisor"
-"""Its name in our namespace."""
+SUPERVISOR: Final = "codecfleet-supervisor"  # its name in our namespace
 RETIRE_LOOK_S = 1.0
 FAILED_CODE = 75
+CALLS_AT_ONCE: Final = 10_000  # every client keeps one call waiting for changes
 
 
 class SupervisorActor:
-    """A cluster's supervisor. Any client may call any method at any time."""
+    """A cluster's supervisor: its methods are those of ``SupervisorRunner``. Any client may call any at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(10_000)  # a placement makes many values without cycles, and searching them takes a tenth of it
+        gc.set_threshold(10_000)  # placements make many values without cycles; searching them takes 10 % of the time
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
-        self._opening = asyncio.get_event_loop().create_task(self._open(settings, policy))
-        self._opening.add_done_callback(_restart_if_failed)
+        self._tasks = Background(_end_for_restart)
+        self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
+            "start of the supervisor", self._open(settings, policy)
+        )
 
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
         # Imported here: clients import this module, and need none of it.
-        from ...survey.ray_probe import probe_ray_node
         from ..backends.ray_backend import RayBackend, claim_term
-        from ..metrics.ray_metrics import RayMetrics
+        from ..metrics.ray_metrics import ray_metrics
 
         begin_log_in_ray("supervisor")
         term = await asyncio.to_thread(claim_term)
         log(LogAction.SUPERVISOR_UP, f"supervisor of term {term} begins")
         core = Core(settings, policy, first_epoch(term), time.monotonic())
-        backend = RayBackend(settings.fence_s, probe_ray_node, term)
+        backend = RayBackend(settings.fence_s, term)
         runner = SupervisorRunner(
-            backend, core, settings, take_samples=RayMetrics().take, on_failure=lambda: os._exit(FAILED_CODE)
+            backend, core, settings, take_samples=ray_metrics(), on_failure=lambda: os._exit(FAILED_CODE)
         )
         await runner.open()
-        self._retiring = asyncio.create_task(_retire_when_idle(runner, settings))
+        self._tasks.spawn("retirement of the supervisor", _retire_when_idle(runner, settings))
         return runner
 
     async def version(self) -> str:
-        """Return its version of codecfleet."""
         return VERSION
 
     async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
@@ -75,52 +84,118 @@ class SupervisorActor:
         return await (await self._runner()).renew(report, wait_s)
 
     async def depart(self, client: str) -> None:
-        """Remove a client."""
-        (await self._runner()).depart(client)
+        await (await self._runner()).depart(client)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a demand would be placed; waits for GPUs that were never probed."""
         return await (await self._runner()).probed_preview(demand)
 
     async def growth(self, demand: Demand) -> str:
-        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
         return (await self._runner()).growth(demand)
 
-    async def ask(self, order: Order, node: str) -> bool:
-        """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
+    async def ask(self, order: Order, node: NodeId) -> bool:
         return (await self._runner()).ask(order, node)
 
     async def status(self) -> Status:
-        """Return the full status."""
         return (await self._runner()).status()
 
     async def events(self) -> bytes:
-        """Return the newest events and what was decided (``Recording``); b"" where none are kept."""
         return (await self._runner()).recorded()
 
-    async def history(self, stations: tuple[str, ...]) -> History:
-        """Return what these stations did lately, and how fast all were."""
+    async def history(self, stations: tuple[StationId, ...]) -> History:
         return (await self._runner()).history(stations)
 
     async def _runner(self) -> SupervisorRunner:
         return await asyncio.shield(self._opening)
 
 
-def _restart_if_failed(opening: "asyncio.Task[SupervisorRunner]") -> None:
-    """End the process of a supervisor that cannot start: Ray starts the next one."""
-    if not opening.cancelled() and opening.exception() is not None:
-        log(LogAction.DEFECT, "the supervisor could not begin", error=opening.exception())
-        os._exit(FAILED_CODE)
+def _end_for_restart(what: str, error: BaseException) -> None:
+    """End the process of a supervisor that cannot start or watch itself: Ray starts the next one."""
+    log(LogAction.DEFECT, f"the supervisor's task failed: {what}", error=error)
+    os._exit(FAILED_CODE)
 
 
 async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettings) -> None:
     here = this_node()
     while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
-            # Not by Ray's kill: for Ray its successor is the same actor. A node that drains is not given it, and waits
-            # for all that runs there.
+            # Not by Ray's kill: for Ray the successor is the same actor. Ray does not put it on a draining node, which
+            # waits for everything that runs there.
             os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
     if settings.autoscale is not None:
         await runner.resizing.withdraw()
     kill_this_actor()
+
+
+class ActorClient(SupervisorClient):
+    """Connects to the cluster's supervisor, which is created if there is none."""
+
+    what_next = "Look at `ray status`, and at the log of the node it runs on."
+
+    def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._actor: Any = None
+        self._files: Any = None
+        self._starting_files = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Find the supervisor, or create one; ``VersionRefused`` if it has another version of codecfleet."""
+        self._actor = await asyncio.to_thread(_find_or_make, self._settings, self._policy)
+        await refuse_others(self._actor)
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        grants: Grants = await self._actor.renew.remote(VERSION, report, wait_s)
+        return grants
+
+    async def depart(self, client: str) -> None:
+        await self._actor.depart.remote(client)
+
+    async def handle(self, worker: WorkerId) -> Worker:
+        return ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
+
+    def send(self, content: bytes) -> Any:
+        return put(content)
+
+    def files_address(self, client: str) -> str:
+        return files_address(client)
+
+    async def serve_files(self, client: str) -> None:
+        """Start the reader of this node's files with the first call."""
+        async with self._starting_files:
+            if self._files is None:
+                self._files = await asyncio.to_thread(serve_files, client)
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        preview: PlacementPreview = await self._actor.preview.remote(demand)
+        return preview
+
+    async def close(self) -> None:
+        """Leave the supervisor running: others use it too. The server of files ends."""
+        self._files = None
+
+
+async def refuse_others(supervisor: Any) -> None:
+    """Call a cluster's supervisor, and return if it has our version of codecfleet.
+
+    Raises:
+        VersionRefused: it has another.
+    """
+    refuse_client(VERSION, await supervisor.version.remote())
+
+
+def _find_or_make(settings: SupervisorSettings, policy: Policy) -> Any:
+    """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "name": SUPERVISOR,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": CALLS_AT_ONCE,
+    }
+    if settings.autoscale is not None:
+        options["resources"] = ON_HEAD  # Ray never ends a node that runs an actor, even one without CPUs
+    return make_actor(SupervisorActor, options, settings, policy)

@@ -1,85 +1,65 @@
 """Polls every node's GPUs periodically, and feeds the results to the core."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from ....actors.backoff import Backoff
 from ...probes.report.absence import Unavailable
-from ...ray.ray_words import first_line
-from ..backends.backend import ClusterBackend
+from ...worker_names import NodeId, WorkerId
+from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..state.events import HealthSeen, HealthUnseen, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
+from .heartbeats import Heartbeats
 
-REST_INTERVALS = (2, 60)
-"""A node whose GPUs cannot be polled is tried again after 2, 4, 8 ... intervals, at most 60."""
+RETRY_INTERVALS = (2, 60)  # a node whose GPUs cannot be polled is tried again after 2, 4, 8 ... intervals, at most 60
 
 
+@dataclass(slots=True, kw_only=True)
 class Polling:
-    """Polls the nodes of ``state``; ``feed`` takes the resulting events, ``clock`` returns monotonic seconds."""
+    """Polls the nodes of ``state``."""
 
-    def __init__(
-        self,
-        backend: ClusterBackend,
-        state: SupervisorState,
-        settings: SupervisorSettings,
-        *,
-        feed: Callable[[SupervisorEvent], None],
-        spawn: Callable[[str, Coroutine[Any, Any, None]], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
-    ) -> None:
-        self._backend = backend
-        self._state = state
-        self._settings = settings
-        self._rests = Backoff(*(intervals * settings.health_s for intervals in REST_INTERVALS))
-        self._feed = feed
-        self._spawn = spawn
-        self._clock = clock
-        self._sleep = sleep
-        self._fps: dict[str, float] = {}
-        self._next_s: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
+    backend: ClusterBackend
+    state: SupervisorState
+    settings: SupervisorSettings
+    heartbeats: Heartbeats
+    feed: Callable[[SupervisorEvent], None]
+    spawn: Callable[[str, Coroutine[Any, Any, None]], object]
+    clock: Callable[[], float]  # monotonic seconds
+    sleep: Callable[[float], Awaitable[None]]
+    _next_s: dict[NodeId, float] = field(default_factory=dict)  # when each node is polled next
+    _failures: dict[NodeId, int] = field(default_factory=dict)  # how many polls of each node failed in a row
 
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            await self._sleep(self._settings.health_s)
-            for book in self._state.nodes if self._backend.polls else ():
-                node = book.ray.node
-                if not book.is_polled:
-                    self._spawn(f"end of polls of {node}", self._backend.stop_polling(node))
-                elif self._clock() >= self._next_s.get(node, 0.0):
+            await self.sleep(self.settings.health_s)
+            for known in self.state.nodes if self.backend.polls else ():
+                node = known.ray.node
+                if not known.is_polled:
+                    self.spawn(f"end of polls of {node}", self.backend.stop_polling(node))
+                elif self.clock() >= self._next_s.get(node, 0.0):
                     self._next_s[node] = inf  # until this poll has ended
-                    self._spawn(f"poll of {node}", self._poll(node))
+                    self.spawn(f"poll of {node}", self._poll(node))
 
-    def note_speed(self, worker: str, fps: float) -> None:
-        """Record a worker's speed while its device decoded; the maximum per poll counts."""
-        self._fps[worker] = max(fps, self._fps.get(worker, 0.0))
-
-    def forget(self, worker: str) -> None:
-        """Drop a worker that is gone."""
-        self._fps.pop(worker, None)
-
-    async def _poll(self, node: str) -> None:
+    async def _poll(self, node: NodeId) -> None:
         here = [
-            (book.worker, book.facts)
-            for book in self._state.stations.values()
-            if book.station.node == node and book.facts is not None
+            (station.worker, station.facts)
+            for station in self.state.stations.values()
+            if station.station.node == node and station.facts is not None
         ]
-        fps = {worker: self._fps.pop(worker, 0.0) for worker, _ in here}
+        fps = {worker: self.heartbeats.take_decoding_fps(worker) for worker, _ in here}
         event = await self._ask(node, tuple(facts.pid for _, facts in here), fps)
         failures = self._failures[node] = self._failures.get(node, 0) + 1 if isinstance(event, HealthUnseen) else 0
-        self._next_s[node] = self._clock() + self._rests.wait_s(failures)
-        self._feed(event)
+        wait = Backoff(*(intervals * self.settings.health_s for intervals in RETRY_INTERVALS))
+        self._next_s[node] = self.clock() + wait.wait_s(failures)
+        self.feed(event)
 
-    async def _ask(self, node: str, pids: tuple[int, ...], fps: dict[str, float]) -> HealthSeen | HealthUnseen:
-        limit_s = self._settings.health_limit_s
+    async def _ask(self, node: NodeId, pids: tuple[int, ...], fps: dict[WorkerId, float]) -> HealthSeen | HealthUnseen:
         try:
-            found = await asyncio.wait_for(self._backend.poll(node, pids), limit_s)
-        except Exception as error:  # noqa: BLE001 - any error of the node is the answer
-            late = f"no answer within {limit_s:g} s"
-            return HealthUnseen(node, late if isinstance(error, TimeoutError) else first_line(error))
+            found = await in_time(self.backend.poll(node, pids), self.settings.health_limit_s)
+        except NoAnswer as reason:
+            return HealthUnseen(node, str(reason))
         return HealthUnseen(node, found.reason) if isinstance(found, Unavailable) else HealthSeen(node, found, fps)

@@ -1,4 +1,4 @@
-"""Keeps what a supervisor decides in files, so that it can be decided again, also where its process was killed."""
+"""Records a supervisor's decisions in files, so that they can be replayed, even if its process was killed."""
 
 import os
 import pickle
@@ -10,8 +10,7 @@ from ..core.core import Core
 from ..state.events import Effect, SupervisorEvent
 
 SUFFIX: Final = ".events"
-KEPT: Final = 10_000
-"""How many events are kept at least; at most twice as many."""
+KEPT: Final = 10_000  # how many events are kept at least; at most twice as many
 COPIED_EVERY: Final = 500
 """After this number of events a copy of the core follows, which a replay compares with its own."""
 
@@ -39,32 +38,31 @@ class Recording:
         self._files: list[Path] = []
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._append(pickle.dumps(core))
+        self._append(core)
 
     def note(self, decided: Decided) -> None:
         """Keep a decision that the core has just made."""
-        self._append(pickle.dumps(decided))
+        self._append(decided)
         self._count += 1
         if self._count % min(COPIED_EVERY, self._kept) == 0:
-            self._append(pickle.dumps(self._core))
+            self._append(self._core)
 
     def packed(self) -> bytes:
         """Return all that is kept, and the core as it is now."""
         return b"".join(path.read_bytes() for path in self._files) + pickle.dumps(self._core)
 
-    def _append(self, pickled: bytes) -> None:
+    def _append(self, content: Decided | Core) -> None:
         path = self._folder / f"{os.getpid()}-{id(self)}-{self._count // self._kept:06}{SUFFIX}"
         if path not in self._files:
-            *old, last = [*self._files, path]
-            for each in old[:-1]:
-                each.unlink(missing_ok=True)
-            self._files = [*old[-1:], last]
+            for old in self._files[:-1]:
+                old.unlink(missing_ok=True)
+            self._files = [*self._files[-1:], path]
         with path.open("ab") as file:
-            file.write(pickled)
+            file.write(pickle.dumps(content))
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Return a core's decision; a defect of ours costs this decision alone."""
+    """Return a core's decision; a defect costs this decision alone."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
     except Exception as error:  # noqa: BLE001 - it must not end the supervisor

@@ -5,13 +5,17 @@ Everything runs on one event loop, in the cluster's supervisor actor or in a pro
 
 import asyncio
 import itertools
+import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ....actors.background import Background
+from ....actors.worker.heartbeat import Heartbeat
+from ....actors.worker.orders import OldTerm
 from ...awake_clock import AwakeClock
 from ...fleet_variables import events_folder
 from ...logs.actions import LogAction
@@ -19,57 +23,60 @@ from ...logs.writing import log
 from ...placement.model.demand import Demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_words import first_line
-from ...worker.heartbeat import Heartbeat
-from ...worker.newest_term import OldTerm
 from ...worker.worker import Worker
-from ..backends.backend import ClusterBackend
+from ...worker_names import NodeId, StationId, WorkerId
+from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..core.core import Core
 from ..core.placing import next_pass_s
-from ..metrics.metering import Metering, TakeSamples
+from ..metrics.table import PLACEMENT, MetricSample
+from ..metrics.tally import Metering, MetricTally, TakeSamples
 from ..state import events
 from ..state.events import Effect, Order, Probe, SupervisorEvent
 from ..state.kept import ORDERS_KEY, QUARANTINES_KEY, pack_kept, unpack_orders, unpack_quarantines
 from ..state.messages import ClientReport, Grants
 from ..state.settings import SupervisorSettings
 from ..state.stations import IN_USE, StationState
-from ..state.terms import term_of
-from ..status.history import History, HistoryBook
+from ..state.terms import Tenure, term_of
+from ..status.history import History, WorkHistory
 from ..status.past import EVENTS_KEY, NODES_KEY, SPEEDS_KEY, Past, lost_nodes
 from ..status.status import Status, status_of
+from .client import SupervisorClient
 from .heartbeats import Heartbeats
-from .leading import Leading
+from .orders import Leading, Resizing, WorkerOrders
 from .polling import Polling
 from .recording import Recording, decide
-from .resizing import Resizing
-from .tasks import Tasks
-from .worker_orders import WorkerOrders
+
+EffectT = TypeVar("EffectT", bound=Effect)
 
 TICK_S = 0.25
-GAP_MAX_S = 5.0
-"""A longer time between two ticks was a suspended process's; clients and workers were not silent for it."""
-LOOK_S = 1.0
-"""How often the node table is read; that costs 0.4 ms."""
+GAP_MAX_S = 5.0  # a longer gap between two ticks means that this process was suspended, not that others were silent
+LOOK_S = 1.0  # how often the node table is read; that costs 0.4 ms
 HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
 SWEEP_LOOKS = 60
-SHUTDOWN_GRACE_S = 5.0
-"""How long stopping the workers may take on close."""
-PROBE_WAIT_S = 10.0
-"""How long a preview waits for the first probe of GPUs; less than clients wait for an answer."""
+SHUTDOWN_GRACE_S = 5.0  # how long stopping the workers may take on close
+PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; less than clients wait for an answer
 PROBE_LOOK_S = 0.1
-FRESH_S = 3.0
-"""Slots are granted if this is known to have been the newest supervisor so long ago."""
-STOPPING = "stop"
-"""The name of the tasks that stop workers."""
+FRESH_S = 3.0  # slots are granted if this was known to be the newest supervisor within this time
+READY = frozenset({StationState.READY})
+STOPPING = "stop"  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
 
 
-class SupervisorRunner:
-    """A running supervisor; ``clock`` returns monotonic seconds in which it ran, and is the core's clock too.
+class SupervisorRunner(SupervisorClient):
+    """A running supervisor, which clients in this process call.
 
-    ``take_samples`` is passed what monitoring is to know, where that is to know anything. ``on_failure`` is called once
-    a task of its own has failed: then it has ended, and ``failure`` says why.
+    Args:
+        backend: what the supervisor acts on.
+        core: what it decides with.
+        settings: its settings.
+        clock: returns monotonic seconds in which this process ran; the core's clock too.
+        sleep: waits that many seconds.
+        take_samples: takes what is measured; None measures nothing.
+        on_failure: called after one of its tasks failed and ended it; ``failure`` says why.
     """
+
+    what_next = "Run it again; `codecfleet doctor` tells what is wrong with this machine."
 
     def __init__(
         self,
@@ -84,42 +91,50 @@ class SupervisorRunner:
     ) -> None:
         self._backend = backend
         self._core = core
-        self._settings = settings
         self._clock = clock = clock or AwakeClock(GAP_MAX_S)
         self._sleep = sleep
         self._on_failure = on_failure
         self.failure = ""
-        self._tasks = Tasks(self._fail)
+        self._is_open = False
+        self._tasks = Background(self._fail)
         self._ticking: asyncio.TimerHandle | None = None
         self._pass_s = 0.0
         self._calls: dict[int, asyncio.Future[Grants]] = {}
         folder = events_folder(os.environ)
         self._recording = Recording(core, Path(folder)) if folder else None
         self._keeping = asyncio.Lock()
-        self.leading = Leading(backend, term_of(core.state.epoch), settings.fence_s, clock=clock, sleep=sleep)
-        self.resizing = Resizing(backend, self.leading, self.feed)
-        self._orders = WorkerOrders(backend, self.leading, settings, feed=self.feed, forget=self._forget)
-        self._polling = Polling(
-            backend, core.state, settings, feed=self.feed, spawn=self._tasks.spawn, clock=clock, sleep=sleep
-        )
-        self._metering = Metering(core.state, take_samples, clock)
-        self._history = HistoryBook(core.state.nodes.title)
-        self._heartbeats = Heartbeats(
-            backend,
-            settings.ping_limit_s,
-            feed=self.feed,
-            died=self._orders.report_death,
-            note_speed=self._polling.note_speed,
-            note_beats=self._note_beats,
-            superseded=self.leading.superseded,
-            clock=clock,
-        )
+        self._tally = MetricTally(core.state, clock())
+        self._metering = Metering(take_samples)
+        self._history = WorkHistory(core.state.nodes.title)
         self._past = Past(self._history)
+        self.leading = Leading(backend, Tenure(term_of(core.state.epoch), clock()), settings.fence_s, clock, sleep)
+        self.resizing = Resizing(backend, self.leading, self.feed)
+        self._heartbeats = Heartbeats(
+            backend=backend,
+            limit_s=settings.ping_limit_s,
+            clock=clock,
+            feed=self.feed,
+            note=self._note_heartbeats,
+            superseded=self.leading.superseded,
+        )
+        self._orders = WorkerOrders(backend, settings, self.feed, self._heartbeats.forget)
+        self._polling = Polling(
+            backend=backend,
+            state=core.state,
+            settings=settings,
+            heartbeats=self._heartbeats,
+            feed=self.feed,
+            spawn=self._tasks.spawn,
+            clock=clock,
+            sleep=sleep,
+        )
         self._idle_since_s = clock()
 
     async def open(self) -> None:
-        """See what exists, adopt what an earlier supervisor left, and run."""
-        await self._tasks.open()
+        """See what exists, adopt what an earlier supervisor left, and run; later calls do nothing."""
+        if self._is_open:
+            return
+        self._is_open = True
         await self._recall_past()
         seen = await self._backend.look()
         self.feed(events.NodesSeen(seen, time.time()))
@@ -127,12 +142,14 @@ class SupervisorRunner:
             self._carry_out([events.Note(LogAction.NODE_GONE, lost)])
         self.feed(events.Found(await self._backend.find()))
         await self._recall()
-        for book in list(self._core.state.stations.values()):
-            if book.state is StationState.READY:
-                self._tasks.spawn("a worker's death", self._orders.await_death(book.worker))
+        for worker in self._workers(READY):
+            self._tasks.spawn("a worker's death", self._orders.await_death(worker))
         self._tasks.spawn("ticks", self._run_ticks())
         self._tasks.spawn("looks at nodes", self._run_looks())
         self._tasks.spawn("polls of GPUs", self._polling.run())
+
+    def _workers(self, states: frozenset[StationState]) -> list[WorkerId]:
+        return [each.worker for each in self._core.state.stations.values() if each.state in states]
 
     async def _recall_past(self) -> None:
         lines, speeds = await self._backend.kept(EVENTS_KEY), await self._backend.kept(SPEEDS_KEY)
@@ -158,30 +175,36 @@ class SupervisorRunner:
     def _utc_offset_s(self) -> float:
         return time.time() - self._clock()
 
-    async def close(self, reason: str) -> None:
+    async def close(self, reason: str = "the pool was closed") -> None:
         """Stop every worker, release everything, and stop."""
         self.feed(events.Ended(reason))
         if self._ticking is not None:
             self._ticking.cancel()
-        await self._tasks.close(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
+        await self._tasks.end(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
 
     def feed(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core, and carry out what it decides; a tick follows where everything is to be placed."""
-        self._metering.hear(event)
+        """Pass an event to the core, and carry out what it decides; a tick follows if placement is due.
+
+        Once the backend's world is gone, a worker's death ends everything.
+        """
+        if isinstance(event, events.Died) and (gone := self._backend.world_is_gone()):
+            event = events.Ended(gone)
         now_s, state = self._clock(), self._core.state
+        self._metering.measure(self._tally.count(event, now_s))
         decided = decide(self._core, event, now_s)
         if state.placed_s == now_s:
             self._pass_s = self._clock() - now_s
-            self._metering.placed(self._pass_s)
+            self._metering.measure((MetricSample(PLACEMENT, self._pass_s),))
         if decided.defect:
-            self._say_defect("a decision failed", decided.defect)
+            self._past.note(f"defect: {decided.defect}", time.time())
+            log(LogAction.DEFECT, f"a decision failed: {decided.defect}")
         if self._recording is not None:
             with suppress(OSError):  # a full disk must not end the supervisor
                 self._recording.note(decided)
         self._carry_out(decided.effects)
         if state.is_dirty and self._ticking is None:
-            rest_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
-            self._ticking = asyncio.get_running_loop().call_later(rest_s, self._tick)
+            wait_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
+            self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
 
     def _tick(self) -> None:
         self._ticking = None
@@ -209,22 +232,16 @@ class SupervisorRunner:
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
-        """Return why what it acts on is lost; "" while it is not. Thread-safe."""
         return self._backend.world_is_gone()
 
-    def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
-        """Return where a demand would be placed."""
-        return self._core.preview(demand, nodes_may_join=nodes_may_join)
-
     def growth(self, demand: Demand) -> str:
-        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
+        """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
         return self._core.growth(demand)
 
-    async def preview_here(self, demand: Demand) -> PlacementPreview:
+    async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine, which no node joins.
 
-        If it may use a GPU, this waits until they are known; if it must, ``PROBE_WAIT_S`` also for those that have to
-        be probed.
+        A demand that may use a GPU waits until they are listed; one that must waits ``PROBE_WAIT_S`` for probes too.
         """
         until_s = self._clock() + PROBE_WAIT_S
         if demand.may_use_gpu:
@@ -234,61 +251,55 @@ class SupervisorRunner:
             self._backend.want_gpus()
             if not await self._are_probed(until_s):
                 return _STILL_PROBING
-        return self.preview(demand, nodes_may_join=False)
+        return self._core.preview(demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster, which nodes may join at any time.
 
-        If it may use NVENC, this waits ``PROBE_WAIT_S`` for GPUs that were never probed.
+        A demand that may use NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
         """
         if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
             return _STILL_PROBING
-        return self.preview(demand, nodes_may_join=True)
+        return self._core.preview(demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
-        """Wait until no GPU is left that was never probed; return whether that was so by then."""
+        """Wait until every GPU has been probed; return whether that was so by then."""
         while self._core.is_probing:
             if self._clock() >= until_s:
                 return False
             await self._sleep(PROBE_LOOK_S)
         return True
 
-    def depart(self, client: str) -> None:
+    async def depart(self, client: str) -> None:
         """Remove a client."""
         self.feed(events.Departed(client))
 
-    def ask(self, order: Order, node: str) -> bool:
+    def ask(self, order: Order, node: NodeId) -> bool:
         """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
         known = self._core.state.nodes.find(node) is not None
         self.feed(events.Asked(order, node))
         return known
 
-    def is_left(self, node: str) -> bool:
-        """Return whether a node leaves the cluster, and another one stays."""
+    def is_left(self, node: NodeId) -> bool:
+        """Return whether a node is leaving the cluster while another one stays."""
         return self._core.state.nodes.is_left(node)
 
     def status(self) -> Status:
         """Return the full status."""
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
-    def history(self, stations: Iterable[str]) -> History:
-        """Return what these stations did lately, and those that are gone, and how fast all were."""
-        return self._history.told(stations, self._core.state.is_live, self._clock())
+    def history(self, stations: Iterable[StationId]) -> History:
+        """Return what these stations did lately, what those did whose workers are gone, and the speed of all."""
+        return self._history.of(stations, self._core.state.is_live, self._clock())
 
-    def _forget(self, worker: str) -> None:
-        self._heartbeats.forget(worker)
-        self._polling.forget(worker)
+    def _note_heartbeats(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> None:
+        self._metering.measure(self._tally.compare(worker, before, after))
+        self._history.note(worker, after.pieces, self._clock())
 
-    def _note_beats(self, worker: str, before: Heartbeat, after: Heartbeat) -> None:
-        self._metering.beat(worker, before, after)
-        self._history.beat(worker, after.pieces, self._clock())
-
-    def handle(self, worker: str) -> Worker:
-        """Return a worker, to be called by clients."""
+    async def handle(self, worker: WorkerId) -> Worker:
         return self._backend.handle(worker)
 
     def send(self, content: bytes) -> Any:
-        """Store bytes where every worker can fetch them; return a reference for calls of workers."""
         return self._backend.send(content)
 
     @property
@@ -318,53 +329,53 @@ class SupervisorRunner:
     def _order(self, effect: Effect) -> None:
         match effect:
             case events.Reserve(worker):
-                self._tasks.spawn(f"reservation of {worker}", self._orders.reserve(effect))
+                self._tasks.spawn(f"reservation of {worker}", self._if_leading(self._orders.reserve, effect))
             case events.Start(worker):
-                self._tasks.spawn(f"start of {worker}", self._orders.run(effect))
+                self._tasks.spawn(f"start of {worker}", self._if_leading(self._orders.run, effect))
             case events.Stop():
-                self._tasks.spawn(STOPPING, self._orders.stop(effect))
+                self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
             case events.Abandon() | events.AbandonOthers():
-                self._tasks.spawn("abandoned work", self._orders.abandon(effect))
+                self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
 
-    def _fail(self, what: str, error: Exception) -> None:
-        """A task of ours has failed, and everything ends with it: another supervisor begins."""
-        self.failure = f"the supervisor's task failed: {what}"
+    async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:
+        """Give an order, unless this supervisor was deposed."""
+        if await self.leading.leads():
+            await give(order)
+
+    def _fail(self, task: str, error: BaseException) -> None:
+        """End the supervisor with the first task that failed; another supervisor begins."""
+        if self.failure:
+            return
+        self._tasks.stop()
+        self.failure = f"the supervisor's task failed: {task}: {first_line(error)}"
         log(LogAction.DEFECT, self.failure, error=error)
         self.feed(events.Ended(self.failure))
         self._on_failure()
 
-    def _say_defect(self, what: str, error: str) -> None:
-        self._past.note(f"defect: {error}", time.time())
-        log(LogAction.DEFECT, f"{what}: {error}")
-
     async def _probe(self, effect: Probe) -> None:
         try:
-            await self._backend.when_to_probe(again=effect.again)
-            node = await asyncio.wait_for(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
-        except Exception as error:  # noqa: BLE001 - any error of the node is the answer
-            self.feed(events.ProbeFailed(effect.node, first_line(error)))
+            await in_time(self._backend.when_to_probe(again=effect.again), math.inf)
+            node = await in_time(self._backend.probe(effect.node, again=effect.again), PROBE_LIMIT_S)
+        except NoAnswer as reason:
+            self.feed(events.ProbeFailed(effect.node, str(reason)))
         else:
-            await self._see_listed(node.node)
+            known = self._core.state.nodes.get(node.node)
+            if known is not None and known.ray.unlisted:  # its GPUs were listed for the probe: its jobs need the list
+                await self._see_nodes()
             self.feed(events.Probed(node))
 
-    async def _see_listed(self, node: str) -> None:
-        """Look at a node whose GPUs were listed for its probe: it is not taken to be without them until the next look.
-
-        Its jobs are placed at once: they have waited, and none is to be refused for what was known before.
-        """
-        book = self._core.state.nodes.get(node)
-        if book is not None and book.ray.unlisted:
-            with suppress(Exception):  # the last view holds while the node table cannot be read
-                self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+    async def _see_nodes(self) -> None:
+        with suppress(Exception):  # the last view holds while the node table cannot be read
+            self.feed(events.NodesSeen(await self._backend.look(), time.time()))
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()
         while True:
             await self._sleep(TICK_S)
             self.feed(events.Ticked(self._pass_s))
-            self._metering.look(self._heartbeats.fps)
+            self._metering.measure(self._tally.look(self._heartbeats.fps, self._clock()))
             if self._core.state.end:
-                continue  # those who ask again are still answered
+                continue  # clients that ask again are still answered
             if gone := self._backend.world_is_gone():
                 self.feed(events.Ended(gone))
                 continue
@@ -373,20 +384,17 @@ class SupervisorRunner:
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
-                if not self._keeping.locked():  # one that waits for Ray will do
+                if not self._keeping.locked():  # one that waits for Ray is enough
                     self._tasks.spawn("keeping of the past", self._keep_past())
-                for book in list(self._core.state.stations.values()):
-                    if book.state is StationState.READY:
-                        self._tasks.spawn(f"heartbeat of {book.worker}", self._heartbeats.read(book.worker))
+                for worker in self._workers(READY):
+                    self._tasks.spawn(f"heartbeat of {worker}", self._heartbeats.read(worker))
 
     async def _run_looks(self) -> None:
         for look in itertools.count(1):
             await self._sleep(LOOK_S)
             if not await self.leading.leads():
                 return
-            with suppress(Exception):  # the last view holds while the node table cannot be read
-                self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+            await self._see_nodes()
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
-                    books = self._core.state.stations.values()
-                    await self._backend.sweep(frozenset(book.worker for book in books if book.state in IN_USE))
+                    await self._backend.sweep(frozenset(self._workers(IN_USE)))

@@ -1,10 +1,11 @@
 """The jobs of all clients: what each wants, holds and was promised."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
+from ...worker_names import WorkerId
 from .messages import ClientReport, Grants, JobReport
 
 DEPARTED_KEPT = 1024
@@ -18,8 +19,8 @@ class Renewal:
 
     is_wanted: bool = False  # which jobs there are, or what they ask for, in round numbers
     is_held: bool = False  # which slots are in use
-    left: frozenset[str] = frozenset()  # workers that a job no longer uses
-    moved: frozenset[str] = frozenset()  # workers of which jobs occupy other slots than before
+    left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
+    moved: frozenset[WorkerId] = frozenset()  # workers of which jobs occupy other slots than before
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +40,20 @@ class JobBook:
     key: str  # unique among all clients
     said: JobReport  # what its client last reported of it
     demand: Demand  # what it wants; its ``job`` is the key
-    promised: dict[str, int] = field(default_factory=dict)  # the slots that its client was last sent, by worker
-    revoked: dict[str, int] = field(default_factory=dict)  # those sent earlier that it may use until it acknowledges
+    promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots that its client was last sent, by worker
+    revoked: dict[WorkerId, int] = field(
+        default_factory=dict
+    )  # those sent earlier that it may use until it acknowledges
+    counted: dict[WorkerId, int] = field(default_factory=dict)  # the slots that ``Clients`` counts as occupied by it
 
     @property
-    def held(self) -> dict[str, int]:
+    def held(self) -> dict[WorkerId, int]:
         """The slots that it uses, by worker."""
         return self.said.held
 
-    def occupies(self, worker: str) -> int:
+    def occupies(self, worker: WorkerId) -> int:
         """Return how many of a worker's slots it may be using: held, promised, or not known to be revoked."""
         return max(self.held.get(worker, 0), self.promised.get(worker, 0), self.revoked.get(worker, 0))
-
-    def promise(self, promised: dict[str, int]) -> None:
-        """Change what it may use; what is revoked stays occupied until its client acknowledges."""
-        for worker, slots in self.promised.items():
-            if promised.get(worker, 0) < slots:
-                self.revoked[worker] = max(slots, self.revoked.get(worker, 0))
-        self.promised = promised
 
 
 @dataclass(slots=True)
@@ -80,11 +77,9 @@ class Clients:
     def __init__(self) -> None:
         self._clients: dict[str, ClientBook] = {}
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
-        self._jobs: dict[str, JobBook] = {}
-        self._slots_at: dict[str, dict[str, int]] = {}
+        self.jobs_by_key: dict[str, JobBook] = {}
+        self._slots_at: dict[WorkerId, dict[str, int]] = {}
         """How many slots of a worker jobs occupy: {worker: {key: slots}}."""
-        self._workers_of: dict[str, tuple[str, ...]] = {}
-        """The workers of which a job occupies slots, by its key."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -98,50 +93,45 @@ class Clients:
 
     def jobs(self) -> list[JobBook]:
         """Return every job, in order of its key."""
-        return [self._jobs[key] for key in sorted(self._jobs)]
+        return [self.jobs_by_key[key] for key in sorted(self.jobs_by_key)]
 
-    @property
-    def jobs_by_key(self) -> Mapping[str, JobBook]:
-        """Every job, by its key."""
-        return self._jobs
-
-    def at(self, worker: str) -> list[JobBook]:
+    def at(self, worker: WorkerId) -> list[JobBook]:
         """Return the jobs that occupy slots of a worker, in order of their keys."""
-        return [self._jobs[key] for key in sorted(self._slots_at.get(worker, ()))]
+        return [self.jobs_by_key[key] for key in sorted(self._slots_at.get(worker, ()))]
 
-    def uses(self, worker: str) -> bool:
+    def uses(self, worker: WorkerId) -> bool:
         """Return whether any job occupies a slot of a worker."""
         return worker in self._slots_at
 
-    def occupied(self, worker: str, *, but_by: str) -> int:
+    def occupied(self, worker: WorkerId, *, but_by: str) -> int:
         """Return how many slots of a worker all jobs occupy but one, which is named by its key."""
         slots = self._slots_at.get(worker, {})
         return sum(slots.values()) - slots.get(but_by, 0)
 
-    def promise(self, job: JobBook, promised: dict[str, int]) -> None:
-        """Change what a job may use."""
-        if promised != job.promised:
-            job.promise(promised)
-            self._count(job)
+    def promise(self, job: JobBook, promised: dict[WorkerId, int]) -> None:
+        """Change what a job may use; what is revoked stays occupied until its client acknowledges."""
+        if promised == job.promised:
+            return
+        for worker, slots in job.promised.items():
+            if promised.get(worker, 0) < slots:
+                job.revoked[worker] = max(slots, job.revoked.get(worker, 0))
+        job.promised = promised
+        self._count(job)
 
-    def _count(self, job: JobBook) -> frozenset[str]:
+    def _count(self, job: JobBook, *, is_over: bool = False) -> set[WorkerId]:
         """Count what a job occupies now; return the workers of which that is something else."""
-        workers = {*job.held, *job.promised, *job.revoked}
-        return self._set_slots(job.key, {worker: slots for worker in workers if (slots := job.occupies(worker))})
-
-    def _set_slots(self, key: str, slots: Mapping[str, int]) -> frozenset[str]:
-        moved = set()
-        for worker in {*self._workers_of.pop(key, ()), *slots}:
+        workers = () if is_over else {*job.held, *job.promised, *job.revoked}
+        now = {worker: slots for worker in workers if (slots := job.occupies(worker))}
+        moved = {worker for worker in {*job.counted, *now} if job.counted.get(worker) != now.get(worker)}
+        for worker in moved:
             here = self._slots_at.setdefault(worker, {})
-            if here.pop(key, 0) != slots.get(worker, 0):
-                moved.add(worker)
-            if worker in slots:
-                here[key] = slots[worker]
+            here.pop(job.key, None)
+            if worker in now:
+                here[job.key] = now[worker]
             if not here:
                 del self._slots_at[worker]
-        if slots:
-            self._workers_of[key] = tuple(sorted(slots))
-        return frozenset(moved)
+        job.counted = now
+        return moved
 
     def renew(self, report: ClientReport, now_s: float) -> Renewal:
         """Apply a report, unless a newer one is known or its client has left; return what it changed.
@@ -157,47 +147,48 @@ class Clients:
         if report.sequence <= book.sequence:
             return Renewal()
         book.sequence, book.behind = report.sequence, report.behind
-        is_known = book.sent is None or report.acknowledged >= book.sent.number
-        ended = [self._end_revoked(job) for job in book.jobs.values() if job.revoked] if is_known else []
-        named = {said.demand.job: said for said in report.jobs}
-        changes = [self._end(book, name) for name in book.jobs.keys() - named.keys()]
-        changes += [self._renew_job(book, name, said) for name, said in named.items()]
+        moved = self._acknowledge(book) if book.sent is None or report.acknowledged >= book.sent.number else set()
+        before = {name: job.said for name, job in book.jobs.items()}
+        after = {said.demand.job: said for said in report.jobs}
+        for name in before.keys() - after.keys():
+            moved |= self._end(book.jobs.pop(name))
+        for name, said in after.items():
+            moved |= self._renew_job(book, name, said)
+        changed = [
+            (old, new)
+            for name in before.keys() | after.keys()
+            if (old := before.get(name)) is not (new := after.get(name)) and old != new
+        ]
         return Renewal(
-            is_wanted=any(each.is_wanted for each in changes),
-            is_held=any(each.is_held for each in changes),
-            left=frozenset().union(*(each.left for each in changes)),
-            moved=frozenset().union(*ended, *(each.moved for each in changes)),
+            is_wanted=any(_asked(old) != _asked(new) for old, new in changed),
+            is_held=any(_held(old) != _held(new) for old, new in changed),
+            left=frozenset(worker for old, new in changed for worker in _held(old).keys() - _held(new).keys()),
+            moved=frozenset(moved),
         )
 
-    def _end_revoked(self, job: JobBook) -> frozenset[str]:
-        """A job's client knows what was revoked: others may have it. Return the workers that it concerns."""
-        job.revoked = {}
-        return self._count(job)
+    def _acknowledge(self, book: ClientBook) -> set[WorkerId]:
+        """A client knows what was revoked: others may have it. Return the workers that it concerns."""
+        moved: set[WorkerId] = set()
+        for job in book.jobs.values():
+            if job.revoked:
+                job.revoked = {}
+                moved |= self._count(job)
+        return moved
 
-    def _renew_job(self, book: ClientBook, name: str, said: JobReport) -> Renewal:
-        job, key = book.jobs.get(name), f"{book.client}/{name}"
+    def _renew_job(self, book: ClientBook, name: str, said: JobReport) -> set[WorkerId]:
+        job = book.jobs.get(name)
         if job is None:
-            book.jobs[name] = self._jobs[key] = job = JobBook(key, said, replace(said.demand, job=key))
-            return Renewal(is_wanted=True, is_held=bool(said.held), moved=self._count(job))
-        if job.said == said:
-            return _NOTHING
+            key = f"{book.client}/{name}"
+            book.jobs[name] = self.jobs_by_key[key] = job = JobBook(key, said, replace(said.demand, job=key))
+            return self._count(job)
         before, job.said = job.said, said
         if before.demand != said.demand:
-            job.demand = replace(said.demand, job=key)
-        is_held = before.held != said.held
-        return Renewal(
-            is_wanted=before.demand != said.demand and about(before.demand) != about(said.demand),
-            is_held=is_held,
-            left=frozenset(before.held.keys() - said.held.keys()),
-            moved=self._count(job) if is_held else frozenset(),
-        )
+            job.demand = replace(said.demand, job=job.key)
+        return self._count(job) if before.held != said.held else set()
 
-    def _end(self, book: ClientBook, name: str) -> Renewal:
-        """A job is over: nothing of it is left."""
-        job = book.jobs.pop(name)
-        del self._jobs[job.key]
-        moved = self._set_slots(job.key, {})
-        return Renewal(is_wanted=True, is_held=bool(job.held), left=frozenset(job.held), moved=moved)
+    def _end(self, job: JobBook) -> set[WorkerId]:
+        del self.jobs_by_key[job.key]
+        return self._count(job, is_over=True)
 
     def depart(self, client: str) -> ClientBook | None:
         """Remove a client that left, and return it; a late report does not bring it back."""
@@ -207,12 +198,9 @@ class Clients:
     def forget(self, client: str) -> ClientBook | None:
         """Remove a client and all its jobs until its next report, and return it."""
         book = self._clients.pop(client, None)
-        if book is None:
-            return None
-        gone = replace(book, jobs=dict(book.jobs))
-        for name in gone.jobs:
-            self._end(book, name)
-        return gone
+        for job in () if book is None else book.jobs.values():
+            self._end(job)
+        return book
 
     def excuse(self, seconds: float) -> None:
         """Do not count ``seconds`` of silence against any client."""
@@ -224,7 +212,12 @@ class Clients:
         return [book for book in self if now_s - book.seen_s > expiry_s]
 
 
-_NOTHING = Renewal()
+def _held(said: JobReport | None) -> dict[WorkerId, int]:
+    return {} if said is None else said.held
+
+
+def _asked(said: JobReport | None) -> Demand | None:
+    return None if said is None else about(said.demand)
 
 
 def job_of(key: str) -> str:

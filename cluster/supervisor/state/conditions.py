@@ -1,6 +1,6 @@
 """From polls of a device to what placement counts on: others' use of it, and whether it may get work.
 
-Pure functions over frozen values. A rise counts at once while nothing of ours runs on the device, else in the second
+Pure functions over frozen values. A rise counts at once while no worker of ours runs on the device, else in the second
 poll in a row, since our own share is measured at another moment. A fall counts in the second poll. So work does not
 move with every change of a load.
 """
@@ -29,6 +29,7 @@ MEMORY_NOTICED: Final = 0.02
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
 """A factor on our own use where it is estimated from speed, so that our load does not pass for others'."""
+_ENGINES: Final = (Engine.NVDEC, Engine.NVENC)
 
 
 class LoadBasis(Enum):
@@ -40,45 +41,36 @@ class LoadBasis(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A fraction that placement counts on.
-
-    ``away`` counts polls in a row that disagree: positive if they saw more, negative if less.
-    """
+class Level:
+    """A fraction that placement counts on."""
 
     part: float = 0.0
-    away: int = 0
+    away: int = 0  # polls in a row that disagree: positive if they saw more, negative if less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLoad:
-    """Our own use of a device: whether a worker of ours has it and works, and what that explains.
-
-    ``parts`` are fractions per kind of engine: the most that our speed took since the last poll; {} is none or unknown.
-    """
+    """Our own use of a device."""
 
     has_worker: bool = False
     is_working: bool = False
+    # Fractions per kind of engine: the most that our speed took since the last poll; {} is none or unknown.
     parts: Mapping[Engine, float] = field(default_factory=dict)
     encoder_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A device after its last poll.
-
-    ``others`` are the fractions of its engines that others use. ``memory_others_bytes`` is None where unknown. ``xids``
-    keep it from work until a user uncordons its node.
-    """
+    """A device after its last poll."""
 
     seen: DeviceHealth
     seen_s: float
     basis: LoadBasis
-    others: Mapping[Engine, Settled]
-    memory_others: Settled
-    memory_others_bytes: int | None = None
+    others: Mapping[Engine, Level]  # the fractions of its engines that others use
+    memory_others: Level
+    memory_others_bytes: int | None = None  # None where unknown
     encoder_sessions_others: int = 0
-    xids: tuple[int, ...] = ()
+    xids: tuple[int, ...] = ()  # they keep it from work until a user uncordons its node
 
     @property
     def trouble(self) -> str:
@@ -86,15 +78,15 @@ class Condition:
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
-def settle(before: Settled, part: float, polls_to_rise: int, noticed: float = NOTICED) -> Settled:
+def next_level(before: Level, part: float, polls_to_rise: int, noticed: float = NOTICED) -> Level:
     """Return the value to count on after one more poll that saw ``part``; changes below ``noticed`` are ignored."""
     part = 0.0 if part < noticed - ROUNDING else min(part, 1.0)
     if abs(part - before.part) < noticed - ROUNDING and (part > 0 or before.part == 0):
-        return Settled(before.part)
+        return Level(before.part)
     direction = 1 if part > before.part else -1
     away = before.away + direction if before.away * direction > 0 else direction
     polls = polls_to_rise if direction > 0 else POLLS_TO_BELIEVE
-    return Settled(part) if abs(away) >= polls else Settled(before.part, away)
+    return Level(part) if abs(away) >= polls else Level(before.part, away)
 
 
 def next_condition(
@@ -113,22 +105,21 @@ def next_condition(
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
-    memory_others = _memory_others(before, seen, own)
-    found = Condition(
+    level, others_bytes = Level() if before is None else before.memory_others, None
+    used_bytes = _memory_others(before, seen, own)
+    if used_bytes is not None and not isinstance(seen.memory, Unavailable) and seen.memory.total_bytes:
+        level = next_level(level, used_bytes / seen.memory.total_bytes, 1, MEMORY_NOTICED)
+        others_bytes = int(level.part * seen.memory.total_bytes)
+    return Condition(
         seen=seen,
         seen_s=now_s,
         basis=basis,
         others={engine: _engine_others(before, seen, own, engine, basis) for engine in _ENGINES},
-        memory_others=Settled() if before is None else before.memory_others,
-        memory_others_bytes=None,
+        memory_others=level,
+        memory_others_bytes=others_bytes,
         encoder_sessions_others=_sessions_others(seen, own),
         xids=xids,
     )
-    if memory_others is not None and not isinstance(seen.memory, Unavailable) and seen.memory.total_bytes:
-        total = seen.memory.total_bytes
-        settled = settle(found.memory_others, memory_others / total, 1, MEMORY_NOTICED)
-        found = replace(found, memory_others=settled, memory_others_bytes=int(settled.part * total))
-    return found
 
 
 def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
@@ -137,11 +128,8 @@ def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
         return seen
     ours = seen.ours
     if not isinstance(ours, Unavailable):
-        ours = replace(
-            ours,
-            decoder_percent=_scaled(ours.decoder_percent, part),
-            encoder_percent=_scaled(ours.encoder_percent, part),
-        )
+        decoder, encoder = _scaled(ours.decoder_percent, part), _scaled(ours.encoder_percent, part)
+        ours = replace(ours, decoder_percent=decoder, encoder_percent=encoder)
     decoder, encoder = _scaled(seen.decoder_percent, part), _scaled(seen.encoder_percent, part)
     return replace(seen, decoder_percent=decoder, encoder_percent=encoder, ours=ours)
 
@@ -152,10 +140,7 @@ def _scaled(percent: Maybe[int], part: float) -> Maybe[int]:
 
 def unseen(before: Condition) -> Condition:
     """Return the condition of a device that was not polled for a while: its load is dropped, its state kept."""
-    return replace(before, others={}, memory_others=Settled(), memory_others_bytes=None, encoder_sessions_others=0)
-
-
-_ENGINES: Final = (Engine.NVDEC, Engine.NVENC)
+    return replace(before, others={}, memory_others=Level(), memory_others_bytes=None, encoder_sessions_others=0)
 
 
 def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
@@ -172,24 +157,25 @@ def _basis(seen: DeviceHealth, own: OwnLoad) -> LoadBasis:
 
 def _engine_others(
     before: Condition | None, seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
-) -> Settled:
-    was = Settled() if before is None else before.others.get(engine, Settled())
+) -> Level:
+    was = Level() if before is None else before.others.get(engine, Level())
     percent = use_of(seen, engine)
     if isinstance(percent, Unavailable):  # one missing answer does not prove that the load is gone
-        return settle(was, 0.0, 1)
+        return next_level(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
     # Rounded, so that GPUs under similar load look alike to placement.
-    return settle(was, round(part * STEPS) / STEPS, 1 if basis is LoadBasis.NO_WORK_OF_OURS else POLLS_TO_BELIEVE)
+    polls = 1 if basis is LoadBasis.NO_WORK_OF_OURS else POLLS_TO_BELIEVE
+    return next_level(was, round(part * STEPS) / STEPS, polls)
 
 
 def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis) -> float:
     if basis is LoadBasis.NO_WORK_OF_OURS:
         return 0.0
-    by_speed = own.parts.get(engine, 0.0) * OWN_MARGIN
     if basis is LoadBasis.PROCESS and not isinstance(seen.ours, Unavailable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
-        return by_speed if isinstance(ours, Unavailable) else ours / FULL_PERCENT
-    return by_speed
+        if not isinstance(ours, Unavailable):
+            return ours / FULL_PERCENT
+    return own.parts.get(engine, 0.0) * OWN_MARGIN
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:

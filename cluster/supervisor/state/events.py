@@ -6,12 +6,13 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ....actors.worker.heartbeat import WorkerFacts
 from ...autoscale.values import WantedNodes
 from ...logs.actions import LogAction
 from ...logs.entry import NO_IDS, LogIds
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
-from ...worker.heartbeat import WorkerFacts
+from ...worker_names import NodeId, WorkerId
 from .messages import ClientReport, FoundWorker, Grants, RayNode
 from .quarantine import DeviceRecord
 from .stations import Station
@@ -40,12 +41,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class _WorkerEvent(SupervisorEvent):
-    worker: str
+    worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkerEffect(Effect):
-    worker: str
+    worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,15 @@ class Probed(SupervisorEvent):
 class ProbeFailed(SupervisorEvent):
     """A node's probes did not report."""
 
-    node: str
+    node: NodeId
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved(_WorkerEvent):
-    """Ray reserved the station's bundle, with ``cores`` CPUs in it."""
+    """Ray reserved the station's bundle."""
 
-    cores: int
+    cores: int  # the CPUs in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Found(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(SupervisorEvent):
-    """A client reported what it wants and holds; Answer follows."""
+    """A client reported what it wants and holds; AnswerReport follows."""
 
     report: ClientReport
     wait_s: float = 0.0  # how long the answer may wait for a change
@@ -128,11 +129,11 @@ class Departed(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Asked(SupervisorEvent):
-    """A user gave an order for a node; ``is_recalled``: to an earlier supervisor."""
+    """A user gave an order for a node."""
 
     order: Order
-    node: str
-    is_recalled: bool = False
+    node: NodeId
+    is_recalled: bool = False  # the order was given to an earlier supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +152,12 @@ class Ticked(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Measured(_WorkerEvent):
-    """A worker's sessions, all for one job (by its driver's name for it), ran at ``fps`` together.
+    """A worker's sessions, all for one job, ran at ``fps`` together."""
 
-    ``on_device`` is whether the worker's device decoded.
-    """
-
-    job: str
+    job: str  # its driver's name for it
     sessions: int
     fps: float
-    on_device: bool = False
+    on_device: bool = False  # whether the worker's device decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +177,19 @@ class Encoding(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class HealthSeen(SupervisorEvent):
-    """A node's GPUs were polled.
+    """A node's GPUs were polled."""
 
-    ``fps`` are {worker: source frames a second}: its maximum since the last poll while its device decoded.
-    """
-
-    node: str
+    node: NodeId
     devices: tuple[DeviceHealth, ...]
-    fps: dict[str, float] = field(default_factory=dict)
+    # {worker: source frames a second}: its maximum since the last poll while its device decoded
+    fps: dict[WorkerId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HealthUnseen(SupervisorEvent):
     """A node's GPUs could not be polled."""
 
-    node: str
+    node: NodeId
     reason: str
 
 
@@ -213,36 +209,29 @@ class Resized(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Probe(Effect):
-    """Probe a node; Probed or ProbeFailed follows. ``again`` bypasses caches."""
+    """Probe a node; Probed or ProbeFailed follows."""
 
-    node: str
-    again: bool = False
+    node: NodeId
+    again: bool = False  # bypasses caches
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve(_WorkerEffect):
-    """Reserve a station's bundle on its node; Reserved or NotReserved follows.
-
-    ``gpus`` is booked once for all stations that share the bundle.
-    """
+    """Reserve a station's bundle on its node; Reserved or NotReserved follows."""
 
     station: Station
     cores: int
-    gpus: float
+    gpus: float  # booked once for all stations that share the bundle
 
 
 @dataclass(frozen=True, slots=True)
 class Start(_WorkerEffect):
-    """Start the station's process in its bundle; Started or Died follows.
-
-    ``avoided`` are quarantined devices: given one of them, the process opens nothing on it and only holds it.
-    ``search_path`` is its LD_LIBRARY_PATH, None for its node's own.
-    """
+    """Start the station's process in its bundle; Started or Died follows."""
 
     station: Station
     slots: int
-    avoided: frozenset[str] = frozenset()
-    search_path: str | None = None
+    avoided: frozenset[str] = frozenset()  # quarantined devices: given one, the process only holds it
+    search_path: str | None = None  # its LD_LIBRARY_PATH, None for its node's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,34 +241,34 @@ class Stop(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Abandon(_WorkerEffect):
-    """Have a worker cancel everything it runs for a client that is gone."""
+    """Cancel everything that a worker runs for a client that is gone."""
 
     client: str
 
 
 @dataclass(frozen=True, slots=True)
 class AbandonOthers(_WorkerEffect):
-    """Have a worker cancel what it runs for any client but these: their clients died while no supervisor ran."""
+    """Cancel what a worker runs for any client but these: their clients died while no supervisor ran."""
 
     clients: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Resize(Effect):
-    """Have Ray's autoscaler keep these numbers of nodes, and end nodes that run nothing; Resized follows.
+    """Ask Ray's autoscaler for these numbers of nodes, and end nodes that run nothing; Resized follows.
 
-    ``ended`` are named again until they are gone. The order is repeated though nothing has changed: one may get lost.
+    The order is repeated though nothing has changed: one may get lost.
     """
 
     wanted: tuple[WantedNodes, ...]
-    ended: tuple[str, ...] = ()
+    ended: tuple[NodeId, ...] = ()  # named again until they are gone
 
 
 @dataclass(frozen=True, slots=True)
 class Remember(Effect):
     """Store users' orders for the next supervisor: {node: order}, without open nodes."""
 
-    orders: dict[str, Order]
+    orders: dict[NodeId, Order]
 
 
 @dataclass(frozen=True, slots=True)

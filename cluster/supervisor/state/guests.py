@@ -12,18 +12,21 @@ from .nodes import NodeBook
 from .state import SupervisorState
 
 
-def join_guests(state: SupervisorState, polled: NodeBook, *, keeps_share: bool) -> None:
+def join_guests(state: SupervisorState, polled: NodeBook) -> None:
     """Update which vGPUs have a host in the cluster, and what it says of them, after a poll of a guest or a host.
 
-    ``keeps_share``: the owner's policy says which part of its GPU a vGPU has, and goes before.
+    A share that the policy sets overrides the host's.
     """
-    concerns_vgpus = any(True for _ in _guests(polled)) or any(True for _ in _hosts_of(state, polled))
-    if not concerns_vgpus:
+    if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
     for book in state.nodes:
-        found = {device.device: _hosted(book, device, hosts, keeps_share=keeps_share) for device in _guests(book)}
-        hosted = {device: each for device, each in found.items() if each is not None}
+        found = {device.device: _hosted(book, device, hosts) for device in _guests(book)}
+        hosted = {
+            device: replace(each, share=None) if state.planner.policy.vgpu_share else each
+            for device, each in found.items()
+            if each is not None
+        }
         if hosted != book.hosted:
             before, book.hosted = book.node, hosted
             if book.node != before:
@@ -52,8 +55,8 @@ def percent_part(book: NodeBook, device: Device) -> float:
     return own_part(device.kind, device.share if hosted.share is None else hosted.share, hosted.scheduler)
 
 
-def _guests(book: NodeBook) -> Iterator[Device]:
-    return (device for device in book.gpus if device.kind is DeviceKind.VGPU)
+def _guests(book: NodeBook) -> list[Device]:
+    return [device for device in book.gpus if device.kind is DeviceKind.VGPU]
 
 
 def _hosts_of(state: SupervisorState, book: NodeBook) -> Iterator[VgpuHost]:
@@ -62,9 +65,8 @@ def _hosts_of(state: SupervisorState, book: NodeBook) -> Iterator[VgpuHost]:
             yield VgpuHost(state.nodes.title(book.ray.node), condition.seen.scheduler, condition.seen.vgpus)
 
 
-def _hosted(book: NodeBook, device: Device, hosts: list[VgpuHost], *, keeps_share: bool) -> HostedVgpu | None:
+def _hosted(book: NodeBook, device: Device, hosts: list[VgpuHost]) -> HostedVgpu | None:
     condition = book.conditions.get(device.device)
     uuid = "" if condition is None else known(condition.seen.uuid, "")
     machine = "" if book.probed is None else book.probed.machine_uuid
-    found = hosted_vgpu(uuid, machine, hosts)
-    return replace(found, share=None) if found is not None and keeps_share else found
+    return hosted_vgpu(uuid, machine, hosts)

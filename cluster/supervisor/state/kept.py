@@ -1,16 +1,15 @@
 """What a supervisor keeps for its successor, as bytes: users' orders for nodes, and devices in quarantine.
 
-What the successor does not know is left out, and what is missing has its default.
-
-Clocks differ from process to process, so times are kept in UTC, by the age they have at that moment.
+A successor skips what it does not know; what is missing has its default. Times are stored in UTC: clocks differ from
+process to process.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgpack
 
 from ...probes.report.engines import Engine
+from ...worker_names import NodeId
 from .events import KeepQuarantines, Order, Remember
 from .quarantine import Cause, DeviceRecord, Quarantine
 
@@ -21,33 +20,21 @@ QUARANTINES_KEY: Final = "codecfleet/quarantines"
 def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[str, bytes]:
     """Return the key and the bytes of what is to be kept; ``utc_offset_s`` plus the supervisor's clock is UTC."""
     if isinstance(effect, Remember):
-        return ORDERS_KEY, pack_orders(effect.orders)
-    return QUARANTINES_KEY, pack_quarantines(effect.records, utc_offset_s)
+        return ORDERS_KEY, msgpack.packb({node: order.value for node, order in effect.orders.items()})
+    records = {key: _packed(record, utc_offset_s) for key, record in effect.records.items()}
+    return QUARANTINES_KEY, msgpack.packb(records)
 
 
-def pack_orders(orders: Mapping[str, Order]) -> bytes:
-    """Return orders, by node, as bytes."""
-    packed: bytes = msgpack.packb({node: order.value for node, order in orders.items()})
-    return packed
-
-
-def unpack_orders(packed: bytes | None) -> dict[str, Order]:
+def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
     """Return orders, by node; none from None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
     # An order that this release does not know keeps work off the node too.
-    return {node: Order(order) if order in known else Order.CORDON for node, order in kept.items()}
+    return {NodeId(node): Order(order) if order in known else Order.CORDON for node, order in kept.items()}
 
 
-def pack_quarantines(records: Mapping[str, DeviceRecord], utc_offset_s: float) -> bytes:
-    """Return records as bytes; ``utc_offset_s`` added to a time on the supervisor's clock is UTC."""
-    packed: bytes = msgpack.packb(
-        {key: _packed(record.quarantine, record.times, utc_offset_s) for key, record in records.items()}
-    )
-    return packed
-
-
-def _packed(found: Quarantine | None, times: int, utc_offset_s: float) -> dict[str, Any] | None:
+def _packed(record: DeviceRecord, utc_offset_s: float) -> dict[str, Any] | None:
+    found = record.quarantine
     if found is None:
         return None
     return {
@@ -57,7 +44,7 @@ def _packed(found: Quarantine | None, times: int, utc_offset_s: float) -> dict[s
         "rest_until_s": found.rest_until_s + utc_offset_s,
         "until_uncordon": found.until_uncordon,
         "engines": sorted(engine.value for engine in found.engines),
-        "times": times,
+        "times": record.times,
     }
 
 

@@ -6,120 +6,85 @@ a second, a repeated one nothing, and a restarted supervisor learns everything f
 
 from dataclasses import dataclass, field, replace
 
+from ....actors.worker.heartbeat import WorkerFacts
 from ...placement.model.demand import Demand
 from ...placement.model.inventory import Device, Node, dlas_of, processor_of
 from ...probes.report.gpu_identity import ShownGpus
-from ...worker.heartbeat import WorkerFacts
+from ...worker_names import NodeId, WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job: what it still wants, and how many of its pieces of work run on each worker."""
+    """One job: what it still wants, and how many of its segments run on each worker."""
 
     demand: Demand
-    held: dict[str, int] = field(default_factory=dict)
+    held: dict[WorkerId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """A worker's device failed, or gave a wrong result, for one ``file``; ``number`` grows with each of a client.
+    """A worker's device failed, or gave a wrong result, for one file."""
 
-    ``is_doubtful``: the file, or work beside it, may as well be the cause.
-    """
-
-    number: int
-    worker: str
+    number: int  # grows with each fault that a client reports
+    worker: WorkerId
     file: str
     is_wrong: bool
     reason: str
-    is_doubtful: bool = False
+    is_doubtful: bool = False  # the file, or work beside it, may as well be the cause
 
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """A client's report; ``sequence`` grows with each, so that late ones are recognised.
+    """A client's report."""
 
-    ``client`` is unique; ``where`` names its host and process for people. ``proven`` are workers that completed work
-    for it, so their earlier deaths were not a crash loop. ``acknowledged`` is the number of the newest grants it
-    received. ``faults`` are repeated for a while, and counted once. ``written_off`` are workers in which its work hung:
-    {worker: reason}. ``behind`` is work that it will ask for when some of its jobs are done, and gets no slots: of
-    each, ``frames_total`` is how much that is, ``segments`` has the length of one, and ``workers_max`` says how many
-    could run at once.
-    """
-
-    client: str
-    where: str
-    sequence: int
+    client: str  # its unique name
+    where: str  # its host and process, for people
+    sequence: int  # grows with each report, so that late ones are recognised
     jobs: tuple[JobReport, ...]
-    proven: tuple[str, ...] = ()
-    acknowledged: int = 0
-    faults: tuple[DeviceFault, ...] = ()
-    written_off: dict[str, str] = field(default_factory=dict)
+    proven: tuple[WorkerId, ...] = ()  # workers that completed work, so their earlier deaths were no crash loop
+    acknowledged: int = 0  # the number of the newest grants that it received
+    faults: tuple[DeviceFault, ...] = ()  # repeated for a while, and counted once
+    written_off: dict[WorkerId, str] = field(default_factory=dict)  # workers in which its work hung: {worker: reason}
+    # What it will ask for when some of its jobs are done; it gets no slots. Of each, ``frames_total`` is all of it,
+    # ``segments`` has the length of one, and ``workers_max`` says how many could run at once.
     behind: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class JobGrants:
-    """What one job gets, and why not more: its part of ``Grants``."""
-
-    slots: dict[str, int]
-    dead: frozenset[str] = frozenset()
-    waiting: str = ""
-    refused: str = ""
-    too_large: str = ""
-    broken: str = ""
-    leaving: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Grants:
-    """What a client may use until the next grants.
+    """What a client may use until the next grants; jobs go by the client's own names."""
 
-    ``slots`` maps each job to {worker: slots}; ``number`` grows with every answer, across supervisors. ``dead`` are
-    workers it held that are gone. ``capacity_slots`` is the most one job could get if it were alone. ``waiting`` says
-    why a job has no slots, ``refused`` why it never will on these machines, ``too_large`` why none of them has the
-    memory for it, ``broken`` why the devices that it needs are lost. ``leaving`` are workers it holds whose nodes
-    end then, in seconds of UTC. ``unrecoverable`` says why no slots will ever come, "" while some may, and
-    ``what_next`` what to do about it.
-    """
-
-    slots: dict[str, dict[str, int]]
-    number: int = 0
-    dead: frozenset[str] = frozenset()
-    capacity_slots: int = 0
-    waiting: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    too_large: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    leaving: dict[str, float] = field(default_factory=dict)
-    unrecoverable: str = ""
-    what_next: str = ""
+    slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
+    number: int = 0  # grows with every answer, across supervisors
+    dead: frozenset[WorkerId] = frozenset()  # workers it held that are gone
+    capacity_slots: int = 0  # the most that one job could get if it were alone
+    waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots
+    refused: dict[str, str] = field(default_factory=dict)  # why a job will never have any on these machines
+    too_large: dict[str, str] = field(default_factory=dict)  # why no machine has the memory for a job
+    broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost
+    leaving: dict[WorkerId, float] = field(default_factory=dict)  # when the nodes of workers it holds end, in s of UTC
+    unrecoverable: str = ""  # why no slots will ever come, "" while some may
+    what_next: str = ""  # what to do about that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A live node as Ray lists it: its CPUs and GPUs, and the unreserved CPUs.
+    """A live node as Ray lists it."""
 
-    ``devices`` are the GPUs known before any probe, ``shown`` their names, ``dlas`` the number of DLAs. ``unlisted``
-    says why ``gpus`` may not count them all, "" where it does. ``preemptible`` nodes may be taken away at any moment.
-    ``memory_bytes`` is what workers may use: the object store is not in it. ``leaves_utc_s`` is when the notice of a
-    ``draining`` node ends, None where Ray names no time. ``labels`` are those that Ray has of it.
-    """
-
-    node: str
+    node: NodeId
     name: str
     cores: int
-    free_cores: int
+    free_cores: int  # those that nothing has reserved
     gpus: int = 0
-    preemptible: bool = False
+    preemptible: bool = False  # it may be taken away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None
-    devices: tuple[Device, ...] = ()
-    shown: ShownGpus | None = None
+    leaves_utc_s: float | None = None  # when the notice of a draining node ends, None where Ray names no time
+    devices: tuple[Device, ...] = ()  # the GPUs known before any probe
+    shown: ShownGpus | None = None  # their names
     dlas: int = 0
-    memory_bytes: int | None = None
-    unlisted: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
+    memory_bytes: int | None = None  # what workers may use: the object store is not in it
+    unlisted: str = ""  # why ``gpus`` may not count them all, "" where it does
+    labels: dict[str, str] = field(default_factory=dict)  # Ray's
 
     @property
     def knows_its_gpus(self) -> bool:
@@ -136,8 +101,8 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class FoundWorker:
-    """A live worker of an earlier supervisor; ``is_reserved`` says whether it has a bundle."""
+    """A live worker of an earlier supervisor."""
 
-    worker: str
+    worker: WorkerId
     facts: WorkerFacts
-    is_reserved: bool = True
+    is_reserved: bool = True  # whether it has a bundle

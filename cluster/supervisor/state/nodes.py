@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState, Node, cordoned
-from ...probes.report.device_report import DeviceKind
 from ...probes.report.engines import Engine
 from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
 from ...probes.vgpu.hosted import HostedVgpu
+from ...worker_names import NodeId
 from .conditions import Condition, with_condition, with_hosted
 from .events import Order, Probe
 from .messages import RayNode
-from .quarantine import DeviceRecord, Quarantine, Quarantines, key_of
+from .quarantine import CLEAN, DeviceRecord, Quarantine, key_of
 from .stations import Station, stations_of
 
 PROBE_AGAIN_S = 60.0
@@ -33,60 +33,68 @@ NO_UNITS = Units((), {}, counts_slices=False)
 
 @dataclass(slots=True)
 class NodeBook:
-    """One live node. ``has_answered``: a probe of it has ended, well or badly.
-
-    ``conditions`` are those of its GPUs, by device. ``lost`` says what drains it all, "" for nothing. ``unseen_polls``
-    counts failed polls in a row, ``unseen_reason`` the last one's. ``unmatched`` are devices that only the last probe
-    or only the last poll listed. ``quarantines`` are those of the cluster's devices. ``leaves_s`` is when the
-    node ends, if it does. ``surplus`` says why the autoscaler keeps new work away, and ``given_up`` why it ends the
-    node; "" where it does not.
-    """
+    """One live node."""
 
     ray: RayNode
-    quarantines: Quarantines = field(default_factory=Quarantines)
+    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # those of the cluster's devices, by ``key_of``
     probed: Node | None = None
-    surplus: str = ""
-    given_up: str = ""
+    surplus: str = ""  # why the autoscaler keeps new work away, "" where it does not
+    ending: str = ""  # why the autoscaler ends it, "" where it does not
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
-    has_answered: bool = False
-    conditions: dict[str, Condition] = field(default_factory=dict)
+    has_answered: bool = False  # a probe of it has ended, well or badly
+    conditions: dict[str, Condition] = field(default_factory=dict)  # those of its GPUs, by device
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""
-    unseen_polls: int = 0
-    unseen_reason: str = ""
-    unmatched: frozenset[str] = frozenset()
-    leaves_s: float | None = None
-    _seen: tuple[RayNode | None, Node | None] = (None, None)
-    _known_for: tuple[RayNode, Node | None] | None = None
-    _units: Units = NO_UNITS
-    _stations: list[Station] = field(default_factory=list)
+    lost: str = ""  # what drains it all, "" for nothing
+    unseen_polls: int = 0  # failed polls in a row
+    unseen_reason: str = ""  # the last one's
+    unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
+    leaves_s: float | None = None  # when it ends, if it does
+    units: Units = NO_UNITS  # what each of Ray's GPUs stands for there, by the devices' cluster identities
+    stations: list[Station] = field(default_factory=list)  # its places for worker processes
+
+    def __post_init__(self) -> None:
+        """List its stations."""
+        self._list_stations()
+
+    def update(self, ray: RayNode) -> bool:
+        """Apply what Ray lists of it; return whether that is something else than before."""
+        before, self.ray = self.ray, ray
+        if replace(before, free_cores=0) != replace(ray, free_cores=0):
+            self._list_stations()
+        return before != ray
+
+    def report(self, node: Node) -> None:
+        """Apply what its probes found."""
+        self.probed, self.probing_since_s, self.has_answered = node, None, True
+        self._list_stations()
+
+    def _list_stations(self) -> None:
+        known = self.known
+        self.units = _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus))
+        self.stations = stations_of(self.node, self.ray.gpus, self.units)
 
     @property
     def ids(self) -> LogIds:
         """Its ids, for the log."""
         return LogIds(node=self.ray.node)
 
-    @property
-    def has_order(self) -> bool:
-        """Whether a user keeps work away from it."""
-        return self.order is not Order.UNCORDON
-
-    def key_of(self, device: str) -> str:
-        """Return the name of one of its devices in ``quarantines``."""
-        return key_of(device, self.ray.node, self.ray.name)
-
     def record_of(self, device: str) -> DeviceRecord:
         """Return what is held against one of its devices."""
-        return self.quarantines.of(self.key_of(device))
+        return self.quarantines.get(key_of(device, self.ray.node, self.ray.name), CLEAN)
+
+    def set_record(self, device: str, record: DeviceRecord) -> None:
+        """Change what is held against one of its devices."""
+        self.quarantines[key_of(device, self.ray.node, self.ray.name)] = record
 
     def quarantine_of(self, device: str) -> Quarantine | None:
         """Return the quarantine that one of its devices is in."""
         return self.record_of(device).quarantine
 
-    def report(self, node: Node) -> None:
-        """Apply what its probes found."""
-        self.probed, self.probing_since_s, self.has_answered = node, None, True
+    @property
+    def known(self) -> Node:
+        """What its probes found, or what is known before."""
+        return self.probed or self.ray.unprobed()
 
     @property
     def is_known(self) -> bool:
@@ -100,7 +108,7 @@ class NodeBook:
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
         """Return the order of another probe, which is under way from now on.
 
-        Not ``from_scratch``, it has each GPU decode one frame, and no NVENC takes a session.
+        ``from_scratch`` bypasses caches; else each GPU decodes one frame, and no NVENC takes a session.
         """
         self.probing_since_s = now_s
         return Probe(self.ray.node, again=from_scratch)
@@ -108,7 +116,7 @@ class NodeBook:
     @property
     def state(self) -> DeviceState:
         """Whether it takes new work; Ray's own drain counts."""
-        if self.ray.draining or self.lost or self.given_up:
+        if self.ray.draining or self.lost or self.ending:
             return DeviceState.DRAINING
         is_surplus = self.surplus and self.order is Order.UNCORDON
         return DeviceState.CORDONED if is_surplus else ORDERED_STATES[self.order]
@@ -116,8 +124,11 @@ class NodeBook:
     @property
     def gpus(self) -> tuple[Device, ...]:
         """All its GPUs and slices, as probed."""
-        known = self.probed or self.ray.unprobed()
-        return tuple(device for device in known.devices if device.kind is not DeviceKind.CPU)
+        return tuple(device for device in self.known.devices if not device.kind.is_processor)
+
+    def gpu(self, device: str) -> Device | None:
+        """Return one of its GPUs and slices, as probed."""
+        return next((each for each in self.gpus if each.device == device), None)
 
     @property
     def is_polled(self) -> bool:
@@ -125,41 +136,20 @@ class NodeBook:
         return bool(self.gpus) and self.state is not DeviceState.DRAINING
 
     @property
-    def stations(self) -> list[Station]:
-        """Its places for worker processes."""
-        self._look_up()
-        return self._stations
-
-    @property
-    def units(self) -> Units:
-        """What each of Ray's GPUs stands for there, by the devices' cluster identities."""
-        self._look_up()
-        return self._units
-
-    def _look_up(self) -> None:
-        if self._seen[0] is self.ray and self._seen[1] is self.probed:
-            return
-        self._seen = (self.ray, self.probed)
-        key = (replace(self.ray, free_cores=0), self.probed)
-        if self._known_for != key:
-            known = self.probed or self.ray.unprobed()
-            self._known_for = key
-            self._units = _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus))
-            self._stations = stations_of(self.node, self.ray.gpus, self._units)
-
-    @property
     def node(self) -> Node:
         """Its inventory: the CPU alone until it was probed.
 
         Ray decides how many CPUs and how much memory it may use (its owner may have set that), and which GPUs.
         """
-        known = self.probed or self.ray.unprobed()
-        reason = "" if self.state is DeviceState.OPEN else f"node {self.ray.name} is {self.state.value}"
-        reason = self.lost or self.given_up or (self.surplus if self.state is DeviceState.CORDONED else "") or reason
+        known = self.known
+        state = self.state
+        surplus = self.surplus if state is DeviceState.CORDONED else ""
+        by_order = "" if state is DeviceState.OPEN else f"node {self.ray.name} is {state.value}"
+        reason = self.lost or self.ending or surplus or by_order
         devices = [
             replace(device, engines={**device.engines, Engine.CPU: self.ray.cores})
             for device in known.devices
-            if device.kind is DeviceKind.CPU
+            if device.kind.is_processor
         ]
         devices += [self._offered(device) for device in self.gpus]
         return replace(
@@ -167,7 +157,7 @@ class NodeBook:
             devices=tuple(devices),
             preemptible=self.ray.preemptible,
             memory_bytes=self.ray.memory_bytes or known.memory_bytes,
-            state=self.state,
+            state=state,
             state_reason=reason,
         )
 
@@ -215,7 +205,7 @@ def places_of(node: NodeBook) -> dict[str, Place]:
 
 def _shown_by(node: Node) -> ShownGpus:
     """Return the GPUs that a node's devices are or belong to, where NVML gave no names."""
-    devices = [device for device in node.devices if device.kind is not DeviceKind.CPU]
+    devices = [device for device in node.devices if not device.kind.is_processor]
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
         slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)
@@ -232,7 +222,7 @@ def _in_cluster(node: Node, units: Units) -> Units:
 
 
 def _words(device: Device) -> str:
-    if device.kind is DeviceKind.CPU:
+    if device.kind.is_processor:
         return f"{device.engines.get(Engine.CPU, 0)} cores"
     counts = ", ".join(f"{count} {engine.value.upper()}" for engine, count in device.engines.items() if count)
     share = f", {device.share:.0%} of them" if device.share < 1 and counts else ""
@@ -243,9 +233,9 @@ class Nodes:
     """Every live node, in the order of arrival."""
 
     def __init__(self) -> None:
-        self._books: dict[str, NodeBook] = {}
+        self._books: dict[NodeId, NodeBook] = {}
         self._named: Counter[str] = Counter()
-        self.quarantines = Quarantines()
+        self.quarantines: dict[str, DeviceRecord] = {}
 
     def __iter__(self) -> Iterator[NodeBook]:
         return iter(self._books.values())
@@ -253,11 +243,14 @@ class Nodes:
     def __len__(self) -> int:
         return len(self._books)
 
-    def get(self, node: str) -> NodeBook | None:
+    def __getitem__(self, node: NodeId) -> NodeBook:
+        return self._books[node]
+
+    def get(self, node: NodeId) -> NodeBook | None:
         """Return a live node by its id."""
         return self._books.get(node)
 
-    def title(self, node: str) -> str:
+    def title(self, node: NodeId) -> str:
         """Return a node's display name: its host's, with the id where several nodes share a host."""
         book = self._books.get(node)
         if book is None:
@@ -266,29 +259,28 @@ class Nodes:
 
     def find(self, wanted: str) -> NodeBook | None:
         """Return the node that a user names by id, id prefix, host name or title; None if none or several match."""
-        if wanted in self._books:
-            return self._books[wanted]
+        if (named := self._books.get(NodeId(wanted))) is not None:
+            return named
         found = [book for name, book in self._books.items() if wanted in (book.ray.name, self.title(name))]
         found = found or [book for name, book in self._books.items() if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
 
-    def is_left(self, node: str) -> bool:
+    def is_left(self, node: NodeId) -> bool:
         """Return whether Ray drains a node, and another one stays: then what may run on any moves there."""
         leaving = {book.ray.node for book in self if book.ray.draining}
         return node in leaving and len(leaving) < len(self)
 
-    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], set[str]]:
-        """Update which nodes are alive; return those that came, those that went, and the ids of all that changed."""
+    def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
+        """Update which nodes are alive; return those that came, those that went, and whether anything changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []
-        changed = {book.ray.node for book in went}
+        is_changed = bool(went)
         for name, ray in alive.items():
-            if name not in self._books:
+            if (book := self._books.get(name)) is not None:
+                is_changed |= book.update(ray)
+            else:
                 self._books[name] = NodeBook(ray, self.quarantines)
                 came.append(self._books[name])
-            if self._books[name].ray != ray:
-                changed.add(name)
-            self._books[name].ray = ray
         self._named = Counter(book.ray.name for book in self)
-        return came, went, changed
+        return came, went, is_changed or bool(came)

@@ -4,17 +4,19 @@ Records are kept by a device's identity, so they outlive its worker, its station
 functions are pure; times are seconds on the supervisor's clock.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from ....actors.backoff import Backoff
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine, How
+from ...worker_names import NodeId
 
 REST_MAX_S: Final = 3600.0
-"""The longest rest between two trials; a device that stays out of quarantine for this long has a clean record."""
+"""The longest wait between two trials; a device that stays out of quarantine for this long has a clean record."""
 FAULT_KEPT_S: Final = 600.0
 """How long a failure counts against a device."""
 FILES_FAILED: Final = 3
@@ -33,20 +35,6 @@ class Cause(Enum):
     FAULTS = "faults"  #: its sessions failed, or gave wrong results, on different files
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """Why a device enters quarantine, and when; ``until_uncordon``: no trial can tell that it is well again.
-
-    ``engines`` are those that failed, which no probe shows at work any more.
-    """
-
-    cause: Cause
-    reason: str
-    at_s: float
-    until_uncordon: bool = False
-    engines: frozenset[Engine] = frozenset()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFailure:
     """A session on a device failed, or gave a wrong result, for one file."""
@@ -59,96 +47,71 @@ class DeviceFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A device gets no work since ``since_s``; no trial before ``rest_until_s``, or ``until_uncordon`` by a user.
-
-    ``engines`` are those that a trial must find working.
-    """
+    """Why and since when a device gets no work."""
 
     cause: Cause
     reason: str
     since_s: float
-    rest_until_s: float
-    until_uncordon: bool = False
-    engines: frozenset[Engine] = frozenset()
+    rest_until_s: float = 0.0  # no trial before
+    until_uncordon: bool = False  # no trial can tell that it is well again: a user must say so
+    engines: frozenset[Engine] = frozenset()  # those that failed; then those that a trial must find working
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What is held against a device. ``times`` counts its rests in a row, ``returned_s`` is when the last one ended.
-
-    ``doubts`` were found since its last trial for doubts, which was ordered at ``tried_s``; ``suspicion`` is why, while
-    it lasts.
-    """
+    """What is held against a device."""
 
     quarantine: Quarantine | None = None
-    times: int = 0
-    returned_s: float | None = None
+    times: int = 0  # quarantines and failed trials in a row
+    returned_s: float | None = None  # when the last quarantine ended
     faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()
-    suspicion: str = ""
-    tried_s: float | None = None
+    doubts: tuple[DeviceFailure, ...] = ()  # since the last trial for doubts
+    suspicion: str = ""  # why it is tried for doubts, until that trial ends
+    tried_s: float | None = None  # when that was last ordered
 
 
 CLEAN: Final = DeviceRecord()
 
 
-@dataclass(slots=True)
-class Quarantines:
-    """The records of all devices that have one, by ``key_of``."""
-
-    records: dict[str, DeviceRecord] = field(default_factory=dict)
-
-    def of(self, key: str) -> DeviceRecord:
-        """Return a device's record."""
-        return self.records.get(key, CLEAN)
-
-    def suspects(self) -> frozenset[str]:
-        """Return the files that failed on several devices: the file is to blame, and counts against none."""
-        seen: dict[str, int] = {}
-        for record in self.records.values():
-            for file in {fault.file for fault in record.faults}:
-                seen[file] = seen.get(file, 0) + 1
-        return frozenset(file for file, devices in seen.items() if devices > 1)
+def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
+    """Return the files that failed on several devices: the file is to blame, and counts against none."""
+    devices = Counter(file for record in records for file in {fault.file for fault in record.faults})
+    return frozenset(file for file, count in devices.items() if count > 1)
 
 
-def key_of(device: str, node: str, host: str) -> str:
+def key_of(device: str, node: NodeId, host: str) -> str:
     """Return a device's name in records: a name that is unique on its node alone goes with the host, not Ray's id."""
     return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
 
 
-def put_away(record: DeviceRecord, blame: Blame, device: Device, rest_s: float) -> DeviceRecord:
+def put_away(record: DeviceRecord, found: Quarantine, device: Device, rest_s: float) -> DeviceRecord:
     """Return the record of a device that enters quarantine; one that is in it already keeps its time.
 
-    ``rest_s`` is the first rest; it doubles with each in a row.
+    ``rest_s`` is the wait before the first trial; it doubles with each in a row.
     """
     before = record.quarantine
     if before is not None:
-        stays = before.until_uncordon or blame.until_uncordon
-        return replace(record, quarantine=replace(before, reason=blame.reason, until_uncordon=stays))
-    is_forgiven = record.returned_s is not None and blame.at_s - record.returned_s >= REST_MAX_S
-    times = 0 if is_forgiven else record.times
-    found = Quarantine(
-        cause=blame.cause,
-        reason=blame.reason,
-        since_s=blame.at_s,
-        rest_until_s=blame.at_s + rests_of(rest_s).wait_s(times + 1),
-        until_uncordon=blame.until_uncordon,
-        engines=working_engines(device) | blame.engines,
-    )
-    return DeviceRecord(quarantine=found, times=times + 1)
+        stays = before.until_uncordon or found.until_uncordon
+        return replace(record, quarantine=replace(before, reason=found.reason, until_uncordon=stays))
+    is_forgiven = record.returned_s is not None and found.since_s - record.returned_s >= REST_MAX_S
+    times = 1 if is_forgiven else record.times + 1
+    rest_until_s = found.since_s + rests_of(rest_s).wait_s(times)
+    engines = working_engines(device) | found.engines
+    return DeviceRecord(quarantine=replace(found, rest_until_s=rest_until_s, engines=engines), times=times)
 
 
 def rests_of(rest_s: float) -> Backoff:
-    """Return how long to rest before each trial; ``rest_s`` is the first rest."""
+    """Return how long to wait before each trial; ``rest_s`` is the first wait."""
     return Backoff(rest_s, REST_MAX_S)
 
 
 def trial_failed(record: DeviceRecord, reason: str, now_s: float, rest_s: float) -> DeviceRecord:
-    """Return the record of a quarantined device whose trial failed: it rests for twice as long."""
+    """Return the record of a quarantined device whose trial failed: the next wait is twice as long."""
     if record.quarantine is None:
         return record
-    rests = replace(record.quarantine, reason=reason, rest_until_s=now_s + rests_of(rest_s).wait_s(record.times + 1))
-    return replace(record, quarantine=rests, times=record.times + 1)
+    times = record.times + 1
+    rests = replace(record.quarantine, reason=reason, rest_until_s=now_s + rests_of(rest_s).wait_s(times))
+    return replace(record, quarantine=rests, times=times)
 
 
 def trial_passed(record: DeviceRecord, now_s: float) -> DeviceRecord:
@@ -157,7 +120,7 @@ def trial_passed(record: DeviceRecord, now_s: float) -> DeviceRecord:
 
 
 def due_now(record: DeviceRecord, now_s: float) -> DeviceRecord:
-    """Return the record of a device whose rest a user has ended: the next trial decides."""
+    """Return the record of a device that a user wants back: the next trial decides."""
     if record.quarantine is None:
         return record
     return replace(record, quarantine=replace(record.quarantine, rest_until_s=now_s, until_uncordon=False))
@@ -170,7 +133,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault; those that are too old, and older ones of the same file, are dropped."""
+    """Return the record with one more fault, without those that are too old, or of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -194,11 +157,6 @@ def why_suspect(record: DeviceRecord) -> str:
     return f"software had to take over for {len(record.doubts)} different files, last: {record.doubts[-1].reason}"
 
 
-def suspected(record: DeviceRecord, reason: str, now_s: float) -> DeviceRecord:
-    """Return the record of a device that is tried for its doubts from now on."""
-    return replace(record, doubts=(), suspicion=reason, tried_s=now_s)
-
-
 def why_guilty(record: DeviceRecord, probed: Device) -> str:
     """Return why the trial of a suspected device condemns it; "" where it decoded, or could not be tried."""
     own = [trial for trial in probed.trials if trial.engine is Engine.NVDEC and trial.how is How.TRIED]
@@ -208,24 +166,22 @@ def why_guilty(record: DeviceRecord, probed: Device) -> str:
 
 
 def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:
-    """Return why faults show that the device is to blame, "" while single files may be."""
+    """Return why faults show that the device is to blame, "" while the files may be; ``suspects`` do not count."""
     counted = [fault for fault in faults if fault.file not in suspects]
-    wrong = {fault.file for fault in counted if fault.is_wrong}
-    files = {fault.file for fault in counted}
-    if len(wrong) >= FILES_WRONG:
-        last = next(fault for fault in reversed(counted) if fault.is_wrong)
-        return f"it gave wrong results for {len(wrong)} different files, last: {last.reason}"
-    if len(files) >= FILES_FAILED:
-        return f"its sessions failed for {len(files)} different files, last: {counted[-1].reason}"
+    wrong = [fault for fault in counted if fault.is_wrong]
+    if (files := len({fault.file for fault in wrong})) >= FILES_WRONG:
+        return f"it gave wrong results for {files} different files, last: {wrong[-1].reason}"
+    if (files := len({fault.file for fault in counted})) >= FILES_FAILED:
+        return f"its sessions failed for {files} different files, last: {counted[-1].reason}"
     return ""
+
+
+_TRIED: Final = (Engine.NVDEC, Engine.NVENC)
 
 
 def working_engines(device: Device) -> frozenset[Engine]:
     """Return which of NVDEC and NVENC a trial found working."""
     return frozenset(trial.engine for trial in device.trials if trial.works and trial.engine in _TRIED)
-
-
-_TRIED: Final = (Engine.NVDEC, Engine.NVENC)
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
@@ -238,9 +194,8 @@ def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
         return f"its trial could not run: {probed.untried}"
     own = replace(probed, trials=tuple(trial for trial in probed.trials if trial.how is not How.KIND))
     working = working_engines(own)
-    missing = quarantine.engines - working
-    reasons: Mapping[Engine, str] = {trial.engine: trial.reason for trial in own.trials if not trial.works}
+    reasons = {trial.engine: trial.reason for trial in own.trials if not trial.works}
     for engine in _TRIED:
-        if engine in missing:
+        if engine in quarantine.engines - working:
             return f"its {engine.value.upper()} failed the trial: {reasons.get(engine) or 'it was not tried'}"
     return "" if working else "none of its engines passed a trial"

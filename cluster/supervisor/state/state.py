@@ -1,19 +1,93 @@
 """The supervisor's whole state, and simple queries of it."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ...autoscale.speeds import Speeds
+from ...autoscale.values import Decision
+from ...logs.actions import LogAction
 from ...placement.model.caps import KnownCaps
-from ...placement.model.placement import Placement
-from ...worker_names import station_of
+from ...placement.model.placement import Lane, Placement, Refusal
+from ...worker_names import NodeId, StationId, WorkerId
 from .clients import Clients
-from .nodes import Nodes
-from .plans import JobPlan, Plans
-from .scaling import Scaling
+from .events import Note, Resize
+from .nodes import NodeBook, Nodes
+from .planner import Planner
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
 ANSWERS_PER_EPOCH = 1_000_000
 """So that the numbers of a supervisor's grants are larger than any earlier one's."""
+
+Targets = Mapping[StationId, Mapping[str, int]]
+"""Slots: {station: {job: slots}}."""
+
+
+@dataclass(slots=True)
+class JobPlan:
+    """Where one job runs."""
+
+    lanes_at: dict[NodeId, list[Lane]] = field(default_factory=dict)  # by node
+    refusals: list[Refusal] = field(default_factory=list)  # why it is nowhere, or not on some devices
+    slots: dict[StationId, int] = field(default_factory=dict)  # by station
+
+    @property
+    def lanes(self) -> Iterator[Lane]:
+        """All its lanes."""
+        return (lane for lanes in self.lanes_at.values() for lane in lanes)
+
+
+_NOTHING = JobPlan()
+
+
+class Plans:
+    """What the last placement says, by job."""
+
+    def __init__(self, placement: Placement | None = None, targets: Targets | None = None) -> None:
+        self.placement = placement or Placement((), ())
+        self.targets = {station: dict(wanted) for station, wanted in (targets or {}).items()}
+        self._jobs: dict[str, JobPlan] = {}
+        for lane in self.placement.lanes:
+            self._plan(lane.job).lanes_at.setdefault(lane.node, []).append(lane)
+        for refusal in self.placement.refusals:
+            self._plan(refusal.job).refusals.append(refusal)
+        for station, wanted in self.targets.items():
+            for job, slots in wanted.items():
+                self._plan(job).slots[station] = slots
+
+    def of(self, job: str) -> JobPlan:
+        """Return where a job runs."""
+        return self._jobs.get(job, _NOTHING)
+
+    def _plan(self, job: str) -> JobPlan:
+        return self._jobs.setdefault(job, JobPlan())
+
+
+@dataclass(slots=True)
+class Scaling:
+    """The last decision of how many nodes there should be, and what the next one follows from."""
+
+    decision: Decision = field(default_factory=Decision)
+    since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by its key
+    idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when a node has had no lease
+    able: frozenset[str] = frozenset()  # the jobs that some group could do
+    sent: Resize | None = None  # the last order
+    sent_s: float = 0.0  # when it was given
+    trouble: str = ""  # why Ray takes no orders, "" where it does
+
+    def may_serve(self, job: str) -> bool:
+        """Return whether nodes may come that could do a job."""
+        return not self.trouble and job in self.able
+
+    def expected(self) -> str:
+        """Say which nodes are to come, "" for none."""
+        coming = [(size.wanted - size.there, size.group) for size in self.decision.sizes if size.wanted > size.there]
+        return ", ".join(f"{count} of {group}" for count, group in coming)
+
+    @property
+    def holds_nodes(self) -> bool:
+        """Whether nodes are wanted or are to end, so that their supervisor has to stay."""
+        return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +103,18 @@ class SupervisorState:
     """What is known, and what follows from it. Only ``Core.decide`` changes it."""
 
     settings: SupervisorSettings
+    planner: Planner  # the policy, and the rates that workers' measurements have taught
+    speeds: Speeds | None  # how fast nodes of each group are; None where the cluster is not resized
     epoch: int  # the newest process has it; grows by one with each start
     recovering_until_s: float  # until then clients keep what they report to hold, and nothing else moves
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
+    granted: int  # the number of the newest grants
     event: int = 0  # the number of the event that is being decided, or was last; from 1
     is_dirty: bool = False  # something has changed since everything was placed; a tick places it again
     placed_s: float | None = None  # when everything was last placed
-    granted: int = 0  # the number of the newest grants
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
-    stations: dict[str, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
+    stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # what each wants, holds and was promised, and its open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
@@ -59,10 +135,10 @@ class SupervisorState:
     @property
     def may_grow(self) -> bool:
         """Whether nodes may come because the supervisor asks for them."""
-        return self.settings.autoscale is not None and not self.scaling.trouble
+        return self.speeds is not None and not self.scaling.trouble
 
     @property
-    def targets(self) -> dict[str, dict[str, int]]:
+    def targets(self) -> dict[StationId, dict[str, int]]:
         """The slots of jobs, by station and job."""
         return self.plans.targets
 
@@ -79,11 +155,23 @@ class SupervisorState:
         """Return whether clients still keep what they report to hold, after a restart."""
         return now_s < self.recovering_until_s
 
-    def is_live(self, worker: str) -> bool:
+    def station(self, worker: WorkerId, *states: StationState) -> StationBook | None:
+        """Return the station whose current process has this name, epoch included, if it is in one of ``states``."""
+        book = self.stations.get(worker.station)
+        return book if book is not None and book.worker == worker and book.state in states else None
+
+    def is_live(self, worker: WorkerId) -> bool:
         """Return whether a worker of this name, epoch included, is up."""
-        book = self.stations.get(station_of(worker))
-        return book is not None and book.state is StationState.READY and book.worker == worker
+        return self.station(worker, StationState.READY) is not None
+
+    def node_of(self, book: StationBook) -> NodeBook:
+        """Return a station's node: stations go with their nodes."""
+        return self.nodes[book.station.node]
 
     def named(self, book: StationBook) -> str:
         """Return a station's display name."""
-        return f"worker {self.nodes.title(book.station.node)}/{book.station.station.rpartition('/')[2]}"
+        return f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
+
+    def note(self, action: LogAction, book: StationBook, what: str) -> Note:
+        """Return an entry to the log: what happened to a station's process."""
+        return Note(action, f"{self.named(book)} {what}", book.ids)

@@ -1,10 +1,10 @@
 """Terms: each supervisor of a cluster has a number that is larger than any earlier one's.
 
-On a node that is cut off or frozen, a supervisor may live that Ray has replaced, and it goes on once it is let. It
-finds out that a newer term was claimed before it gives an order, and ends; workers refuse the orders of an older one.
+A supervisor on a node that is cut off or frozen may outlive its replacement. It finds the newer term before it gives
+an order, and ends; workers refuse the orders of an older one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -20,32 +20,22 @@ class Standing(Enum):
 
     LEADS = "leads"
     UNSURE = "unsure"  #: it could not read which terms were claimed
-    SUPERSEDED = "superseded"
-    CUT_OFF = "cut off"
-
-
-EDGES: Final[Mapping[Standing, frozenset[Standing]]] = {
-    # A look that fails, one that finds a newer term, and too long a time without any.
-    Standing.LEADS: frozenset({Standing.UNSURE, Standing.SUPERSEDED, Standing.CUT_OFF}),
-    Standing.UNSURE: frozenset({Standing.LEADS, Standing.SUPERSEDED, Standing.CUT_OFF}),
-    # Both are final: its process ends.
-    Standing.SUPERSEDED: frozenset(),
-    Standing.CUT_OFF: frozenset(),
-}
+    SUPERSEDED = "superseded"  #: a newer term was claimed: its process ends
+    CUT_OFF = "cut off"  #: it could not read them for too long: its process ends
 
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """What a supervisor knows of its own standing; ``seen_s`` is when it last could read the terms."""
+    """What a supervisor knows of its own standing."""
 
     term: int
-    seen_s: float
+    seen_s: float  # when it last could read the terms
     standing: Standing = Standing.LEADS
 
     @property
     def is_over(self) -> bool:
         """Whether it may never give an order again."""
-        return not EDGES[self.standing]
+        return self.standing in (Standing.SUPERSEDED, Standing.CUT_OFF)
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
@@ -58,8 +48,7 @@ def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float)
     if newest is None:
         is_long = now_s - tenure.seen_s >= limit_s
         return replace(tenure, standing=Standing.CUT_OFF if is_long else Standing.UNSURE)
-    leads = newest <= tenure.term
-    return Tenure(tenure.term, now_s, Standing.LEADS if leads else Standing.SUPERSEDED)
+    return Tenure(tenure.term, now_s, Standing.LEADS if newest <= tenure.term else Standing.SUPERSEDED)
 
 
 def next_term(claimed: Iterable[int], epochs: Iterable[int]) -> int:

@@ -2,31 +2,24 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from ...device_values import Said, health_values, licence_values
 from ...placement.model.inventory import Device
 from ...probes.report.engines import Engine
 from ...probes.vgpu.values import VgpuLoad
-from ..state.conditions import Condition, use_of
+from ..state.conditions import FULL_PERCENT, Condition, use_of
 from ..state.nodes import NodeBook
 from ..state.quarantine import DeviceRecord
 
-if TYPE_CHECKING:
-    from ...probes.report.device_report import MemoryUse
-
-
-FULL_PERCENT = 100
+GIB: Final = 1 << 30
 NOT_POLLED = "it has not been polled yet"
 _ENGINES = (Engine.NVDEC, Engine.NVENC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """A GPU, slice or vGPU as polled ``seen_s`` seconds ago; None where it was not polled.
-
-    A value that the device does not report is None, and ``unknown`` has the reason, by its name.
-    """
+    """A GPU, slice or vGPU. A value that it does not report is None, and ``unknown`` has the reason, by its name."""
 
     node: str
     device: str
@@ -34,12 +27,11 @@ class DeviceStatus:
     state: str  # open, cordoned, draining or quarantined
     reason: str  # for that state
     # Since when it is in quarantine ("since", in UTC, "for_s"), why ("cause": poll, deaths, faults), which time
-    # ("times"), and when a trial may end it ("trial_in_s", None where only ``uncordon`` does); {} outside.
+    # ("times"), and when a trial may end it ("trial_in_s", None if only ``uncordon`` does); {} outside.
     quarantine: dict[str, Any] = field(default_factory=dict)
-    seen_s: float | None = None
-    told_by: str = ""  # how others' use is separated from ours
-    # Per kind of engine, of what is the device's own: how busy it is ("percent"), and what placement counts as others'
-    # use ("others_percent").
+    seen_s: float | None = None  # how long ago it was polled; None if it was not
+    told_by: str = ""  # how others' use is separated from codecfleet's
+    # Per kind of engine how busy it is ("percent"), and what placement counts as others' use ("others_percent").
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
     encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
@@ -53,22 +45,33 @@ class DeviceStatus:
     hosted: str = ""  # which host of the cluster a vGPU runs on, and how it is shared there
     unknown: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def memory_used(self) -> str:
+        """Its memory in use as ``3.0 of 24.0`` GiB; "" if unknown."""
+        total, used = self.memory.get("total_bytes"), self.memory.get("used_bytes")
+        return "" if total is None or used is None else f"{used / GIB:.1f} of {total / GIB:.1f}"
 
-def device_status(node: str, device: Device, book: NodeBook, now_s: float) -> DeviceStatus:
-    """Return how a device is; ``node`` is its node's display name."""
-    condition = book.conditions.get(device.device)
+    @property
+    def held_down(self) -> str:
+        """A sentence if something limits its clocks, else ""."""
+        return "" if self.throttle in (None, "none") else f"clocks are held down: {self.throttle}"
+
+
+def device_status(title: str, device: Device, node: NodeBook, now_s: float) -> DeviceStatus:
+    """Return how a device is; ``title`` is its node's display name."""
+    condition, hosted = node.conditions.get(device.device), node.hosted.get(device.device)
     said = Said()
-    if condition is None or book.unseen_reason:
-        said.unknown["poll"] = book.unseen_reason or NOT_POLLED
+    if condition is None or node.unseen_reason:
+        said.unknown["poll"] = node.unseen_reason or NOT_POLLED
     polled = {} if condition is None else _polled(said, condition, now_s)
     return DeviceStatus(
-        node=node,
+        node=title,
         device=device.device,
         name=device.name,
         state=device.state.value,
         reason=device.state_reason,
-        quarantine=_quarantine(book.record_of(device.device), now_s),
-        hosted="" if (hosted := book.hosted.get(device.device)) is None else hosted.sentence,
+        quarantine=_quarantine(node.record_of(device.device), now_s),
+        hosted="" if hosted is None else hosted.sentence,
         unknown=said.unknown,
         **polled,
     )
@@ -113,7 +116,7 @@ def _use(said: Said, condition: Condition, engine: Engine) -> dict[str, int | No
 
 
 def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
-    memory: MemoryUse | None = said.value("memory", condition.seen.memory)
+    memory = said.value("memory", condition.seen.memory)
     if memory is None:
         return {}
     others = condition.memory_others_bytes

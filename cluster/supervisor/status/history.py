@@ -1,105 +1,82 @@
 """What each station ran lately, and how fast all of them were: bounded, from workers' heartbeats, without clock or I/O.
 
-Frozen values for ``codecfleet dashboard``.
+``codecfleet dashboard`` shows it.
 """
 
 import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ....actors.device.pieces import ToldPiece
-from ...worker_names import node_of, station_of
+from ...worker_names import NodeId, StationId, WorkerId
 
-KEPT_S: Final = 900.0
-"""How far back it goes; less where more was done than is kept."""
-EACH_MAX: Final = 240
-"""The most pieces that are kept of one station."""
+KEPT_S: Final = 900.0  # how far back it goes; less where more was done than is kept
+EACH_MAX: Final = 240  # the most work items that are kept of one station
 TOTAL_MAX: Final = 60_000
 """The most of all stations together, at about 300 bytes each; of that each station has an equal share."""
 EACH_LEAST: Final = 8
-SPEEDS_MAX: Final = 450
-"""One every 2 s, for ``KEPT_S``."""
-GONE_MAX: Final = 24
-"""The most stations that are told of without being asked for, since their workers are gone."""
+SPEEDS_MAX: Final = 450  # one every 2 s, for ``KEPT_S``
+GONE_MAX: Final = 24  # the most stations whose workers are gone that are included without being asked for
 SLACK_S: Final = 0.02
 """How much before its predecessor's end work may seem to begin: times are as exact as heartbeats are quick."""
 RUNNING: Final = "running"
-LOST: Final = "lost"
-"""Ended with its process, or without a word."""
+LOST: Final = "lost"  # ended with its process, or missing from its process's next heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class PieceSeen:
-    """A piece of work on a station, in its row ``lane`` of work at the same time.
-
-    ``began_s`` and ``ended_s`` are seconds before now; ``ended_s`` is None while it runs. ``ending`` is ``running``,
-    ``lost``, or one of ``pieces.PieceEnding``.
-    """
+    """One work item on a station."""
 
     job: str
     label: str
-    lane: int
-    began_s: float
-    ended_s: float | None
-    ending: str
+    lane: int  # the row of work at the same time
+    began_s: float  # in a ``History`` seconds before now; in a ``WorkHistory`` on its clock
+    ended_s: float | None  # likewise; None while it runs
+    ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What stations did, and (seconds before now, source frames a second of all workers).
+    """What stations did; times are seconds before now."""
 
-    ``pieces`` is {station: pieces, in order of their begin}; ``gone`` is {station: name of its node} of those whose
-    workers are gone, the latest first.
-    """
-
-    pieces: dict[str, tuple[PieceSeen, ...]] = field(default_factory=dict)
-    speeds: tuple[tuple[float, float], ...] = ()
-    gone: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Kept:
-    job: str
-    label: str
-    lane: int
-    began_s: float
-    ended_s: float | None = None
-    ending: str = RUNNING
+    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(
+        default_factory=dict
+    )  # of each station, in order of their begin
+    speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers)
+    gone: dict[StationId, str] = field(
+        default_factory=dict
+    )  # {station without a worker: its node's name}, latest first
 
 
 @dataclass(slots=True)
 class _Station:
-    """A station's pieces by run, oldest first, and when each of its lanes is free again."""
-
-    worker: str
+    worker: WorkerId
     node: str
     beat_s: float
-    pieces: dict[str, _Kept] = field(default_factory=dict)
-    free_s: list[float] = field(default_factory=list)
-    dropped_s: float = -math.inf
-    """Nothing that ended by then is kept."""
+    pieces: dict[str, PieceSeen] = field(default_factory=dict)  # by run, oldest first
+    free_s: list[float] = field(default_factory=list)  # when each lane is free again
+    dropped_s: float = -math.inf  # nothing that ended by then is kept
 
-    def begin(self, run: str, job: str, label: str, began_s: float) -> _Kept:
+    def begin(self, run: str, job: str, label: str, began_s: float) -> None:
         lane = next((n for n, free_s in enumerate(self.free_s) if free_s <= began_s + SLACK_S), len(self.free_s))
         self.free_s[lane : lane + 1] = [math.inf]
-        kept = self.pieces[run] = _Kept(job, label, lane, began_s)
-        return kept
+        self.pieces[run] = PieceSeen(job, label, lane, began_s, None, RUNNING)
 
-    def end(self, kept: _Kept, ended_s: float, ending: str) -> None:
-        kept.ended_s, kept.ending = ended_s, ending
-        self.free_s[kept.lane] = ended_s
+    def end(self, run: str, ended_s: float, ending: str) -> None:
+        ended = self.pieces[run] = replace(self.pieces[run], ended_s=ended_s, ending=ending)
+        self.free_s[ended.lane] = ended_s
 
-    def lose(self, still: Iterable[str] = ()) -> None:
+    def lose(self, still: Collection[str] = ()) -> None:
         """End what runs and is not ``still`` running, at the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
-                self.end(kept, max(kept.began_s, self.beat_s), LOST)
+                self.end(run, max(kept.began_s, self.beat_s), LOST)
 
     def trim(self, most: int, since_s: float) -> None:
-        """Keep ``most`` pieces, without those that ended before ``since_s``; what runs is never dropped."""
+        """Keep ``most`` work items, without those that ended before ``since_s``; running work is never dropped."""
         dropped: list[str] = []
         for run, kept in self.pieces.items():
             if kept.ended_s is None:
@@ -112,44 +89,44 @@ class _Station:
             del self.pieces[run]
 
 
-class HistoryBook:
-    """Takes heartbeats, and says what was done; times are of the supervisor's clock.
+class WorkHistory:
+    """Collects heartbeats; times are of the supervisor's clock.
 
-    ``title`` returns a node's name for people, as long as the node is there.
+    ``title`` returns a node's display name, as long as the node is there.
     """
 
-    def __init__(self, title: Callable[[str], str]) -> None:
+    def __init__(self, title: Callable[[NodeId], str]) -> None:
         self._title = title
-        self._stations: dict[str, _Station] = {}
+        self._stations: dict[StationId, _Station] = {}
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
-    def beat(self, worker: str, pieces: Iterable[ToldPiece], now_s: float) -> None:
-        """Note what a worker says of its work; ``pieces`` are those of its heartbeat, by which their times count."""
+    def note(self, worker: WorkerId, pieces: Iterable[ToldPiece], now_s: float) -> None:
+        """Note a worker's work items, whose times are relative to their heartbeat."""
         station = self._of(worker, now_s)
-        told = sorted(pieces, key=lambda piece: piece[3])
-        station.lose({run for run, *_ in told})
-        for run, job, label, began_s, ended_s, ending in told:
+        reported = sorted(pieces, key=lambda piece: piece[3])
+        station.lose({run for run, *_ in reported})
+        for run, job, label, began_s, ended_s, ending in reported:
+            if run not in station.pieces and (ended_s is None or now_s + ended_s > station.dropped_s):
+                station.begin(run, job, label, now_s + began_s)
             kept = station.pieces.get(run)
-            if kept is None and (ended_s is None or now_s + ended_s > station.dropped_s):
-                kept = station.begin(run, job, label, now_s + began_s)
             if kept is not None and kept.ended_s is None and ended_s is not None:
-                station.end(kept, now_s + ended_s, ending)
+                station.end(run, now_s + ended_s, ending)
         station.beat_s = now_s
         share = TOTAL_MAX // len(self._stations)
         station.trim(max(EACH_LEAST, min(EACH_MAX, share)), now_s - KEPT_S)
 
-    def _of(self, worker: str, now_s: float) -> _Station:
-        name = station_of(worker)
+    def _of(self, worker: WorkerId, now_s: float) -> _Station:
+        name = worker.station
         found = self._stations.get(name)
         if found is None:
-            found = self._stations[name] = _Station(worker, self._title(node_of(name)), now_s)
+            found = self._stations[name] = _Station(worker, self._title(name.node), now_s)
         elif found.worker != worker:
             found.lose()
             found.worker = worker
         return found
 
     def look(self, fps: float, now_s: float) -> None:
-        """Note the speed of all workers together, and forget stations that have said nothing for ``KEPT_S``."""
+        """Note the speed of all workers together, and forget stations without a heartbeat for ``KEPT_S``."""
         self._speeds.append((now_s, fps))
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]
@@ -164,29 +141,23 @@ class HistoryBook:
         earlier = (each for each in speeds if now_s - KEPT_S <= each[0] <= now_s)
         self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
 
-    def told(self, stations: Iterable[str], is_live: Callable[[str], bool], now_s: float) -> History:
+    def of(self, stations: Iterable[StationId], is_live: Callable[[WorkerId], bool], now_s: float) -> History:
         """Return what these stations did, and those that are gone; ``is_live``: a worker of that name is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}
-        gone = self._gone(asked, is_live)
+        idle = ((name, each) for name, each in self._stations.items() if each.pieces and not is_live(each.worker))
+        others = [(name, each) for name, each in idle if name not in asked]
+        gone = dict(heapq.nlargest(GONE_MAX, others, key=lambda each: each[1].beat_s))
         for station in (*asked.values(), *gone.values()):
             if not is_live(station.worker):
                 station.lose()
+        shown = asked | gone
         return History(
-            {name: tuple(_seen(kept, now_s) for kept in each.pieces.values()) for name, each in (asked | gone).items()},
+            {name: tuple(_aged(piece, now_s) for piece in each.pieces.values()) for name, each in shown.items()},
             tuple((now_s - at_s, fps) for at_s, fps in self._speeds if at_s >= now_s - KEPT_S),
             {name: each.node for name, each in gone.items()},
         )
 
-    def _gone(self, asked: Collection[str], is_live: Callable[[str], bool]) -> dict[str, _Station]:
-        """Return those that were not asked for and have no worker: the latest that did something."""
-        found = [
-            (name, each)
-            for name, each in self._stations.items()
-            if name not in asked and each.pieces and not is_live(each.worker)
-        ]
-        return dict(heapq.nlargest(GONE_MAX, found, key=lambda each: each[1].beat_s))
 
-
-def _seen(kept: _Kept, now_s: float) -> PieceSeen:
-    ended_s = None if kept.ended_s is None else now_s - kept.ended_s
-    return PieceSeen(kept.job, kept.label, kept.lane, now_s - kept.began_s, ended_s, kept.ending)
+def _aged(piece: PieceSeen, now_s: float) -> PieceSeen:
+    ended_s = None if piece.ended_s is None else now_s - piece.ended_s
+    return replace(piece, began_s=now_s - piece.began_s, ended_s=ended_s)

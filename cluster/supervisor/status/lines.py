@@ -6,20 +6,18 @@ from textwrap import wrap
 
 from ...grouping import counted
 from ...version import named
-from .device_status import DeviceStatus
+from .device_status import GIB, DeviceStatus
 from .status import AutoscalingStatus, JobStatus, Status, WorkerStatus
 
-STATUS_SCHEMA = 1
-"""The version of the JSON document."""
+STATUS_SCHEMA = 1  # the version of the JSON document
 WIDTH = 110
-GIB = 1 << 30
 
 NO_SUPERVISOR = "no supervisor runs on this cluster: no job has used it lately, and nothing is leased"
 LOG_LINES = 10
 
 
 def status_lines(status: Status) -> Iterator[str]:
-    """Yield nodes, devices, workers with their leases, jobs in their queue, quarantine, and the newest events."""
+    """Yield nodes, devices, workers with their leases, jobs in their order, quarantine, and the newest events."""
     yield f"supervisor  process {status.pid} on {status.host}, {named(status.release)}"
     yield ""
     yield f"nodes       {len(status.nodes)}"
@@ -34,11 +32,9 @@ def status_lines(status: Status) -> Iterator[str]:
         for device in status.devices:
             yield from _device(device)
         yield ""
-    ready = [worker for worker in status.workers if worker.state == "ready"]
-    used = sum(sum(worker.leases.values()) for worker in ready)
-    slots = sum(worker.slots for worker in ready)
-    yield f"workers     {len(ready)} ready, {used} of {slots} slots in use"
-    yield from (_worker(worker) for worker in status.workers if worker.state != "empty")
+    used, slots = sum(worker.used for worker in status.ready), sum(worker.slots for worker in status.ready)
+    yield f"workers     {len(status.ready)} ready, {used} of {slots} slots in use"
+    yield from map(_worker, status.present)
     yield ""
     yield f"jobs        {len(status.jobs)}"
     for job in status.jobs:
@@ -81,7 +77,7 @@ def _device(device: DeviceStatus) -> Iterator[str]:
     if "poll" in device.unknown and device.seen_s is not None:
         more.append(f"not polled: {device.unknown['poll']}")
     for line in filter(None, more):
-        yield from wrap(line, WIDTH, initial_indent="    ", subsequent_indent="      ")
+        yield from _indented(line)
 
 
 def _uses(device: DeviceStatus) -> Iterator[str]:
@@ -92,12 +88,9 @@ def _uses(device: DeviceStatus) -> Iterator[str]:
 
 
 def _memory(device: DeviceStatus) -> str:
-    total, used = device.memory.get("total_bytes"), device.memory.get("used_bytes")
-    if total is None or used is None:
-        return ""
     others = device.memory.get("others_bytes")
-    theirs = "" if not others else f" ({others / GIB:.1f} others)"
-    return f"{used / GIB:.1f} of {total / GIB:.1f} GiB{theirs}"
+    theirs = f" ({others / GIB:.1f} others)" if others else ""
+    return f"{device.memory_used} GiB{theirs}" if device.memory_used else ""
 
 
 def _sessions(device: DeviceStatus) -> str:
@@ -106,30 +99,23 @@ def _sessions(device: DeviceStatus) -> str:
 
 
 def _health(device: DeviceStatus) -> Iterator[str]:
-    if device.throttle not in (None, "none"):
-        yield f"clocks are held down: {device.throttle}"
-    if device.licence is not None:
-        yield device.licence
-    if device.hosted:
-        yield device.hosted
+    yield device.held_down
+    yield device.licence or ""
+    yield device.hosted
     if device.scheduler is not None:
         licensed = sum(vgpu["is_licensed"] is True for vgpu in device.vgpus)
         yield f"hosts {counted(len(device.vgpus), 'vGPU')}, {licensed} licensed; scheduler: {device.scheduler}"
 
 
 def _worker(worker: WorkerStatus) -> str:
-    place = f"{worker.node}/{worker.worker.rpartition('/')[2]}"
-    leases = ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in worker.leases.items())
     fps = "" if worker.fps is None else f"{worker.fps:.1f} fps"
     pid = "" if worker.pid is None else f"process {worker.pid}"
-    engine = {"cpu": "processor", "dla": "DLA"}.get(worker.kind) or worker.device or "GPU"
-    said = (engine, pid, counted(worker.slots, "slot"), fps, leases, worker.reason)
-    parts = [part for part in said if part]
-    return f"  {place:<24} {worker.state:<11} {', '.join(parts)}"
+    parts = filter(None, (worker.on, pid, counted(worker.slots, "slot"), fps, worker.jobs, worker.reason))
+    return f"  {worker.place:<24} {worker.state:<11} {', '.join(parts)}"
 
 
 def _job(job: JobStatus) -> Iterator[str]:
-    name = " ".join(filter(None, (job.job.rpartition("/")[2], job.title)))
+    name = " ".join(filter(None, (job.name, job.title)))
     left = counted(job.segments_left, "segment")
     urgency = f", priority {job.priority}" if job.priority else ""
     slots = counted(job.granted_slots, "slot")
@@ -137,4 +123,4 @@ def _job(job: JobStatus) -> Iterator[str]:
     soon = "" if job.left_s is None else f"{timedelta(seconds=round(job.left_s))} to go, "
     yield f"  {name:<24} {done}{soon}uses {job.used_slots}, may use {slots}, {left} left{urgency} ({job.client})"
     if job.waits_for:
-        yield from wrap(f"waits: {job.waits_for}", WIDTH, initial_indent="    ", subsequent_indent="      ")
+        yield from _indented(f"waits: {job.waits_for}")

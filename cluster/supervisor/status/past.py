@@ -1,7 +1,6 @@
 """What a supervisor keeps of its status for its successor: the newest events, the nodes, and the speeds.
 
-Without clock or I/O. Times are kept in UTC, since clocks differ from process to process. What the successor
-cannot read is left out.
+Without clock or I/O. Times are in UTC: clocks differ between processes. The successor skips what it cannot read.
 """
 
 import math
@@ -12,23 +11,18 @@ from typing import Any, Final, TypeAlias
 import msgpack
 
 from ....errors import one_line
-from .history import HistoryBook
+from ...worker_names import NodeId
+from .history import WorkHistory
 
 EVENTS_KEY: Final = "codecfleet/events"
 SPEEDS_KEY: Final = "codecfleet/speeds"
 NODES_KEY: Final = "codecfleet/nodes"
-NODES_NAMED: Final = 4
-"""The most lost nodes that one event names."""
-EVENTS_MAX: Final = 1000
-"""The most events of a supervisor."""
-EVENTS_KEPT: Final = 200
-"""The most of them that are kept."""
-EVENTS_KEPT_S: Final = 86_400.0
-"""For how long: they are shown with their time of day alone."""
-LINE_MAX: Final = 400
-"""The most characters of each that are kept."""
-EVERY_S: Final = 5.0
-"""How often what has changed is kept."""
+NODES_NAMED: Final = 4  # the most lost nodes that one event names
+EVENTS_MAX: Final = 1000  # the most events of a supervisor
+EVENTS_KEPT: Final = 200  # the most of them that are kept
+EVENTS_KEPT_S: Final = 86_400.0  # for how long: they are shown with their time of day alone
+LINE_MAX: Final = 400  # the most characters of each that are kept
+EVERY_S: Final = 5.0  # how often what has changed is kept
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Stores bytes under a key."""
@@ -37,12 +31,11 @@ Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 class Past:
     """A supervisor's events and, in ``history``, its speeds."""
 
-    def __init__(self, history: HistoryBook) -> None:
+    def __init__(self, history: WorkHistory) -> None:
         self._history = history
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_MAX)
-        self._kept: dict[str, tuple[float, object]] = {}
-        self._nodes: dict[str, str] = {}
-        self._rests_until_s = -math.inf
+        self._kept: dict[str, object] = {}  # the newest of what is kept under each key
+        self._next_s = -math.inf
 
     @property
     def events(self) -> tuple[tuple[float, str], ...]:
@@ -50,7 +43,7 @@ class Past:
         return tuple(self._events)
 
     def note(self, line: str, utc_s: float) -> None:
-        """Take an event."""
+        """Add an event."""
         self._events.append((utc_s, line))
 
     def recall(self, events: bytes | None, speeds: bytes | None, now_s: float, utc_offset_s: float) -> bool:
@@ -66,26 +59,24 @@ class Past:
         self._history.recall((each for each in seen if math.isfinite(each[1])), now_s)
         return bool(earlier)
 
-    async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[str, str]) -> None:
+    async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
         """Keep what has changed since it was kept last, unless that was less than ``EVERY_S`` ago.
 
-        ``nodes`` are the live ones: {id: name}.
-
-        What ``put`` raises is raised; the next call tries again.
+        ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
-        if now_s < self._rests_until_s:
+        if now_s < self._next_s:
             return
-        self._rests_until_s = now_s + EVERY_S
+        self._next_s = now_s + EVERY_S
         events = [(at_s, one_line(line)[:LINE_MAX]) for at_s, line in list(self._events)[-EVENTS_KEPT:]]
         speeds = [(at_s + utc_offset_s, float(fps)) for at_s, fps in _moved(self._history.speeds)]
-        for key, told in ((EVENTS_KEY, events), (SPEEDS_KEY, speeds)):
-            newest = told[-1] if told else None
-            if newest is not None and newest != self._kept.get(key):
-                await put(key, msgpack.packb(told))
+        for key, content, newest in (
+            (EVENTS_KEY, events, events[-1:]),
+            (SPEEDS_KEY, speeds, speeds[-1:]),
+            (NODES_KEY, dict(nodes), dict(nodes)),
+        ):
+            if newest and newest != self._kept.get(key):
+                await put(key, msgpack.packb(content))
                 self._kept[key] = newest
-        if nodes and nodes != self._nodes:
-            await put(NODES_KEY, msgpack.packb(dict(nodes)))
-            self._nodes = dict(nodes)
 
 
 def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
@@ -103,7 +94,7 @@ def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return speeds up to the first 0 after the last that is not: a fleet that stands still has no news."""
+    """Return speeds up to the first 0 after the last that is not: an idle fleet has no news."""
     last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
     return speeds[: last + 2]
 

@@ -4,16 +4,18 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from ...probes.report.device_report import DeviceKind
 from ...version import VERSION
+from ...worker_names import StationId, WorkerId
 from ..core.granting import why_not
 from ..state.clients import JobBook
 from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
-from ..state.stations import StationBook
+from ..state.stations import StationBook, StationState
 from .device_status import DeviceStatus, device_status
+
+ENGINE_NAMES: Final = {"cpu": "processor", "dla": "DLA"}  # what people call stations' engines other than a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,34 +27,50 @@ class NodeStatus:
     state: str  # open, cordoned or draining
     devices: str  # "2 cores, L4 (4 NVDEC, 2 NVENC)"
     probed: bool
-    release: str = ""  # the version of codecfleet that is installed, "" where that is not known
-    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" where there was nothing to choose
+    release: str = ""  # the installed version of codecfleet, "" if unknown
+    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A station: its process's state, leases, and speed in source frames a second."""
+    """A station and its process."""
 
-    worker: str
-    node: str
-    kind: str
+    worker: StationId  # the station's name
+    node: str  # its node's display name
+    kind: str  # cpu, gpu or dla
     state: str
-    since_s: float
-    reason: str
+    since_s: float  # how long it has been in that state
+    reason: str  # for that state
     pid: int | None
     device: str
     slots: int
-    leases: dict[str, int]
-    fps: float | None
+    leases: dict[str, int]  # slots in use, by job
+    fps: float | None  # source frames a second
+
+    @property
+    def place(self) -> str:
+        """Its node and its name there."""
+        return f"{self.node}/{self.worker.rpartition('/')[2]}"
+
+    @property
+    def on(self) -> str:
+        """What it runs on, for people."""
+        return ENGINE_NAMES.get(self.kind) or self.device or "GPU"
+
+    @property
+    def used(self) -> int:
+        """How many of its slots are in use."""
+        return sum(self.leases.values())
+
+    @property
+    def jobs(self) -> str:
+        """Its jobs with the slots of each, for people."""
+        return ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in self.leases.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job: its remaining segments, what it may use and uses, and why it waits if it does.
-
-    ``title`` is the name of its input, "" where it has none. ``done_percent`` is the part whose segments are finished,
-    and ``left_s`` how long the rest takes at its workers' speed; None where that is not known.
-    """
+    """A job: its remaining segments, what it may use and uses, and why it waits if it does."""
 
     job: str
     client: str
@@ -60,10 +78,15 @@ class JobStatus:
     segments_left: int
     granted_slots: int
     used_slots: int
-    waits_for: str
-    title: str = ""
-    done_percent: int | None = None
-    left_s: float | None = None
+    waits_for: str  # "" if it does not wait
+    title: str = ""  # the name of its input, "" without one
+    done_percent: int | None = None  # how much of it is finished; None if its length is unknown
+    left_s: float | None = None  # how long the remaining segments take at its workers' speed; None if that is unknown
+
+    @property
+    def name(self) -> str:
+        """Its name without its driver's."""
+        return self.job.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,43 +97,45 @@ class GroupStatus:
     there: int
     wanted: int
     nodes_max: int
-    price_per_hour: str
+    price_per_hour: str  # an exact decimal
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingStatus:
-    """How a cluster grows and shrinks; prices are exact decimals.
-
-    ``price_per_hour`` is that of all nodes that are wanted. ``late`` says which jobs will be late and why. ``trouble``
-    says why Ray takes no orders, "" where it does.
-    """
+    """How a cluster grows and shrinks; prices are exact decimals."""
 
     groups: tuple[GroupStatus, ...]
-    price_per_hour: str
+    price_per_hour: str  # of all nodes that are wanted
     price_per_hour_max: str | None
-    late: tuple[str, ...]
-    trouble: str
+    late: tuple[str, ...]  # which jobs will be late, and why
+    trouble: str  # why Ray takes no orders, "" if it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The full status. ``log`` are (seconds since the epoch, line), oldest first.
+    """The full status."""
 
-    ``pid`` is the supervisor's, and ``release`` its version of codecfleet.
-    ``autoscaling`` is None for a cluster that does not grow by itself.
-    """
-
-    pid: int
+    pid: int  # the supervisor's
     host: str
     nodes: tuple[NodeStatus, ...]
     devices: tuple[DeviceStatus, ...]
     workers: tuple[WorkerStatus, ...]
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
-    log: tuple[tuple[float, str], ...]
-    autoscaling: AutoscalingStatus | None = None
-    release: str = ""
+    log: tuple[tuple[float, str], ...]  # (seconds since the epoch, line), oldest first
+    autoscaling: AutoscalingStatus | None = None  # None for a cluster that does not grow by itself
+    release: str = ""  # the supervisor's version of codecfleet
+
+    @property
+    def present(self) -> tuple[WorkerStatus, ...]:
+        """The stations that are not empty."""
+        return tuple(worker for worker in self.workers if worker.state != StationState.EMPTY.value)
+
+    @property
+    def ready(self) -> tuple[WorkerStatus, ...]:
+        """The stations whose process takes work."""
+        return tuple(worker for worker in self.workers if worker.state == StationState.READY.value)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -118,7 +143,7 @@ class Status:
 
 
 def status_of(
-    state: SupervisorState, fps: Mapping[str, float], log: tuple[tuple[float, str], ...], now_s: float
+    state: SupervisorState, fps: Mapping[WorkerId, float], log: tuple[tuple[float, str], ...], now_s: float
 ) -> Status:
     """Return the status, in a fixed order."""
     leases: dict[str, dict[str, int]] = {}
@@ -126,12 +151,12 @@ def status_of(
         for worker, held in job.held.items():
             if held:
                 leases.setdefault(worker, {})[job.key] = held
-    workers = tuple(_worker(state, book, leases, fps, now_s) for _, book in sorted(state.stations.items()))
+    workers = tuple(_worker(state, station, leases, fps, now_s) for _, station in sorted(state.stations.items()))
     devices = tuple(
         device_status(state.nodes.title(node.ray.node), device, node, now_s)
         for node in state.nodes
         for device in node.node.devices
-        if device.kind is not DeviceKind.CPU
+        if not device.kind.is_processor
     )
     return Status(
         pid=os.getpid(),
@@ -146,7 +171,7 @@ def status_of(
         ),
         quarantine=(
             *(f"{worker.worker}: {worker.reason}" for worker in workers if worker.state == "quarantined"),
-            *(_resting(device) for device in devices if device.quarantine),
+            *(_quarantined(device) for device in devices if device.quarantine),
         ),
         autoscaling=_autoscaling(state),
         log=log,
@@ -158,21 +183,21 @@ def _autoscaling(state: SupervisorState) -> AutoscalingStatus | None:
     config, decision = state.settings.autoscale, state.scaling.decision
     if config is None:
         return None
-    sizes = {group.name: decision.size(group.name) for group in config.groups}
+    sized = [(group, decision.size(group.name)) for group in config.groups]
     groups = tuple(
         GroupStatus(
             group=group.name,
-            there=sizes[group.name].there,
-            wanted=sizes[group.name].wanted,
+            there=size.there,
+            wanted=size.wanted,
             nodes_max=group.nodes_max,
             price_per_hour=str(group.price_per_hour),
-            reason=sizes[group.name].reason,
+            reason=size.reason,
         )
-        for group in config.groups
+        for group, size in sized
     )
     return AutoscalingStatus(
         groups=groups,
-        price_per_hour=str(sum(sizes[group.name].wanted * group.price_per_hour for group in config.groups)),
+        price_per_hour=str(sum(size.wanted * group.price_per_hour for group, size in sized)),
         price_per_hour_max=None if config.price_per_hour_max is None else str(config.price_per_hour_max),
         late=tuple(f"{each.job}: {each.reason}" for each in decision.forecasts if each.reason),
         trouble=state.scaling.trouble,
@@ -191,7 +216,7 @@ def _node(node: NodeBook) -> NodeStatus:
     )
 
 
-def _resting(device: DeviceStatus) -> str:
+def _quarantined(device: DeviceStatus) -> str:
     left_s = device.quarantine["trial_in_s"]
     until = "until it is uncordoned" if left_s is None else f"next trial in {left_s:.0f} s"
     return f"{device.name} ({device.device}) since {device.quarantine['since']}, {until}: {device.reason}"
@@ -199,27 +224,27 @@ def _resting(device: DeviceStatus) -> str:
 
 def _worker(
     state: SupervisorState,
-    book: StationBook,
+    station: StationBook,
     leases: Mapping[str, dict[str, int]],
-    fps: Mapping[str, float],
+    fps: Mapping[WorkerId, float],
     now_s: float,
 ) -> WorkerStatus:
     return WorkerStatus(
-        worker=book.station.station,
-        node=state.nodes.title(book.station.node),
-        kind=book.station.engine,
-        state=book.state.value,
-        since_s=round(now_s - book.since_s, 1),
-        reason=book.reason,
-        pid=None if book.facts is None else book.facts.pid,
-        device=book.device,
-        slots=book.ready_slots or book.station.slots,
-        leases=leases.get(book.worker, {}),
-        fps=fps.get(book.worker) if book.facts is not None else None,
+        worker=station.station.station,
+        node=state.nodes.title(station.station.node),
+        kind=station.station.engine,
+        state=station.state.value,
+        since_s=round(now_s - station.since_s, 1),
+        reason=station.reason,
+        pid=None if station.facts is None else station.facts.pid,
+        device=station.device,
+        slots=station.ready_slots or station.station.slots,
+        leases=leases.get(station.worker, {}),
+        fps=fps.get(station.worker) if station.facts is not None else None,
     )
 
 
-def _speed(job: JobBook, leases: Mapping[str, dict[str, int]], fps: Mapping[str, float]) -> float:
+def _speed(job: JobBook, leases: Mapping[str, dict[str, int]], fps: Mapping[WorkerId, float]) -> float:
     """Return a job's part of its workers' speed, by the slots that it uses there."""
     return sum(fps.get(worker, 0.0) * held / sum(leases[worker].values()) for worker, held in job.held.items() if held)
 

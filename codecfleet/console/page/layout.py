@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from ...cluster.grouping import counted
 from ..batch_text import failure_text
-from ..text import bytes_text, clock_text, count_text
+from ..text import bytes_text, clock_text
 from .charts import area, bars, shortened, timeline
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _failures(figures: "Figures") -> "Iterator[str]":
     if not figures.failures:
         return
     yield "<h2>Failures by cause</h2>"
-    yield bars(((each.error, [(each.files, "fault")], str(each.files)) for each in figures.failures), "failed files")
+    yield bars(((error, [(files, "fault")], str(files)) for error, files in figures.failures), "failed files")
     rows = [(each.error, failure_text(each.source, each.message)) for each in figures.failed_files]
     yield from _table(("error", "file"), rows, widths=(22, 78))
 
@@ -109,7 +110,7 @@ def _engines(figures: "Figures") -> "Iterator[str]":
             (
                 f"{each.engine} {each.does}",
                 [(each.frames, "use")],
-                f"{each.frames} in {count_text(each.segments, 'segment')}, {clock_text(each.busy_s)} busy",
+                f"{each.frames} in {counted(each.segments, 'segment')}, {clock_text(each.busy_s)} busy",
             )
             for each in figures.engines
         ),

@@ -5,13 +5,15 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ...actors.worker.orders import GoneClients
 from ...cluster.autoscale.values import WantedNodes
 from ...cluster.placement.model import Node
 from ...cluster.probes.gpus import DeviceHealth
 from ...cluster.probes.report import Maybe
 from ...cluster.supervisor.backends import ClusterBackend
 from ...cluster.supervisor.state import FoundWorker, RayNode, Reserve, Resize, Start
-from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
+from ...cluster.worker_names import NodeId, WorkerId
 from ...errors import FleetUnavailable
 from .fake_worker import FakeWorker
 
@@ -30,17 +32,17 @@ class FakeClusterBackend(ClusterBackend):
 
     def __init__(self, nodes: tuple[RayNode, ...]) -> None:
         self._nodes = {node.node: node for node in nodes}
-        self._bundles: dict[str, tuple[str, int]] = {}
-        self._workers: dict[str, WorkerFacts] = {}
-        self._deaths: dict[str, asyncio.Event] = {}
-        self._why: dict[str, str] = {}
-        self._handles: dict[str, FakeWorker] = {}
+        self._bundles: dict[WorkerId, tuple[NodeId, int]] = {}
+        self._workers: dict[WorkerId, WorkerFacts] = {}
+        self._deaths: dict[WorkerId, asyncio.Event] = {}
+        self._why: dict[WorkerId, str] = {}
+        self._handles: dict[WorkerId, FakeWorker] = {}
         self._pids = itertools.count(1000)
         self._numbers = itertools.count(1)
         self._kept: dict[str, bytes] = {}
         self.keep_error: Exception | None = None
-        self.heartbeats: dict[str, Heartbeat] = {}
-        self.renewed: list[str] = []
+        self.heartbeats: dict[WorkerId, Heartbeat] = {}
+        self.renewed: list[WorkerId] = []
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.gpus: dict[str, str] = {}
@@ -58,7 +60,7 @@ class FakeClusterBackend(ClusterBackend):
         self.may_probe.set()
 
     @property
-    def workers(self) -> dict[str, WorkerFacts]:
+    def workers(self) -> dict[WorkerId, WorkerFacts]:
         """The live workers, by name."""
         return dict(self._workers)
 
@@ -68,27 +70,27 @@ class FakeClusterBackend(ClusterBackend):
         return sum(cores for _, cores in self._bundles.values())
 
     def join(self, node: RayNode) -> None:
-        """Have a node join."""
+        """Add a node."""
         self._nodes[node.node] = node
 
-    def lose(self, node: str) -> None:
-        """Have a node vanish, with everything on it."""
+    def lose(self, node: NodeId) -> None:
+        """Remove a node, with everything on it."""
         del self._nodes[node]
         for worker in [name for name in self._workers if name.startswith(f"{node}/")]:
             self.kill(worker, "its node died")
         self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
 
-    def occupy(self, node: str, cores: int) -> None:
-        """Have others reserve ``cores`` of a node's free cores; give them back with a negative number."""
+    def occupy(self, node: NodeId, cores: int) -> None:
+        """Reserve ``cores`` of a node's free cores for others; a negative number gives them back."""
         self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
 
-    def kill(self, worker: str, reason: str = "killed") -> None:
-        """Have a worker die."""
+    def kill(self, worker: WorkerId, reason: str = "killed") -> None:
+        """Let a worker die."""
         if self._workers.pop(worker, None) is not None:
             self._why[worker] = reason
             self._deaths[worker].set()
             if worker in self._handles:
-                self._handles[worker].kill()
+                self._handles[worker].end()
 
     async def look(self) -> tuple[RayNode, ...]:
         return tuple(self._nodes.values())
@@ -98,7 +100,7 @@ class FakeClusterBackend(ClusterBackend):
             self._give_back(worker)
         return tuple(FoundWorker(worker, facts) for worker, facts in self._workers.items())
 
-    async def probe(self, node: str, *, again: bool) -> Node:
+    async def probe(self, node: NodeId, *, again: bool) -> Node:
         del again
         await self.may_probe.wait()
         return self._nodes[node].unprobed()
@@ -123,42 +125,42 @@ class FakeClusterBackend(ClusterBackend):
         self._workers[worker] = WorkerFacts(next(self._pids), order.slots, given, cores=self._bundles[worker][1])
         return self._workers[worker]
 
-    async def death_of(self, worker: str) -> str:
+    async def death_of(self, worker: WorkerId) -> str:
         await self._deaths[worker].wait()
         return self._why[worker]
 
-    async def heartbeat(self, worker: str) -> Heartbeat:
+    async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         """Return what ``heartbeats`` holds for a worker: nothing done yet, unless a test says otherwise."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
-    async def stop(self, worker: str) -> None:
+    async def stop(self, worker: WorkerId) -> None:
         self.kill(worker, "stopped")
         self._give_back(worker)
 
-    async def abandon(self, worker: str, client: str) -> None:
+    async def abandon(self, worker: WorkerId, client: str) -> None:
         handle = self._handles.get(worker)
         if handle is not None:
-            await handle.abandon(client)
+            handle.cancel(GoneClients(frozenset([client])))
 
-    async def abandon_others(self, worker: str, clients: frozenset[str]) -> None:
+    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
         handle = self._handles.get(worker)
         if handle is not None:
-            await handle.abandon_others(clients)
+            handle.cancel(GoneClients(clients, are_left=True))
 
-    async def sweep(self, in_use: frozenset[str]) -> None:
+    async def sweep(self, in_use: frozenset[WorkerId]) -> None:
         for worker in [name for name in self._bundles if name not in in_use]:
             self._give_back(worker)
 
-    async def poll(self, node: str, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
+    async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Ask what ``healths`` holds for the node: a ``HealthPoll``'s poll, or whatever a test puts there."""
         self.polled.append(node)
         return self.healths[node](frozenset(pids))
 
-    async def stop_polling(self, node: str) -> None:
+    async def stop_polling(self, node: NodeId) -> None:
         self.polling_stopped.add(node)
 
-    def handle(self, worker: str) -> FakeWorker:
+    def handle(self, worker: WorkerId) -> FakeWorker:
         """Return a worker that runs work in threads of this process.
 
         Raises:
@@ -175,7 +177,7 @@ class FakeClusterBackend(ClusterBackend):
         return content
 
     async def resize(self, order: Resize) -> None:
-        """Have nodes join at once, and nodes without a reservation leave; if ``offers`` are too few, none joins.
+        """Add nodes at once, and end those without a reservation; if ``offers`` are too few, none joins.
 
         Raises:
             FleetUnavailable: they are too few, or there are none.
@@ -193,7 +195,7 @@ class FakeClusterBackend(ClusterBackend):
                 self.join(self._new_node(group))
 
     def _new_node(self, group: WantedNodes) -> RayNode:
-        name = f"{group.group}-{next(self._numbers)}"
+        name = NodeId(f"{group.group}-{next(self._numbers)}")
         cores, gpus = (int(group.resources.get(kind, 0)) for kind in ("CPU", "GPU"))
         return RayNode(node=name, name=name, cores=cores, free_cores=cores, gpus=gpus, labels=dict(group.labels))
 
@@ -214,7 +216,7 @@ class FakeClusterBackend(ClusterBackend):
     def world_is_gone(self) -> str:
         return self.ended
 
-    def _give_back(self, worker: str) -> None:
+    def _give_back(self, worker: WorkerId) -> None:
         bundle = self._bundles.pop(worker, None)
         if bundle is not None and bundle[0] in self._nodes:
             self.occupy(bundle[0], -bundle[1])

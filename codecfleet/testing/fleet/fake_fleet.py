@@ -1,18 +1,11 @@
-"""A fleet that plays a script: for tests of whatever follows jobs, and for looking at progress without any work.
+"""A fleet whose jobs play a script of events, ``FakeFleet(sample_events(segments=3))``, for tests of what follows jobs.
 
-    fleet = FakeFleet(sample_events(segments=3))
-    job = await fleet.transcode(spec)
-    async for event in job.events(): ...
-    report = await job
-
-The script is a list of events. It may end with an error, which awaiting the job then raises, or in a job that runs
-until it is cancelled.
+A job may end with an error, which awaiting it raises, or run until it is cancelled.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Sequence
 from fractions import Fraction
-from types import TracebackType
 from typing import Any, Self
 
 from ...errors import Cancelled
@@ -22,6 +15,7 @@ from ...jobs.request.spec import TranscodeSpec
 
 _FRAMES_PER_SEGMENT = 240
 _FPS = 24
+_STEPS = 4
 
 
 class FakeJob:
@@ -31,24 +25,22 @@ class FakeJob:
         script: the events, in order; a ``Done`` in it is what awaiting the job returns.
         error: raised by awaiting the job, once the events are over.
         hangs: after the script, wait to be cancelled.
-        pace_s: seconds between two events, to make it watchable.
     """
 
-    def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool, pace_s: float) -> None:
+    def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool) -> None:
         self.id = "job-1"
         self.cancelled = asyncio.Event()
         self.kept = False
         self._script = script
         self._error = error
         self._hangs = hangs
-        self._pace_s = pace_s
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the script, then end, fail later, or hang."""
         for event in self._script:
             if self.cancelled.is_set():
                 return
-            await asyncio.sleep(self._pace_s)
+            await asyncio.sleep(0)
             yield event
         if self._hangs:
             await self.cancelled.wait()
@@ -80,7 +72,6 @@ class FakeFleet:
         hangs: jobs run until they are cancelled.
         starts: whether the fleet starts; when not, entering it never returns.
         closes: whether the fleet closes; when not, leaving it never returns.
-        pace_s: seconds between two events.
     """
 
     def __init__(
@@ -91,7 +82,6 @@ class FakeFleet:
         hangs: bool = False,
         starts: bool = True,
         closes: bool = True,
-        pace_s: float = 0,
     ) -> None:
         self.specs: list[TranscodeSpec] = []
         self.jobs: list[FakeJob] = []
@@ -101,7 +91,6 @@ class FakeFleet:
         self._hangs = hangs
         self._starts = starts
         self._closes = closes
-        self._pace_s = pace_s
 
     def open(self, address: str | None = None, workers: int | None = None) -> Self:
         """Return this fleet, noting what it was asked for; stands in for ``Fleet(address=..., workers=...)``."""
@@ -113,27 +102,25 @@ class FakeFleet:
             await asyncio.Event().wait()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if not self._closes:
             await asyncio.Event().wait()
 
     async def transcode(self, spec: TranscodeSpec) -> FakeJob:
         """Start a job that plays the script."""
         self.specs.append(spec)
-        self.jobs.append(FakeJob(self._script, self._error, hangs=self._hangs, pace_s=self._pace_s))
+        self.jobs.append(FakeJob(self._script, self._error, hangs=self._hangs))
         return self.jobs[-1]
 
 
-def sample_report(*, segments: int = 3, source: str = "in.mkv", output: str = "out.mp4") -> Report:
+def sample_report(*, segments: int = 3) -> Report:
     """Return a report such as a small, flawless job gives, with one warning."""
     frames = segments * _FRAMES_PER_SEGMENT
     last_s = Fraction(frames - 1, _FPS)
     return Report(
         job="job-1",
-        source=source,
-        output=output,
+        source="in.mkv",
+        output="out.mp4",
         container="mp4",
         codec="h264",
         encoder_kind="libx264 preset=medium crf=23",
@@ -193,21 +180,13 @@ def _segment_report(number: int) -> SegmentReport:
 
 
 def _track(kind: str, index: int, action: str) -> TrackReport:
-    return TrackReport.model_validate(
-        {
-            "kind": kind,
-            "source_index": index,
-            "codec": "h264" if kind == "video" else "aac",
-            "language": None,
-            "action": action,
-            "output_codec": "h264" if kind == "video" else "aac",
-            "reason": "as asked",
-        }
-    )
+    codec = "h264" if kind == "video" else "aac"
+    track = {"kind": kind, "source_index": index, "codec": codec, "language": None}
+    return TrackReport.model_validate({**track, "action": action, "output_codec": codec, "reason": "as asked"})
 
 
-def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> list[Event]:
-    """Return the events of a job that runs ``in_flight`` segments at a time and reports each ``steps`` times."""
+def sample_events(*, segments: int = 3, in_flight: int = 2) -> list[Event]:
+    """Return the events of a job that runs ``in_flight`` segments at a time and reports each a few times."""
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
     events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]
@@ -215,24 +194,22 @@ def sample_events(*, segments: int = 3, in_flight: int = 2, steps: int = 4) -> l
     events.append(StageStarted("job-1", 0.6, "encode"))
     at_s = 1.0
     for first in range(0, segments, in_flight):
-        group = range(first, min(first + in_flight, segments))
-        events.extend(_group_events(group, at_s, segments, steps))
-        at_s += steps
+        events.extend(_group_events(range(first, min(first + in_flight, segments)), at_s, report.frames))
+        at_s += _STEPS
     events.extend(StageStarted("job-1", at_s, stage) for stage in ("gather", "proof", "publish"))
     events.append(Done("job-1", at_s, report))
     return events
 
 
-def _group_events(group: range, at_s: float, segments: int, steps: int) -> list[Event]:
+def _group_events(group: range, at_s: float, total: int) -> list[Event]:
     size = _FRAMES_PER_SEGMENT
-    total = segments * size
     events: list[Event] = [
         SegmentStarted("job-1", at_s, number, Fraction(number * size, _FPS), size, 1) for number in group
     ]
-    for step in range(1, steps + 1):
-        each = size * step // steps
+    for step in range(1, _STEPS + 1):
+        each = size * step // _STEPS
         done = group.start * size + each * len(group)
         running = tuple((number, each, size) for number in group)
         events.append(Progress("job-1", at_s + step, done, total, 60.0, (total - done) / 60, running))
-    events.extend(SegmentFinished("job-1", at_s + steps, number, size, 1_200_000, 4.0, "") for number in group)
+    events.extend(SegmentFinished("job-1", at_s + _STEPS, number, size, 1_200_000, 4.0, "") for number in group)
     return events

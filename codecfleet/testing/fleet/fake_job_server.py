@@ -11,7 +11,7 @@ from ...errors import FleetUnavailable, UsageError
 
 @dataclass
 class FakeJobServer(JobServer):
-    """Stands in for ``RayJobServer``.
+    """Stands in for a cluster's job server.
 
     Args:
         log_pieces: what each job prints, a piece at a time.

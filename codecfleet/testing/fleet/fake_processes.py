@@ -1,20 +1,30 @@
-"""Workers' processes without processes: each serves a worker in this event loop, over real sockets."""
+"""Processes that are none: each serves its worker, or its pool, in this event loop, over real sockets."""
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ...cluster.process.process import StartedProcess
-from ...cluster.process.program import serve_parent
+from ...actors.background import Background
+from ...actors.process.channel import Channel
+from ...actors.process.process import StartedProcess
+from ...actors.process.program import serve_parent
+from ...cluster.fleet.pool import ClientName, Pool
+from ...cluster.fleet.serving import HostSession, ServedPool
 from ...cluster.worker.program import WorkerSeat
-from ...cluster.worker.ray_worker import RayWorker
-from .fake_worker import in_thread
+from .fake_worker import in_thread, raise_defect
+
+if TYPE_CHECKING:
+    from ...cluster.fleet.messages import FleetSide
 
 
-class FakeProcesses:
-    """Stands in for what starts a worker's process in a ``ConnectedPool`` or ``MachineBackend``."""
+class _InThisLoop:
+    """Starts what serves one end of a pair of sockets, in the place of a process."""
 
     def __init__(self) -> None:
+        self._tasks = Background(raise_defect)
         self._serving: list[asyncio.Task[None]] = []
 
     @property
@@ -22,31 +32,72 @@ class FakeProcesses:
         """How many were started."""
         return len(self._serving)
 
-    def __call__(self) -> StartedProcess:
-        """Start one."""
-        ours, theirs = socket.socketpair()
-        serving = asyncio.create_task(_serve(theirs))
-        self._serving.append(serving)
-        loop = asyncio.get_running_loop()
-        return StartedProcess(ours, lambda: loop.call_soon(serving.cancel), lambda: "it was killed by SIGKILL")
-
     def kill(self) -> None:
         """Kill the newest."""
         self._serving[-1].cancel()
 
+    def _start(self, serve: Callable[[socket.socket], Awaitable[None]]) -> StartedProcess:
+        ours, theirs = socket.socketpair()
+        serving = self._tasks.spawn("a process", _served(serve, theirs))
+        self._serving.append(serving)
+        loop = asyncio.get_running_loop()
+        return StartedProcess(ours, lambda: loop.call_soon(serving.cancel), lambda: "it was killed by SIGKILL")
 
-async def _serve(end: socket.socket) -> None:
-    workers: list[RayWorker] = []
 
-    def make(slots: int, cores: int) -> RayWorker:
-        workers.append(RayWorker(slots, cores=cores, spawn_lone=in_thread))
-        return workers[-1]
-
+async def _served(serve: Callable[[socket.socket], Awaitable[None]], end: socket.socket) -> None:
     try:
         with suppress(asyncio.CancelledError):
-            await serve_parent(end, lambda _: WorkerSeat(make), me="the worker")
+            await serve(end)
     finally:
         end.close()
-        # Its threads, which a process would take with it.
-        for worker in workers:
-            await worker.abandon_others(frozenset())
+
+
+class FakeProcesses(_InThisLoop):
+    """Stands in for what starts a worker's process in a ``MachineBackend``."""
+
+    def __call__(self) -> StartedProcess:
+        """Start one."""
+        return self._start(_serve_worker)
+
+
+async def _serve_worker(end: socket.socket) -> None:
+    seat = WorkerSeat(in_thread, lambda: False)
+    try:
+        await serve_parent(end, lambda _: seat, me="the worker")
+    finally:
+        end.close()
+        with suppress(AttributeError):  # it has not begun
+            seat.host.close()  # its threads, which a process would take with it
+
+
+class FakeHosts(_InThisLoop):
+    """Stands in for ``start_host`` in a ``RemotePool``.
+
+    Args:
+        pools: what the hosts serve, one after the other.
+    """
+
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        super().__init__()
+        self._pools = iter(pools)
+        self.names: list[str] = []
+        self._lost: list[str] = []
+
+    def __call__(self, name: ClientName) -> StartedProcess:
+        """Start a host."""
+        self.names.append(str(name))
+        self._lost.append("")
+        return self._start(partial(self._serve_pool, len(self._lost) - 1))
+
+    def lose_ray(self) -> None:
+        """Let the newest host find that its Ray is gone: it answers no more errors, and is to be killed."""
+        self._lost[-1] = "its Ray ended"
+
+    async def _serve_pool(self, number: int, end: socket.socket) -> None:
+        pool = next(self._pools)
+        channel: Channel[FleetSide] = Channel(end)
+        try:
+            await HostSession(ServedPool(pool, lambda: self._lost[number]), channel).serve()
+        finally:
+            channel.close()
+            await pool.aclose()

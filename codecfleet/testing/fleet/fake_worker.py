@@ -1,77 +1,65 @@
-"""A simulated worker process: the real worker's code in threads of this process."""
+"""A simulated worker process: the real worker's code in this process."""
 
 import asyncio
+import os
 import socket
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from ...actors.device.interface import SessionCounts
 from ...actors.device.work import Constraints
 from ...actors.device.worker import WorkerCore
-from ...cluster.process.process import StartedProcess
-from ...cluster.worker.heartbeat import Heartbeat, WorkerFacts
-from ...cluster.worker.helper_program import serve
-from ...cluster.worker.outcome import Outcome
-from ...cluster.worker.ray_worker import RayWorker
+from ...actors.process.process import StartedProcess
+from ...actors.task_owner import TaskOwner
+from ...actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ...actors.worker.helper_host import serve_worker
+from ...actors.worker.host import WorkerHost
+from ...actors.worker.orders import GoneClients
+from ...actors.worker.outcome import Outcome
 
 ReplyT = TypeVar("ReplyT")
 
 _DEAD = "the worker process died"
 
 
+def host_in_process(slots: int) -> WorkerHost:
+    """Return a worker's host in this process; work that runs alone does so in threads."""
+    return WorkerHost(WorkerFacts(os.getpid(), slots), spawn_lone=in_thread, killed_for_memory=lambda: False)
+
+
 class FakeWorker:
-    """A ``Worker`` in this process. After ``kill`` every call, also one under way, raises ConnectionError."""
+    """A ``Worker`` in this process. After ``end`` every call, also one under way, raises ConnectionError."""
 
     def __init__(self, slots: int) -> None:
-        self._worker = RayWorker(slots, spawn_lone=in_thread)
+        self._host = host_in_process(slots)
         self._dead = asyncio.Event()
-        self._told: set[asyncio.Task[None]] = set()
-
-    def kill(self) -> None:
-        """Die."""
-        self._dead.set()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        return await self._alive(self._worker.run(run, packed_work, constraints, *blobs))
+        return await self._alive(self._host.run(run, packed_work, constraints, *blobs))
 
-    def cancel(self, run: str) -> None:
-        self._tell(self._worker.cancel(run))
+    def cancel(self, which: str | GoneClients) -> None:
+        self._host.cancel(which)
 
-    def answered(self) -> None:
-        self._tell(self._worker.answered())
+    async def heartbeat(self, term: int | None = None) -> Heartbeat:
+        return await self._alive(self._host.heartbeat(term))
 
-    async def progress(self, job: str) -> Mapping[str, int]:
-        return await self._alive(self._worker.progress(job))
-
-    async def facts(self, term: int = 0) -> WorkerFacts:
-        return await self._alive(self._worker.facts(term))
-
-    async def heartbeat(self, term: int = 0) -> Heartbeat:
-        return await self._alive(self._worker.heartbeat(term))
-
-    async def abandon(self, client: str, term: int = 0) -> None:
-        await self._alive(self._worker.abandon(client, term))
-
-    async def abandon_others(self, clients: frozenset[str], term: int = 0) -> None:
-        await self._alive(self._worker.abandon_others(clients, term))
-
-    def _tell(self, call: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(call)
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
+    def end(self) -> None:
+        self._dead.set()
 
     async def _alive(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:
-        reply, death = asyncio.ensure_future(call), asyncio.ensure_future(self._dead.wait())
-        try:
+        async with TaskOwner() as owner:
+            reply, death = owner.start(call, "a call"), owner.start(self._dead.wait(), "the worker's death")
             await asyncio.wait({reply, death}, return_when=asyncio.FIRST_COMPLETED)
             if not reply.done():
                 raise ConnectionError(_DEAD)
             return reply.result()
-        finally:
-            reply.cancel()
-            death.cancel()
+
+
+def raise_defect(name: str, error: BaseException) -> None:
+    """Fail the test in which a task of a fake fails."""
+    raise AssertionError(f"{name} failed") from error
 
 
 def in_thread(slots: int) -> StartedProcess:
@@ -81,7 +69,7 @@ def in_thread(slots: int) -> StartedProcess:
     def run() -> None:
         core = WorkerCore(slots)
         with theirs:
-            asyncio.run(serve(theirs, core, SessionCounts))
+            asyncio.run(serve_worker(theirs, core, SessionCounts))
         core.close()
 
     def kill() -> None:

@@ -3,23 +3,37 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from ...actors.background import Background
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.work import Work
 from ...actors.device.worker import WorkerCore
-from ...cluster.background import Background
 from ...cluster.fleet.pool import Asked, JobState, Pool, PoolState
 from ...cluster.fleet.run import Doubt, ResultOrigin, RunProgress, WorkRun
 from ...cluster.placement.model import Demand, EncoderChoice, EncoderKind, PlacementPreview
+from ...cluster.worker_names import NO_WORKER, WorkerId
 from ...errors import Cancelled, CodecfleetError, DeadlineMissed, UsageError, WorkerLost
+from .fake_worker import raise_defect
 
 ResultT = TypeVar("ResultT")
 
-HERE: Final = "here/cpu#0:1"
+HERE: Final = WorkerId("here/cpu#0:1")
 """The name of the local pool's one worker."""
+
+
+class LookedRun(WorkRun[ResultT]):
+    """A run whose progress its pool looks up when it is asked for."""
+
+    def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress]) -> None:
+        super().__init__(give_up)
+        self._look = look
+
+    @property
+    def progress(self) -> RunProgress:
+        return self._look()
 
 
 class LocalPool(Pool):
@@ -50,7 +64,7 @@ class LocalPool(Pool):
         self._numbers = itertools.count()
         self._free = asyncio.Semaphore(slots)
         self._runs: dict[WorkRun[Any], tuple[str, str]] = {}
-        self._tasks = Background(_raise_defect)
+        self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
         """What jobs said of the results."""
@@ -76,16 +90,16 @@ class LocalPool(Pool):
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
         """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost only where no thread can be started."""
         self._refuse_if_closed()
-        look = Look(work.job, work.label)
+        look = Look()
 
         def give_up(why: str) -> None:
             if look().worker:
                 run.fail(DeadlineMissed(f"{work.label} {why}"))
 
-        run: WorkRun[ResultT] = WorkRun(give_up, look)
+        run = LookedRun[ResultT](give_up, look)
         before = next((each for each, name in self._runs.items() if name == (work.job, work.apart_from)), None)
         self._runs[run] = work.job, work.label
-        carrying = self._tasks.begin(self._carry(run, work, before, look), f"the run of {work.label}")
+        carrying = self._tasks.spawn(f"the run of {work.label}", self._carry(run, work, before, look))
         run.result.add_done_callback(lambda _: carrying.cancel())
         run.result.add_done_callback(lambda _: self._runs.pop(run))
         return run
@@ -110,7 +124,7 @@ class LocalPool(Pool):
         ended = asyncio.wrap_future(core.submit(name, work))
         # The slot is free when the thread is, not when the submitter stops waiting.
         ended.add_done_callback(partial(self._end, core))
-        look.core = core
+        look.core, look.run = core, name
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -147,20 +161,15 @@ class LocalPool(Pool):
             raise UsageError("the pool is closed")
 
 
-def _raise_defect(name: str, error: BaseException) -> None:
-    raise AssertionError(f"{name} failed") from error
-
-
 class Look:
     """Looks where work is, at any time: its thread is in this process."""
 
-    def __init__(self, job: str, label: str) -> None:
+    def __init__(self) -> None:
         self.core: WorkerCore | None = None
-        self._job = job
-        self._label = label
+        self.run = ""
 
     def __call__(self) -> RunProgress:
-        frames = None if self.core is None else self.core.progress(self._job).get(self._label)
+        frames = None if self.core is None else self.core.progress().get(self.run)
         return RunProgress() if frames is None else RunProgress(HERE, frames)
 
 
@@ -188,7 +197,7 @@ class FaultyPool(Pool):
     ) -> None:
         self._inner = inner
         self._hangs = frozenset(hangs)
-        self._tasks = Background(_raise_defect)
+        self._tasks = Background(raise_defect)
         self._errors = dict(errors or {})
         for label, attempt in kills:
             message = f"worker of {label} was killed at attempt {attempt}, as asked"
@@ -196,7 +205,7 @@ class FaultyPool(Pool):
         self._rank = None if finishing_order is None else {label: i for i, label in enumerate(finishing_order)}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._working = 0
-        self._held: dict[int, tuple[int, asyncio.Event]] = {}
+        self._held: dict[tuple[int, int], asyncio.Event] = {}
         self._tickets = itertools.count()
 
     @property
@@ -224,8 +233,8 @@ class FaultyPool(Pool):
         if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:
             return self._faulty(work, error)
         inner = self._inner.submit(work)
-        run: WorkRun[ResultT] = WorkRun(inner.give_up, lambda: inner.progress)
-        carrying = self._tasks.begin(self._hold(run, inner, work.label), f"the run of {work.label}")
+        run = LookedRun[ResultT](inner.give_up, lambda: inner.progress)
+        carrying = self._tasks.spawn(f"the run of {work.label}", self._hold(run, inner, work.label))
         run.result.add_done_callback(lambda _: inner.cancel())
         run.result.add_done_callback(lambda _: carrying.cancel())
         return run
@@ -233,7 +242,7 @@ class FaultyPool(Pool):
     def _faulty(self, work: Work[ResultT], error: CodecfleetError | None) -> WorkRun[ResultT]:
         run: WorkRun[ResultT] = WorkRun(lambda why: run.fail(DeadlineMissed(f"{work.label} {why}")))
         if error is None:
-            run.tell(RunProgress(f"hung {work.label}:1"))
+            run.tell(RunProgress(WorkerId(f"hung {work.label}:1")))
         else:
             error.where = HERE
             asyncio.get_running_loop().call_soon(run.fail, error)
@@ -241,45 +250,37 @@ class FaultyPool(Pool):
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
         """Give a run the end of the inner one, in its turn."""
-        ticket = next(self._tickets)
+        gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
+        place = rank, next(self._tickets)
         self._working += 1
         try:
             await asyncio.wait({inner.result})
-        except asyncio.CancelledError:
+            if self._rank is not None:
+                self._held[place] = gate
+        finally:
             self._working -= 1
             self._let_go()
-            raise
-        self._working -= 1
-        await self._take_turn(ticket, label)
+        if place in self._held:
+            try:
+                await gate.wait()
+                # The caller that awaits this result may submit more before the next one is released.
+                await asyncio.sleep(0)
+            finally:
+                del self._held[place]
+                asyncio.get_running_loop().call_soon(self._let_go)
         try:
-            run.end(inner.result.result(), inner.origin or ResultOrigin("", label))
+            run.end(inner.result.result(), inner.origin or ResultOrigin(NO_WORKER, label))
         except CodecfleetError as error:
-            run.origin = inner.origin
-            run.fail(error)
+            run.fail(error, inner.origin)
 
     async def aclose(self) -> None:
         self._rank = None
-        for _, event in self._held.values():
-            event.set()
+        for gate in self._held.values():
+            gate.set()
         await self._inner.aclose()
         await asyncio.sleep(0)
         await self._tasks.end()
 
-    async def _take_turn(self, ticket: int, label: str) -> None:
-        if self._rank is None:
-            return
-        gate = asyncio.Event()
-        self._held[ticket] = (self._rank.get(label, len(self._rank)), gate)
-        try:
-            self._let_go()
-            await gate.wait()
-            # The caller that awaits this result may submit more before the next one is released.
-            await asyncio.sleep(0)
-        finally:
-            del self._held[ticket]
-            asyncio.get_running_loop().call_soon(self._let_go)
-
     def _let_go(self) -> None:
         if self._working == 0 and self._held:
-            first = min(self._held, key=lambda ticket: (self._held[ticket][0], ticket))
-            self._held[first][1].set()
+            self._held[min(self._held)].set()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...cluster.probes.node import DeviceTrials, HostReport, NodeReport, read_nvml
-from ...cluster.probes.report import Absence, DeviceKind, Direction, Engine, How, Trial, Unavailable
+from ...cluster.probes.report import Absence, Direction, Engine, How, Trial, Unavailable
 from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
 from ..nvml.fake_nvml import FakeNvml
@@ -19,7 +19,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
     NVML's part is what the real probe reads from a fake NVML. What only a real machine can be asked is absent.
     """
     answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
-    own = tuple(trial for device in node.devices if device.kind is DeviceKind.CPU for trial in device.trials)
+    own = tuple(trial for device in node.devices if device.kind.is_processor for trial in device.trials)
     return NodeReport(
         host=HostReport(
             name=node.name,
@@ -49,7 +49,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
 
 
 def _device_trials(device: SimulatedDevice) -> Iterator[DeviceTrials]:
-    if device.kind is DeviceKind.CPU:
+    if device.kind.is_processor:
         return
     if device.mig_enabled:
         for part in device.slices:

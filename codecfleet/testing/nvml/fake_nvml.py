@@ -18,12 +18,10 @@ from typing import Any
 
 import pynvml
 
-from ...cluster.probes.report import DeviceKind
 from ...cluster.simulated.devices import SimulatedNode
 from .fake_nvml_device import DEVICE_ANSWERS, check
-from .fake_nvml_instances import FakeInstances
-from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples
-from .fake_nvml_state import FakeNvmlDevice, FakeSlice, address_of, refuse
+from .fake_nvml_mig import MIG_ANSWERS, SLICE_ANSWERS, GpmSamples, placements_of, profile_with_id, profiles_of
+from .fake_nvml_state import FakeGpuInstance, FakeNvmlDevice, FakeSlice, address_of, refuse
 from .fake_nvml_vgpu import HOST_ANSWERS, INSTANCE_ANSWERS, TYPE_ANSWERS, compatibility, find_type, find_vgpu
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -37,9 +35,8 @@ class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
     ``clock`` is what ``at`` goes by: a ``FakeClock``, say. ``faults`` maps a function's name to the return code that it
-    gives on every device, before anything else is looked at; ``SimulatedDevice.faults`` and ``device(...).faults`` do
-    so on one device. A device's use is set on what ``device`` returns. ``calls`` names every function that
-    was called, in order.
+    gives on every device, whatever is asked; ``SimulatedDevice.faults`` and ``device(...).faults`` do so on one device.
+    A device's use is set on what ``device`` returns. ``calls`` names every function that was called, in order.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -50,12 +47,13 @@ class FakeNvml:
         self.calls: list[str] = []
         self.devices = tuple(
             FakeNvmlDevice.of(device, node, index)
-            for index, device in enumerate(each for each in node.devices if each.kind is not DeviceKind.CPU)
+            for index, device in enumerate(each for each in node.devices if not each.kind.is_processor)
         )
         self.gpm = GpmSamples()
         self._opened = 0
         self._init_code = 0 if self.devices else int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
         self._subjects: dict[int, FakeNvmlDevice | FakeSlice] = {}
+        self._instances: dict[int, FakeGpuInstance] = {}
         self._event_sets: dict[int, list[FakeNvmlDevice]] = {}
         self._next_event_set = 0x7000_0000
         self._system = self._system_answers()
@@ -72,7 +70,7 @@ class FakeNvml:
         raise KeyError(uuid)
 
     def at(self, at_s: float, change: Callable[[], object]) -> None:
-        """Have something happen at a time of the clock: the first question asked from then on finds it so.
+        """Schedule a change: the first question asked at that time of the clock, or later, finds it made.
 
         nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
         """
@@ -176,15 +174,13 @@ class FakeNvml:
             "nvmlShutdown": self._shutdown,
             "nvmlSystemGetDriverVersion": lambda: self.node.driver,
             "nvmlSystemGetNVMLVersion": lambda: f"{self._cuda_version() // 1000}.{self.node.driver}",
-            "nvmlSystemGetCudaDriverVersion": self._cuda_version,
             "nvmlSystemGetCudaDriverVersion_v2": self._cuda_version,
             "nvmlDeviceGetCount": lambda: len(self.devices),
             "nvmlDeviceGetHandleByIndex": self._device_handle,
-            "nvmlDeviceGetHandleByUUID": self._device_handle_by_uuid,
-            "nvmlDeviceGetHandleByPciBusId": self._device_handle_by_bus,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._mig_handle,
-            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": self._parent_handle,
-            "nvmlDeviceIsMigDeviceHandle": self._is_mig_handle,
+            "nvmlDeviceGetGpuInstances": self._gpu_instances,
+            "nvmlDeviceGetGpuInstanceById": self._gpu_instance,
+            "nvmlGpuInstanceGetInfo": self._gpu_instance_info,
             "nvmlGpmSampleAlloc": self.gpm.alloc,
             "nvmlGpmSampleFree": self.gpm.free,
             "nvmlGpmSampleGet": lambda handle, sample: self.gpm.take(
@@ -194,11 +190,9 @@ class FakeNvml:
             "nvmlGpmMetricsGet": self.gpm.measure,
             "nvmlEventSetCreate": self._create_event_set,
             "nvmlDeviceRegisterEvents": self._register,
-            "nvmlEventSetWait": self._wait,
             "nvmlEventSetWait_v2": self._wait,
             "nvmlEventSetFree": lambda event_set: self._event_sets.pop(address_of(event_set)),
             "nvmlGetVgpuCompatibility": compatibility,
-            **FakeInstances(self._device_of, self._device_handle).answers(),
         }
 
     # What answers functions that have no device as their subject, or that hand out handles.
@@ -224,36 +218,50 @@ class FakeNvml:
             refuse(device.faults[name])
         return self._handle(device, 0x1000_0000 + index * 0x10000)
 
-    def _device_handle_by_uuid(self, uuid: str) -> Any:
-        for device in self.devices:
-            if device.simulated.uuid == uuid:
-                return self._device_handle(device.index)
-            for place, piece in enumerate(device.slices):
-                if piece.simulated.uuid == uuid:
-                    return self._mig_handle(self._device_handle(device.index), place)
-        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
-
-    def _device_handle_by_bus(self, bus_id: str) -> Any:
-        for device in self.devices:
-            if device.simulated.pci_bus_id.lower().lstrip("0") == bus_id.lower().lstrip("0"):
-                return self._device_handle(device.index)
-        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
-
     def _mig_handle(self, handle: object, place: int) -> Any:
         device = self._device_of(handle, "nvmlDeviceGetMigDeviceHandleByIndex")
         if not device.simulated.mig_enabled or not 0 <= place < len(device.slices):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         return self._handle(device.slices[place], address_of(handle) + (place + 1) * 0x100)
 
-    def _parent_handle(self, handle: object) -> Any:
-        subject = self._subject(handle, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-        if not isinstance(subject, FakeSlice):
-            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        return self._device_handle(subject.device.index)
+    def _cut(self, handle: object, name: str) -> FakeNvmlDevice:
+        device = self._device_of(handle, name)
+        return device if device.simulated.mig_enabled else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    def _is_mig_handle(self, handle: object) -> ctypes.c_uint:
-        # pynvml gives the C integer itself, which is true whatever it holds.
-        return ctypes.c_uint(int(isinstance(self._subject(handle, "nvmlDeviceIsMigDeviceHandle"), FakeSlice)))
+    def _gpu_instances(self, handle: object, profile_id: int, instances: Any, count: Any) -> int:
+        device = self._cut(handle, "nvmlDeviceGetGpuInstances")
+        profile = profile_with_id(device, profile_id)
+        array, found = ctypes.cast(instances, ctypes.POINTER(ctypes.c_void_p)), 0
+        for each in device.gpu_instances:
+            if each.slices[0].simulated.profile == profile.name:
+                array[found] = self._instance_address(each)
+                found += 1
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = found
+        return int(pynvml.NVML_SUCCESS)
+
+    def _gpu_instance(self, handle: object, number: int) -> Any:
+        for each in self._cut(handle, "nvmlDeviceGetGpuInstanceById").gpu_instances:
+            if each.number == number:
+                return ctypes.cast(ctypes.c_void_p(self._instance_address(each)), pynvml.c_nvmlGpuInstance_t)
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _gpu_instance_info(self, handle: object) -> Any:
+        found = self._instances.get(address_of(handle)) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        check(found.device, "nvmlGpuInstanceGetInfo", of_a_part=True)
+        profiles = profiles_of(found.device)
+        profile = next(each for each in profiles if each.name == found.slices[0].simulated.profile)
+        places = placements_of(profiles, [piece.simulated for piece in found.device.slices])
+        return pynvml.c_nvmlGpuInstanceInfo_t(
+            device=self._device_handle(found.device.index),
+            id=found.number,
+            profileId=profile.profile_id,
+            placement=pynvml.c_nvmlGpuInstancePlacement_t(*places[found.number]),
+        )
+
+    def _instance_address(self, instance: FakeGpuInstance) -> int:
+        address = 0x4000_0000 + instance.device.index * 0x1000 + instance.number * 0x10
+        self._instances[address] = instance
+        return address
 
     def _gpm_take_slice(self, handle: object, gpu_instance: int, sample: object) -> object:
         device = self._device_of(handle, "nvmlGpmMigSampleGet")

@@ -239,7 +239,6 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetIndex": lambda device: device.index,
     "nvmlDeviceGetMinorNumber": lambda device: device.index,
     "nvmlDeviceGetPciInfo": _pci,
-    "nvmlDeviceGetPciInfo_v3": _pci,
     "nvmlDeviceGetArchitecture": lambda device: device.architecture,
     "nvmlDeviceGetCudaComputeCapability": lambda device: device.capability,
     "nvmlDeviceGetMemoryInfo": _memory,

@@ -40,11 +40,7 @@ _IDS: Final[Mapping[int, Mapping[int, int]]] = {
     4: {0: 14, 1: 5, 3: 0, 7: 21, 8: 6, 10: 47, 11: 35, 12: 32, 13: 67, 14: 66, 15: 65, 16: 64},
 }
 _FROM_THE_START: Final = 2
-_UNLISTED_ID: Final = 100
-"""Where made-up ids begin: those of GPUs that the guide prints no listing of."""
-
-COMPUTE_KINDS: Final[Mapping[int, int]] = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-"""NVML_COMPUTE_INSTANCE_PROFILE_* by slices; the ids are the same numbers."""
+_UNLISTED_ID: Final = 100  # made-up ids begin here: those of GPUs that the guide prints no listing of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +70,6 @@ def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
         plain |= set() if suffix else {_slices(profile)}
         found.append(_profile(profile, facts, whole, _WIDE if wide else _KINDS[suffix][_slices(profile)]))
     return tuple(sorted(found, key=lambda each: each.kind))
-
-
-def compute_sizes(slices: int) -> tuple[int, ...]:
-    """Return the sizes of compute instances, in slices, that a GPU instance of this many can have."""
-    return tuple(size for size in COMPUTE_KINDS if size <= slices and (slices, size) != (4, 3))
 
 
 def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSlice]) -> dict[int, tuple[int, int]]:
@@ -208,7 +199,6 @@ SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetName": lambda piece: f"{piece.device.simulated.name} MIG {piece.simulated.name}",
     "nvmlDeviceGetGpuInstanceId": lambda piece: piece.simulated.gpu_instance,
     "nvmlDeviceGetComputeInstanceId": lambda piece: piece.simulated.compute_instance,
-    "nvmlDeviceGetAttributes": _attributes,
     "nvmlDeviceGetAttributes_v2": _attributes,
     "nvmlDeviceGetMemoryInfo": _memory,
 }

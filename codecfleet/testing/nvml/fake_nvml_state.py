@@ -77,7 +77,6 @@ class FakeVgpu:
     processes: list[DeviceProcess] = field(default_factory=list)
     accounting: bool = False
     licensed: bool = True
-    licence_expires: datetime | None = None
 
     @property
     def instance(self) -> int:
@@ -140,10 +139,7 @@ class FakeNvmlDevice:
         device = cls(simulated, node, index, faults=dict(simulated.faults))
         device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
         device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
-        device.vgpus = [
-            FakeVgpu(vgpu, guest_driver=node.driver, licensed=vgpu.licensed, licence_expires=vgpu.licence_expires)
-            for vgpu in simulated.vgpus
-        ]
+        device.vgpus = [FakeVgpu(vgpu, guest_driver=node.driver, licensed=vgpu.licensed) for vgpu in simulated.vgpus]
         device.events = [(int(pynvml.nvmlEventTypeXidCriticalError), xid) for xid in simulated.xids]
         return device
 

@@ -173,16 +173,15 @@ def _features(device: FakeNvmlDevice) -> Any:
     feature.featureState = feature.featureEnabled = int(licensed)
     feature.productName = b"NVIDIA RTX Virtual Workstation"
     feature.licenseInfo = b"Quadro-Virtual-DWS,5.0"
-    feature.licenseExpiry = _expiry(pynvml.c_nvmlGridLicenseExpiry_t, device.licence_expires)
+    feature.licenseExpiry = _expiry(device.licence_expires)
     return found
 
 
-def _expiry(structure: Any, when: datetime | None) -> Any:
+def _expiry(when: datetime | None) -> Any:
     if when is None:
-        return structure(status=EXPIRY_NOT_AVAILABLE)
-    utc = when.astimezone(UTC)
-    day = {"year": utc.year, "month": utc.month, "day": utc.day}
-    return structure(**day, hour=utc.hour, min=utc.minute, sec=utc.second, status=EXPIRY_VALID)
+        return pynvml.c_nvmlGridLicenseExpiry_t(status=EXPIRY_NOT_AVAILABLE)
+    year, month, day, hour, minute, second, *_ = when.astimezone(UTC).timetuple()
+    return pynvml.c_nvmlGridLicenseExpiry_t(year, month, day, hour, minute, second, EXPIRY_VALID)
 
 
 def _device_metadata(device: FakeNvmlDevice) -> Any:
@@ -198,14 +197,6 @@ def _scheduler(device: FakeNvmlDevice) -> Any:
     return pynvml.c_nvmlVgpuSchedulerGetState_t(schedulerPolicy=policy)
 
 
-def _scheduler_capabilities(device: FakeNvmlDevice) -> Any:
-    _hosted(device)
-    found = pynvml.c_nvmlVgpuSchedulerCapabilities_t()
-    for position, policy in enumerate((1, 2, 3)):
-        found.supportedSchedulers[position] = policy
-    return found
-
-
 HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetSupportedVgpus": lambda device: [found.number for found in types_of(device)],
     "nvmlDeviceGetCreatableVgpus": _creatable,
@@ -214,10 +205,7 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetVgpuUtilization": _utilisation,
     "nvmlDeviceGetVgpuProcessUtilization": _process_utilisation,
     "nvmlDeviceGetGridLicensableFeatures": _features,
-    "nvmlDeviceGetGridLicensableFeatures_v4": _features,
     "nvmlDeviceGetVgpuSchedulerState": _scheduler,
-    "nvmlDeviceGetVgpuSchedulerCapabilities": _scheduler_capabilities,
-    "nvmlDeviceGetHostVgpuMode": lambda device: (_hosted(device), int(pynvml.NVML_HOST_VGPU_MODE_SRIOV))[1],
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
 """Function to what answers it; the subject is a ``FakeNvmlDevice``."""
@@ -311,15 +299,6 @@ def _metadata(device: FakeNvmlDevice, vgpu: FakeVgpu) -> Any:
     )
 
 
-def _licence_info(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> Any:
-    state = pynvml.NVML_GRID_LICENSE_STATE_LICENSED if vgpu.licensed else pynvml.NVML_GRID_LICENSE_STATE_UNLICENSED
-    return pynvml.c_nvmlVgpuLicenseInfo_t(
-        isLicensed=int(vgpu.licensed),
-        licenseExpiry=_expiry(pynvml.c_nvmlVgpuLicenseExpiry_t, vgpu.licence_expires),
-        currentState=state,
-    )
-
-
 INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetVmID": _vm_id,
     "nvmlVgpuInstanceGetUUID": lambda _device, vgpu: vgpu.simulated.uuid,
@@ -329,11 +308,8 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetFBCStats": _capture_stats,
     "nvmlVgpuInstanceGetFBCSessions": _captures,
     "nvmlVgpuInstanceGetLicenseStatus": lambda _device, vgpu: int(vgpu.licensed),
-    "nvmlVgpuInstanceGetLicenseInfo": _licence_info,
-    "nvmlVgpuInstanceGetLicenseInfo_v2": _licence_info,
     "nvmlVgpuInstanceGetType": lambda _device, vgpu: vgpu.simulated.type_id,
     "nvmlVgpuInstanceGetFrameRateLimit": _frame_rate_limit,
-    "nvmlVgpuInstanceGetEncoderCapacity": lambda _device, _vgpu: 100,
     "nvmlVgpuInstanceGetEncoderStats": lambda _device, vgpu: encoder_stats(vgpu.sessions),
     "nvmlVgpuInstanceGetEncoderSessions": lambda _device, vgpu: encoder_sessions(vgpu.sessions, vgpu.instance),
     "nvmlVgpuInstanceGetAccountingMode": lambda _device, vgpu: int(vgpu.accounting),

@@ -1,4 +1,4 @@
-"""From what the inputs hold to the entries of a run: their outputs' names and their options, each checked. Streamed."""
+"""Turns inputs into the entries of a run: outputs' names and options, each checked. Streamed."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,6 @@ from .places import Listed
 from .specs import EntrySpecs, refused_at
 from .template import Template, below_root, check_relative
 
-DATABASE_NAME: Final = "codecfleet-batch.sqlite"
 _BESIDE_DATABASE: Final = ("", "-wal", "-shm")
 
 
@@ -30,11 +29,7 @@ class Intake:
         self._own = frozenset(f"{database}{suffix}" for suffix in _BESIDE_DATABASE)
 
     def entries(self, listed: Iterable[Listed]) -> Iterator[ListedEntry]:
-        """Yield the entries.
-
-        Raises:
-            UsageError: an output would lie outside the root, or options make no sense.
-        """
+        """Yield the entries. Raises UsageError: an output would lie outside the root, or options make no sense."""
         for each in listed:
             if each.source in self._own:
                 continue
@@ -65,7 +60,7 @@ class Intake:
         )
 
     def _copy(self, listed: Listed, output: str) -> str | None:
-        """Return under which other name an input may be copied, as ``--if-smaller`` and ``--mirror`` have it."""
+        """Return the other name under which ``--if-smaller`` or ``--mirror`` may copy an input."""
         may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
         name = with_suffix_of(listed.source, output)
         is_other = name != output and joined(self._batch.output, name) != listed.source
@@ -84,11 +79,7 @@ class Intake:
 
 
 def _check_text(name: str) -> None:
-    """Make sure that a name can be written as UTF-8: Linux takes any bytes for one, and JSON any half of a character.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Refuse a name that is not UTF-8: Linux takes any bytes for one, and JSON any half of a character."""
     with suppress(UnicodeEncodeError):
         name.encode()
         return

@@ -29,24 +29,16 @@ class ManifestFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """One input of a list. ``output`` is "" where the template names it; ``place`` is ``file:line``, for errors.
-
-    ``overrides`` is a JSON object of keys of a spec file, with the values that are this input's own.
-    """
+    """One input of a list."""
 
     source: str
-    output: str = ""
-    overrides: str = "{}"
-    place: str = ""
+    output: str = ""  #: "" where the template names it
+    overrides: str = "{}"  #: a JSON object of keys of a spec file, with this input's values
+    place: str = ""  #: ``file:line``, for errors
 
 
 def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[ManifestRow]:
-    """Yield the rows of a list, one after the other; empty lines, and in plain lists comments (#), are left out.
-
-    Args:
-        lines: the text, with the ends of its lines.
-        form: how it is written.
-        name: the file, for errors.
+    """Yield the rows of a list, without empty lines and a plain list's comments (#); ``name`` is the file, for errors.
 
     Raises:
         UsageError: a line cannot be understood.
@@ -144,11 +136,7 @@ def _from_cell(key: str, cell: str) -> object:
 
 
 def override_fields(overrides: str) -> dict[str, Any]:
-    """Return the fields of ``TranscodeSpec`` that a row's overrides set.
-
-    Raises:
-        UsageError: a value makes no sense.
-    """
+    """Return the fields of ``TranscodeSpec`` that a row's overrides set. Raises UsageError: a value makes no sense."""
     options = options_of(TranscodeSpec)
     values: dict[str, Any] = json.loads(overrides)
     return {KEYS[key]: options[KEYS[key]].kind.read(key, value) for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""What the named places hold: the files of folders, patterns and storage prefixes, and the rows of lists. Streamed."""
+"""The files of folders, patterns and storage prefixes, and the rows of lists. Streamed."""
 
 import os
 import posixpath
@@ -23,25 +23,8 @@ STDIN: Final = "-"
 VIDEO_SUFFIXES: Final = frozenset(
     f".{name}"
     for name in (
-        *(
-            "mp4",
-            "m4v",
-            "mov",
-            "qt",
-            "3gp",
-            "3g2",
-            "mkv",
-            "webm",
-            "ts",
-            "m2ts",
-            "mts",
-            "mpg",
-            "mpeg",
-            "m2v",
-            "m1v",
-            "vob",
-        ),
-        *("avi", "flv", "f4v", "wmv", "asf", "mxf", "ogv", "ogg", "ogm", "dv", "gxf", "nut", "y4m", "vc1"),
+        *("mp4", "m4v", "mov", "qt", "3gp", "3g2", "mkv", "webm", "ts", "m2ts", "mts", "mpg", "mpeg", "m2v", "m1v"),
+        *("vob", "avi", "flv", "f4v", "wmv", "asf", "mxf", "ogv", "ogg", "ogm", "dv", "gxf", "nut", "y4m", "vc1"),
         *("264", "h264", "265", "h265", "hevc", "266", "vvc", "ivf", "obu", "av1"),
     )
 )
@@ -56,17 +39,13 @@ _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One file that a batch is to take: where it is, how it is called for the template, and what a list says of it.
-
-    ``size_bytes`` is None where finding it did not tell. ``is_video`` goes by the name alone; whatever was named itself
-    counts as video.
-    """
+    """One input of a batch."""
 
     source: str
-    name: InputName
-    row: ManifestRow
-    size_bytes: int | None = None
-    is_video: bool = True
+    name: InputName  #: for the template
+    row: ManifestRow  #: from a list
+    size_bytes: int | None = None  #: None where finding it did not tell
+    is_video: bool = True  #: by its extension; an input that was named itself counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
@@ -101,7 +80,7 @@ def _list_or_file(path: Path) -> Iterator[Listed]:
     try:
         form = ManifestFormat(path.suffix.lower())
     except ValueError:
-        yield _named(ManifestRow(str(path)))
+        yield _named(ManifestRow(str(path)), str(Path.cwd()))
         return
     try:
         with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
@@ -111,34 +90,31 @@ def _list_or_file(path: Path) -> Iterator[Listed]:
 
 
 def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[Listed]:
+    here = str(Path.cwd())
     for row in read_manifest(lines, form, name):
-        yield _named(row)
+        yield _named(row, here)
 
 
-def _named(row: ManifestRow) -> Listed:
-    """Return an input that was named itself: its folder counts from the current one, or is its whole path.
+def _named(row: ManifestRow, here: str) -> Listed:
+    """Return an input that was named itself: its folder is relative to the current one, ``here``, or its whole path.
 
-    Plain text all along: lists are long, and a ``Path`` takes three times as long.
+    Without ``Path``, which takes three times as long: lists are long.
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
         return Listed(row.source, InputName.of(_open_name(row.source)), row)
-    source = os.path.normpath(os.path.join(os.getcwd(), name))  # noqa: PTH109, PTH118 - see above
-    return Listed(source, InputName.of(_below_here(source)), row, _size(source))
+    source, folder = posixpath.normpath(posixpath.join(here, name)), f"{here.rstrip('/')}/"
+    below = source.removeprefix(folder) if source.startswith(folder) else source.lstrip("/")
+    return Listed(source, InputName.of(below), row, _size(source))
 
 
 def _open_name(url: str) -> str:
-    """Return what of an address others may see in an output's name: neither a password nor a query."""
+    """Return an address without password and query, for an output's name."""
     return _PASSWORD.sub("", without_query(url).partition("://")[2].lstrip("/"))
 
 
-def _below_here(source: str) -> str:
-    here = os.getcwd().rstrip("/") + "/"  # noqa: PTH109
-    return source.removeprefix(here) if source.startswith(here) else source.lstrip("/")
-
-
 def _folder(root: Path) -> Iterator[Listed]:
-    """Yield the files below a folder, in order; hidden ones and unfinished work are left out, links to folders too."""
+    """Yield the files below a folder, in order, without hidden files, unfinished work and links to folders."""
     root = root.absolute()
     for path in _walk(str(root)):
         below = os.path.relpath(path, root)
@@ -161,7 +137,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _pattern(pattern: str) -> Iterator[Listed]:
-    """Yield what a pattern matches; the folder part before its first wildcard is the root. As below a folder."""
+    """Yield the files that a pattern matches; the folder before its first wildcard is the root."""
     fixed = pattern[: min(pattern.index(each) for each in _MAGIC if each in pattern)]
     root = Path(fixed.rpartition("/")[0] or ("/" if fixed.startswith("/") else ".")).absolute()
     parts = pattern.removeprefix(fixed.rpartition("/")[0]).lstrip("/").split("/")
@@ -176,9 +152,9 @@ def _pattern(pattern: str) -> Iterator[Listed]:
 
 
 def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match the parts of a pattern, in no order, some perhaps twice.
+    """Yield the files below a folder that match the parts of a pattern, unordered, some perhaps twice.
 
-    Links to folders are not followed: they may lead in circles, and what they show is found where it is, or not at all.
+    Links to folders are not followed, since they may lead in circles.
     """
     part, rest = parts[0], parts[1:]
     if part == _ANY_FOLDERS:
@@ -191,9 +167,9 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield what one part of a pattern matches in a folder: path, and whether it is a folder, no link, or a file.
+    """Yield what one part of a pattern matches in a folder: path, whether it is a folder (no link), whether a file.
 
-    As in shells, what is hidden is matched by a part alone that begins with a dot, and what may not be read by none.
+    As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """
     if not _MAGIC.intersection(part):
         named = Path(folder, part)
@@ -208,7 +184,7 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a file, or a link that leads nowhere: a film that is not there is to be reported."""
+    """Return whether an entry is a file, or a dangling link, which is to be reported as missing."""
     try:
         return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself
@@ -219,7 +195,7 @@ def _size(path: str) -> int | None:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - lists are long, and a ``Path`` takes three times as long
     except (OSError, ValueError):
-        return None  # it is reported as what it is, when its turn comes
+        return None  # its try reports what is wrong
 
 
 def _remote(url: str) -> Iterator[Listed]:
@@ -261,7 +237,7 @@ def _remote_file(url: str) -> Iterator[Listed]:
     try:
         form = ManifestFormat(posixpath.splitext(without_query(url))[1].lower())
     except ValueError:
-        yield _named(ManifestRow(url))
+        yield _named(ManifestRow(url), "")
         return
     store, path = open_store(url)
     with store.open(path, "rt", encoding="utf-8", errors="surrogateescape", newline="") as lines:

@@ -12,16 +12,14 @@ from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
 from .manifest import override_fields
 
-_NOTHING: Final = "-"
-"""Stands for the input and the output where only the options matter."""
+_NOTHING: Final = "-"  #: A placeholder for input and output where only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
 """Options that may change without an output being done again."""
-_DIFFERENT_KEPT: Final = 4096
-"""Lists with more different overrides than this take longer to read."""
+_DIFFERENT_KEPT: Final = 4096  #: Lists with more different overrides than this take longer to read
 
 
 class EntrySpecs:
-    """Gives entries their specs. What was worked out for some overrides is kept for the next entry that has them."""
+    """Returns entries' specs; what depends on the overrides alone is cached."""
 
     def __init__(self, batch: BatchSpec) -> None:
         self._batch = {name: getattr(batch, name) for name in JobOptions.model_fields if name in batch.model_fields_set}
@@ -29,11 +27,7 @@ class EntrySpecs:
         self.digest = lru_cache(_DIFFERENT_KEPT)(self._digest)
 
     def spec(self, overrides: str, source: str, output: str) -> TranscodeSpec:
-        """Return an entry's spec.
-
-        Raises:
-            UsageError: its options make no sense, alone or beside the batch's.
-        """
+        """Return an entry's spec; UsageError: its options make no sense, alone or beside the batch's."""
         return _built(self._fields(overrides) | {"source": source, "output": output})
 
     def may_keep(self, overrides: str) -> bool:
@@ -64,5 +58,5 @@ def _built(fields: dict[str, Any]) -> TranscodeSpec:
 
 
 def refused_at(place: str, error: UsageError) -> UsageError:
-    """Return an error about an entry, with the line of the list that named it."""
+    """Return an error with the line of the list that named its entry."""
     return UsageError(f"{place}: {error.message}", error.next_step) if place else error

@@ -1,8 +1,8 @@
 """Names of outputs: a template and an input give a path below the output root, or a refusal. Pure."""
 
 import posixpath
-import re
 from dataclasses import dataclass
+from string import Formatter
 from typing import Final, Self
 
 from ....errors import UsageError
@@ -10,20 +10,17 @@ from ...carry.containers import EXTENSIONS
 
 FIELDS: Final = ("dir", "stem", "ext")
 _OTHERWISE: Final = "mp4"
-_PIECE: Final = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[{}]|[^{}]+")
+_KNOWN: Final = "it may have {dir}, {stem} and {ext}"
 _HOW: Final = "Write for example {dir}/{stem}.{ext}; a brace itself is doubled: {{."
 
 
 @dataclass(frozen=True, slots=True)
 class InputName:
-    """How an input is called, as far as its output's name depends on it.
+    """The parts of an input's name for the template."""
 
-    ``folder`` is relative, with slashes, "" for none; ``suffix`` begins with its dot, "" for none.
-    """
-
-    folder: str
+    folder: str  #: relative, with slashes; "" for none
     stem: str
-    suffix: str
+    suffix: str  #: with its dot; "" for none
 
     @classmethod
     def of(cls, path: str) -> Self:
@@ -46,64 +43,42 @@ class InputName:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template: literal texts, and fields as ``{name}``, by turns."""
+    """A template that was checked: a format string of ``FIELDS``."""
 
     text: str
-    pieces: tuple[tuple[str, str], ...]
-    """(literal, field): the field follows the literal; "" where none does."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the template that a text is.
-
-        Raises:
-            UsageError: a brace is open, a field is unknown, or all outputs would have one name.
-        """
-        pieces, literal = [], ""
-        for piece in _PIECE.findall(text):
-            if piece in ("{{", "}}"):
-                literal += piece[0]
-            elif piece[0] not in "{}":
-                literal += piece
-            elif piece[1:-1] in FIELDS and len(piece) > 1:
-                pieces.append((literal, piece[1:-1]))
-                literal = ""
-            else:
-                raise _refused(text, f"has {piece}, and knows {{dir}}, {{stem}} and {{ext}}")
+        """Return the template; UsageError: an open brace, an unknown field, or one name for all outputs."""
+        try:
+            fields = [each for _, *each in Formatter().parse(text) if each[0] is not None]
+        except ValueError:
+            raise _refused(text, f"has a brace that closes or converts nothing; {_KNOWN}") from None
+        for name, form, conversion in fields:
+            if name not in FIELDS or form or conversion:
+                stated = f"{name}{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form or ''}"
+                raise _refused(text, f"has {{{stated}}}; {_KNOWN}")
         check_relative(text, "--output-template")
-        if not any(field == "stem" for _, field in pieces):
+        if "stem" not in (name for name, *_ in fields):
             raise _refused(text, "gives every input of a folder one name: {stem} is missing")
-        return cls(text, (*pieces, (literal, "")))
+        return cls(text)
 
     def output(self, name: InputName) -> str:
-        """Return the output's path below the root.
-
-        Raises:
-            UsageError: it would leave the root, or name a folder.
-        """
-        values = {"dir": name.folder, "stem": name.stem, "ext": name.extension, "": ""}
-        return below_root("".join(literal + values[field] for literal, field in self.pieces), self.text)
+        """Return the output's path below the root; UsageError: it would leave the root, or name a folder."""
+        return below_root(self.text.format(dir=name.folder, stem=name.stem, ext=name.extension), self.text)
 
 
 def check_relative(path: str, what: str) -> None:
-    """Make sure that a path or template has no root of its own.
-
-    Raises:
-        UsageError: it is absolute, or a URL.
-    """
+    """Raise UsageError where a path or template is absolute, or a URL."""
     if path.startswith("/") or "://" in path:
         raise UsageError(f"{what} {path!r} has a root of its own", "Outputs lie below --output: write a relative path.")
 
 
 def below_root(path: str, origin: str) -> str:
-    """Return a relative path without empty parts, which stays below whatever root it is put under.
-
-    Args:
-        path: with slashes; empty parts and ``.`` are left out, so that ``/a`` of an empty ``{dir}`` is ``a``.
-        origin: what gave it, for the error.
+    """Return a relative path without empty parts and ``.``, so that ``/a`` of an empty ``{dir}`` is ``a``.
 
     Raises:
-        UsageError: it leads upwards or is not the name of a file.
+        UsageError: it leads upwards or is not the name of a file; ``origin`` is named as its source.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:

@@ -56,18 +56,11 @@ ON CONFLICT (output) DO UPDATE SET
 
 
 class BatchDatabase:
-    """An open database that this process owns, from ``open`` to ``close``. Thread-safe.
-
-    Args:
-        path: the file.
-        root: the output root, which a database belongs to for good.
-        clock: seconds since 1970.
-    """
+    """The database of a batch into the folder or URL ``root``, owned from ``open`` to ``close``. Thread-safe."""
 
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
-        self.run = 0
-        """The number of this run, from 1; 0 before it has begun."""
+        self.run = 0  #: the number of this run, from 1; 0 before it has begun
         self._root = root
         self._clock = clock
         self._here = Owner.here()
@@ -118,14 +111,7 @@ class BatchDatabase:
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Make these the run's entries, all of them or none, and return how many they are.
-
-        What ``listed`` raises goes through. An input that is the output of another entry is left out: a folder may hold
-        both. The same input may be listed twice.
-
-        Raises:
-            UsageError: two inputs have one output, or might have; or an input is its own.
-        """
+        """Make these the run's entries, all or none, and return their number. Raises what ``list_entries`` does."""
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -137,26 +123,24 @@ class BatchDatabase:
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
         """Return the run's entries in a state, ``most`` after the first ``skip``: not tried yet, then by the list."""
-        with self._transaction() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
-                "ORDER BY tries, position LIMIT ? OFFSET ?",
-                (state.value, self.run, most, skip),
-            )
-            return [_entry(row) for row in rows]
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
+            "ORDER BY tries, position LIMIT ? OFFSET ?",
+            (state.value, self.run, most, skip),
+        )
+        return [_entry(row) for row in rows]
 
     def spread(self, most: int) -> list[BatchEntry]:
         """Return waiting entries that are to be encoded, spread evenly over the list."""
-        with self._transaction() as connection:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM (SELECT *, ntile(?) OVER (ORDER BY position) AS part FROM entries "  # noqa: S608
-                "WHERE state = 'waiting' AND action = 'transcode' AND listed_run = ?) GROUP BY part",
-                (most, self.run),
-            )
-            return [_entry(row) for row in rows]
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM (SELECT *, ntile(?) OVER (ORDER BY position) AS part FROM entries "  # noqa: S608
+            "WHERE state = 'waiting' AND action = 'transcode' AND listed_run = ?) GROUP BY part",
+            (most, self.run),
+        )
+        return [_entry(row) for row in rows]
 
     def checked(self, state: EntryState, found: Iterable[tuple[int, EntryEvent]]) -> None:
-        """Note what comparing entries, all in ``state``, has found."""
+        """Note the outcome of comparing entries that are in ``state``."""
         rows = [(after(state, happening).value, entry) for entry, happening in found]
         with self._transaction() as connection:
             connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
@@ -170,36 +154,33 @@ class BatchDatabase:
 
     def counts(self) -> dict[EntryState, int]:
         """Return how many of the run's entries are in each state."""
-        with self._transaction() as connection:
-            rows = connection.execute(
-                "SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (self.run,)
-            )
-            found = {EntryState(state): count for state, count in rows}
-        return {state: found.get(state, 0) for state in EntryState}
+        rows = self._rows("SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (self.run,))
+        return dict.fromkeys(EntryState, 0) | {EntryState(state): count for state, count in rows}
 
     def bytes_in(self, state: EntryState) -> tuple[int, int]:
         """Return the bytes of the inputs and of the outputs of the run's entries in a state, as far as known."""
-        with self._transaction() as connection:
-            found = connection.execute(
-                "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
-                "WHERE listed_run = ? AND state = ?",
-                (self.run, state.value),
-            ).fetchone()
-        return int(found[0]), int(found[1])
+        ((source_bytes, output_bytes),) = self._rows(
+            "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
+            "WHERE listed_run = ? AND state = ?",
+            (self.run, state.value),
+        )
+        return source_bytes, output_bytes
 
     def failures(self) -> list[tuple[str, int, int]]:
         """Return (error's class, exit code, entries) of the run's failed entries, the most frequent first."""
-        with self._transaction() as connection:
-            rows = connection.execute(
-                "SELECT error, exit_code, count(*) FROM entries WHERE listed_run = ? AND state = ? "
-                "GROUP BY error, exit_code ORDER BY count(*) DESC, error",
-                (self.run, EntryState.FAILED.value),
-            )
-            return [(error, code, count) for error, code, count in rows]
+        return self._rows(
+            "SELECT error, exit_code, count(*) FROM entries WHERE listed_run = ? AND state = 'failed' "
+            "GROUP BY error, exit_code ORDER BY count(*) DESC, error",
+            (self.run,),
+        )
 
     def failed_files(self, most: int) -> list[tuple[str, FileFault]]:
         """Return ``most`` of the run's failed inputs, and why each failed."""
         return [(each.source, each.fault) for each in self.entries(EntryState.FAILED, most) if each.fault is not None]
+
+    def _rows(self, question: str, values: tuple[object, ...]) -> list[Any]:
+        with self._transaction() as connection:
+            return connection.execute(question, values).fetchall()
 
     def _write(self, connection: sqlite3.Connection, state: EntryState, change: Change) -> None:
         match change:
@@ -243,7 +224,7 @@ class BatchDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the database for one change, all of it or none.
+        """Hold the database for one change, which happens as a whole or not at all.
 
         Raises:
             OutputInUse: another process has taken the database over, because this one seemed dead.
@@ -275,11 +256,7 @@ class BatchDatabase:
         return connection
 
     def _there(self) -> sqlite3.Connection:
-        """Return the connection, to a file that is still there: SQLite writes on into one that was removed.
-
-        Raises:
-            StorageFailed: it was closed, or the file was replaced by another.
-        """
+        """Return the connection, after putting a removed file back; StorageFailed: it was closed or replaced."""
         if self._connection is None:
             raise StorageFailed(f"{self.path} is closed", "Run the batch again: it goes on where it was.")
         if self._files and self._files != (found := files_of(self.path)):
@@ -301,10 +278,7 @@ class BatchDatabase:
             raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
 
     def _make_file(self) -> None:
-        """Make a new file its owner's alone, since addresses may hold secrets; leave that of another program untouched.
-
-        SQLite gives its log, the files beside it, the same permissions.
-        """
+        """Create a file that only its owner can read, as its log then is: addresses may hold secrets."""
         folder = self.path.parent
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)

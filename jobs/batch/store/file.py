@@ -28,24 +28,16 @@ _PRIMARY: Final = 0xFF
 
 
 class Made(NamedTuple):
-    """What was made for a new database."""
+    """What was created for a new database."""
 
-    file: tuple[int, int] | None
-    """Its own file."""
-    folders: tuple[Path, ...]
-    """The folders that it lies in, the innermost first."""
+    file: tuple[int, int] | None  #: Its own file
+    folders: tuple[Path, ...]  #: The folders that it lies in, the innermost first
 
 
 def application_of(path: Path) -> int | None:
-    """Return the number by which a batch's database is known; None for an empty file. Nothing appears beside it.
-
-    Raises:
-        UsageError: it is another program's.
-        sqlite3.Error: it cannot be read.
-    """
-    # Another's log must not be written into its file, which who may only read never does. A log may hold all the
-    # tables, and only under the locks are they whole. Without one not even the locks are touched, since that makes
-    # files appear.
+    """Return a batch's application id, None for an empty file, or raise UsageError; no file appears beside it."""
+    # Read-only, so that another program's log is not written into its file. A log may hold all the tables, whole only
+    # under SQLite's locks; without a log the locks are left alone too, since they make files appear.
     how = "mode=ro" if _has_log(path) else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
         if (found := application_in(connection)) not in (None, schema.APPLICATION_ID):
@@ -63,11 +55,7 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write the database of a connection, whose files were removed, as a new file, and close the connection.
-
-    Raises:
-        sqlite3.Error, OSError: it cannot be written.
-    """
+    """Write the database of a connection, whose files were removed, as a new file, and close the connection."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -96,7 +84,6 @@ def _log_of(path: Path) -> Path:
 
 
 def _has_log(path: Path) -> bool:
-    """Return whether changes lie beside the file that are not in it yet."""
     try:
         return _log_of(path).stat().st_size > 0
     except FileNotFoundError:
@@ -104,7 +91,7 @@ def _has_log(path: Path) -> bool:
 
 
 def what_next(error: OSError | sqlite3.Error) -> str:
-    """Return what to do about a database that cannot be read or written."""
+    """Return the next step for a database that cannot be read or written."""
     if isinstance(error, OSError):
         return _CHECK_PERMISSIONS
     return _WHAT_NEXT.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY, _CHECK_DISK)
@@ -116,17 +103,14 @@ def not_a_batchs(path: Path) -> UsageError:
 
 
 def application_in(connection: sqlite3.Connection) -> int | None:
-    """Return the number of the program that a file belongs to, 0 where it says none; None for an empty file."""
+    """Return the application id of a file, 0 where it has none; None for an empty file."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) if application or tables else None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a batch's database for questions only.
-
-    Not as ``mode=ro``: the last one to close a database removes the files of its log, if it may write.
-    """
+    """Open a batch's database for reading; not as ``mode=ro``: the last to close it removes the files of its log."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")
     return connection

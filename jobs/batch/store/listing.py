@@ -1,4 +1,4 @@
-"""What a new run lists, in a table of its own until all of it is known to be right: who would get in whose way.
+"""What a new run lists, in a table of its own until its outputs are known not to collide.
 
 All calls are part of a transaction of the database's.
 """
@@ -27,8 +27,7 @@ class ListedEntry:
     source_bytes: int | None
     copy: str | None = None
     """The name of its input's copy, where it may be copied, under another name than its output's."""
-    place: str = ""
-    """What named it, for errors: the line of a list."""
+    place: str = ""  #: What named it, for errors: the line of a list
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:
@@ -55,7 +54,7 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input that lies where its own output would is what an earlier run has made of another."""
+    """Return whether an input under its own output's name is an output that an earlier run made of another input."""
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
@@ -67,7 +66,7 @@ def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) ->
 
 
 def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
-    """Add rows to the new list; an output that is there already must be of the same input, with the same options."""
+    """Add rows; an output that is listed already must be of the same input, with the same options."""
     rows = [
         (each.output, each.source, each.action.value, each.overrides, each.spec_sha256, each.source_bytes, each.copy)
         for each in chunk
@@ -92,7 +91,7 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
-    """Make sure that no input may be copied to where another, its output or its copy lies."""
+    """Refuse an input whose copy would have the name of another input, its output or its copy."""
     found = connection.execute(
         "SELECT copied.source, other.source, copied.copy FROM listed AS copied "
         "JOIN listed AS other ON other.output = copied.copy WHERE copied.copy IS NOT NULL "

@@ -81,20 +81,18 @@ CREATE TEMP TABLE listed (
 
 
 class EntryAction(Enum):
-    """What is done with an entry; the values are those in the database."""
+    """The values are those in the database."""
 
     TRANSCODE = "transcode"
     COPY = "copy"
 
 
 class FileResult(Enum):
-    """What an entry's output is; the values are those in the database."""
+    """An entry's output; the values are those in the database."""
 
     ENCODED = "encoded"
-    KEPT = "kept"
-    """The input, byte for byte: the result was not smaller."""
-    COPIED = "copied"
-    """The input, byte for byte: it is not video."""
+    KEPT = "kept"  #: The input, byte for byte: the result was not smaller
+    COPIED = "copied"  #: The input, byte for byte: it is not video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,39 +113,31 @@ class Content:
 class FileFault:
     """Why an entry failed."""
 
-    error: str
-    """The class of the error, as in ``codecfleet.errors``; the exception's own where that is a defect."""
+    error: str  #: The class of the error, as in ``codecfleet.errors``; the exception's own where that is a defect.
     message: str
     next_step: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """An entry that is to be done or compared. ``output`` is relative to the root; ``tries`` counts those of this run.
-
-    ``was_in_flight``: a try of it was killed or stopped, and what has its output's name may be that try's doing.
-
-    ``published`` and ``output_bytes`` are name and size of what an earlier run has published of the same input, None
-    where it has nothing. The name differs from ``output`` by its extension where the input was copied.
-    """
+    """An entry that is to be done or compared."""
 
     entry: int
     source: str
-    output: str
+    output: str  #: relative to the root
     action: EntryAction
     overrides: str
-    tries: int
-    was_in_flight: bool
+    tries: int  #: in this run
+    was_in_flight: bool  #: a try was killed or stopped, and the file under its output's name may be that try's
     content: Content | None
     source_bytes: int | None
-    published: str | None
-    output_bytes: int | None
-    fault: FileFault | None = None
-    """Why its last try failed; None where none has failed since it was done last."""
+    published: str | None  #: by an earlier run, from the same input; a copy has another extension than ``output``
+    output_bytes: int | None  #: of what is ``published``
+    fault: FileFault | None = None  #: Why its last try failed; None where none has failed since it was done last
 
     @property
     def was_in_use(self) -> bool:
-        """Whether another process held its output when its last try failed: what lies there may be a killed try's."""
+        """Whether another process held its output when its last try failed: the file there may be a killed try's."""
         return self.fault is not None and self.fault.error == OutputInUse.__name__
 
 
@@ -165,10 +155,10 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStarted:
-    """A try begins: its output's name is free, and from here on what has that name may be its doing.
+    """A try begins: the file under its output's name may be its own from here on.
 
-    ``found`` is what a try that was killed or stopped may have left there, and how many bytes it has: should this try
-    fail, that may be replaced, and nothing else that has the name by then.
+    ``found`` is name and size of what a killed or stopped try may have left: should this one fail, that may be
+    replaced, and no other file of the name.
     """
 
     entry: int
@@ -178,10 +168,7 @@ class FileStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """What a try copies its input to next, under another name than its output's, and how many bytes that will have.
-
-    Or, where the copying has failed, what was noted before.
-    """
+    """Name and size of the copy that a try makes next under a name of its own; or those before it, where it failed."""
 
     entry: int
     found: tuple[str | None, int | None]

@@ -1,4 +1,4 @@
-"""The states of a batch's entries: what may follow what, and what an ended try means for its entry. Pure."""
+"""The states of a batch's entries, their transitions, and what an ended try means for its entry. Pure."""
 
 from enum import Enum
 from typing import Final
@@ -12,24 +12,20 @@ FAULTS_IN_A_ROW: Final = 8
 
 
 class EntryState(Enum):
-    """Where an entry stands; the values are those in the database."""
+    """The state of an entry; the values are those in the database."""
 
     WAITING = "waiting"
-    RUNNING = "running"
-    """In flight; or it was, when the batch was killed."""
+    RUNNING = "running"  #: In flight; or it was, when the batch was killed
     DONE = "done"
     FAILED = "failed"
-    DONE_BEFORE = "done-before"
-    """An earlier run did it, and whether its input is still the same was not looked at yet."""
-    FAILED_BEFORE = "failed-before"
-    """The same of one that failed."""
+    DONE_BEFORE = "done-before"  #: An earlier run did it; its input was not compared yet
+    FAILED_BEFORE = "failed-before"  #: The same of one that failed
 
 
 class EntryEvent(Enum):
     """What moves an entry from one state to the next."""
 
-    LISTED = "listed"
-    """A new run lists it, with the input and the options that it had."""
+    LISTED = "listed"  #: A new run lists it, with the input and the options that it had
     LISTED_OTHERWISE = "listed otherwise"
     """A new run lists it with another input or other options; or it failed and is to be retried."""
     STARTED = "started"
@@ -67,11 +63,7 @@ EDGES: Final = {
 
 
 def after(state: EntryState, happening: EntryEvent) -> EntryState:
-    """Return the state that follows.
-
-    Raises:
-        ValueError: nothing of that kind can happen then.
-    """
+    """Return the state that follows. Raises ValueError: nothing of that kind can happen then."""
     try:
         return EDGES[state, happening]
     except KeyError:
@@ -89,7 +81,7 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
 def after_error(error: BaseException, tries: int) -> EntryEvent:
     """Return what an error does to its entry, whose ``tries``-th try of this run it ended.
 
-    The input's own fault, and the request's, would be the same again. So would a defect of codecfleet.
+    An error in the input, in the request or in codecfleet itself would come again.
     """
     if isinstance(error, FleetUnavailable):
         return EntryEvent.PUT_BACK
@@ -97,7 +89,7 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 
 
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
-    """Return what ends the batch, if an error does that: the last in a row of faults that were not their files' own."""
+    """Return what ends the batch, if an error does: the last of a row of faults that were not in the files."""
     if isinstance(error, FleetUnavailable):
         return error
     if not isinstance(error, WorkError) or faults_in_a_row < FAULTS_IN_A_ROW:

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.stream import Stream
 
-TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})
-"""By FFmpeg's canonical names: those whose cues are lines of text, with little else."""
-MOST_AT_ONCE: Final = 16
-"""Cues on screen at one time; people read two or three."""
-MOST_LETTERS: Final = 2_000
-"""Of one cue; they fill a screen."""
+TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})  #: FFmpeg's names of plain text
+MOST_AT_ONCE: Final = 16  #: Cues on screen at one time; people read two or three
+MOST_LETTERS: Final = 2_000  #: Of one cue; they fill a screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +34,7 @@ class Cue:
 
 
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
-    """Return a text track's cues in the order of their times; without styles.
-
-    Raises:
-        InputTooLarge: one has more than ``MOST_LETTERS``.
-    """
+    """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
     found = []
     # Where the container breaks, what came before is what there is.
     with suppress(av.error.FFmpegError):
@@ -69,8 +62,7 @@ def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
 def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]:
     """Yield the lines on screen whenever they change: those of several cues above each other, the earliest below.
 
-    Raises:
-        InputTooLarge: there are more than ``MOST_AT_ONCE`` cues at a time.
+    Raises InputTooLarge: there are more than ``MOST_AT_ONCE`` cues at a time.
     """
     waiting = [cue for cue in ended(cues) if cue.lines and (cue.end_s is None or cue.start_s < cue.end_s)]
     starts = iter(waiting)
@@ -93,12 +85,7 @@ def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]
 
 
 def text_showings(cues: Sequence[Cue], renderer: TextRenderer) -> Iterator[Showing]:
-    """Yield what cues show, rendered.
-
-    Raises:
-        InputTooLarge: as ``on_screen``.
-        Unsupported: the font lacks letters, or they cannot be set one by one.
-    """
+    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or they need shaping."""
     renderer.check(line for cue in cues for line in cue.lines)
     for time_s, lines in on_screen(cues):
         yield Showing(time_s, None, renderer.bitmap(lines) if lines else None)

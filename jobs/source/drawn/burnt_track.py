@@ -1,7 +1,4 @@
-"""The subtitle track that is burnt into the pictures: which one it is, and what all of it shows, read once.
-
-Every segment must know what began long before it, so the whole track is read before any work.
-"""
+"""The subtitle track that is burnt in: which it is, and all it shows, read once: any segment may need early cues."""
 
 import hashlib
 import zlib
@@ -32,34 +29,26 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 128 << 20
-"""What a track's subtitles may take, compressed: those of a long film take some 20 MB."""
-MOST_FONT_BYTES: Final = 64 << 20
-"""The largest fonts, of Chinese, Japanese and Korean, take some 20 MB."""
-_OBJECT_BYTES: Final = 512
-"""What each takes besides its samples."""
+MOST_BYTES: Final = 128 << 20  #: What a track's subtitles may take, compressed: those of a long film take some 20 MB
+MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts, of Chinese, Japanese and Korean, take some 20 MB
+_OBJECT_BYTES: Final = 512  #: What each takes besides its samples
 _FAST: Final = 1
-NEVER_S: Final = Fraction(1 << 40)
-"""When what has no end ends."""
+NEVER_S: Final = Fraction(1 << 40)  #: When what has no end ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurntTrack:
-    """What a track shows, in order, one at a time, and how many packets could not be decoded.
-
-    ``sha256`` is of all of it, samples and times.
-    """
+    """What a track shows, in order, one at a time."""
 
     subtitles: tuple[Subtitle, ...]
-    sha256: str
-    failed: int
+    sha256: str  #: Of all of it, samples and times
+    failed: int  #: Packets that did not decode
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
     """Return the subtitle track that a number, counted from 0, or a language names; None where none was asked for.
 
-    Raises:
-        Unsupported: there is no such track, or it is neither one of bitmaps nor of plain text.
+    Raises Unsupported: there is no such track, or it is neither one of bitmaps nor of plain text.
     """
     if asked is None:
         return None
@@ -97,18 +86,16 @@ class ReadText:
 
     track: Track
     cues: ReadResult[list[Cue]]
-    font: str
-    """The name of the font's file."""
-    letters: ReadResult[bytes] | None
-    """What is in that file; None where no font was named."""
+    font: str  #: The name of the font's file
+    letters: ReadResult[bytes] | None  #: What is in that file; None where no font was named
 
     def burnt(self, size: "Size", shape: Fraction) -> BurntTrack:
-        """Return what the track shows, set in square samples; ``read_burnt`` has the parameters.
+        """Return what the track shows, set in square samples, for samples of this ``shape``.
 
         Raises:
             InputError: the source or the font could not be read.
             InputTooLarge: the subtitles take more than ``MOST_BYTES``.
-            Unsupported: there is no font, or letters that the font lacks, or such as cannot be set one by one.
+            Unsupported: there is no font, or it lacks letters, or they cannot be set one by one.
         """
         if self.letters is None:
             message = f"{self.track.name} is text, and needs a font that is the same wherever the job runs"
@@ -118,10 +105,7 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and the file ``font`` for text.
-
-    ``size`` is that of the picture that a canvas covers, ``shape`` that of its samples.
-    """
+    """Read a whole track, and the file ``font`` for text; a canvas covers a picture of ``size``."""
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -159,11 +143,7 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, None for none.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return the SHA-256 of a font file, None for none. Raises InputError: it cannot be read."""
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()
@@ -235,7 +215,6 @@ def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
 
 
 def _digest(subtitles: Iterable[Subtitle]) -> str:
-    """Return a digest of times, places and samples."""
     digest = hashlib.sha256()
     for each in subtitles:
         digest.update(f"{each.start_s} {each.end_s} {each.content}\n".encode())

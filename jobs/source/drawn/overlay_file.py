@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 1 << 20
-"""The largest file: it travels as it is with each segment's work, so that workers need not see it."""
+MOST_BYTES: Final = 1 << 20  #: It travels with each segment's work, so that workers need not see the file
 
 
 @dataclass(frozen=True)
@@ -58,20 +57,14 @@ class OverlayFile:
         return png_size(self.content, self.name)
 
     def samples(self) -> "NDArray[np.uint8]":
-        """Return its rows of R, G, B and alpha in 8 bits: (height, width, 4).
-
-        Raises:
-            InputUnreadable: it is damaged, or has more than 8 bits a channel.
-        """
+        """Return (height, width, 4) of R, G, B and alpha in 8 bits. Raises InputUnreadable: damaged, or deeper."""
         return png_samples(self.content, self.name)
 
 
 def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
     """Return the bytes of a small file, a path or an fsspec URL; ``what`` it is and its ``flag`` are for messages.
 
-    Raises:
-        InputNotFound: there is nothing.
-        InputUnreadable: it may not be read, is not a regular file, or is larger than ``most_bytes``.
+    Raises InputNotFound; InputUnreadable: it may not be read, is not a regular file, or is over ``most_bytes``.
     """
     name = redacted(place)
     try:
@@ -80,9 +73,9 @@ def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
         raise InputNotFound(f"there is no {what} {name}", f"Check the path of {flag}.") from None
     except InputUnreadable:
         raise
-    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+    except Exception as error:  # every store raises errors of its own
         message = f"the {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputUnreadable(message, f"Check the path of {flag}, and who may read it.") from None
+        raise InputUnreadable(message, f"Check the path of {flag}, and who may read it.") from error
     if len(content) > most_bytes:
         message = f"the {what} {name} is larger than {most_bytes >> 20} MiB"
         raise InputUnreadable(message, f"Give a smaller one with {flag}.")

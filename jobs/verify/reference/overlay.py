@@ -1,7 +1,4 @@
-"""The reference for pictures that others, or subtitles, were laid over: docs/filters.md in floats, chroma in full.
-
-Segments blend integers in the film's own format; here each sample of chroma is spread, blended and averaged again.
-"""
+"""The reference for overlays and burnt subtitles: docs/filters.md in floats, where segments blend integers."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +16,8 @@ from ...report.report import BurnReport, OverlayReport
 from ...source.drawn.burnt_track import BurntTrack, read_burnt
 from ...source.drawn.overlay_file import OverlayFile
 from ...source.tracks import describe_tracks
-from .tone import LUMA_2020, to_pq
+from ..pictures import block_means
+from .tone import LUMA_2020, levels_of, to_pq
 
 if TYPE_CHECKING:
     from ....actors.segment.burn import Subtitle
@@ -37,19 +35,14 @@ _TO_2020: Final = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], 
 
 @dataclass
 class OverlayReference:
-    """Lays a picture over others as a report says that it was done."""
+    """Lays a picture over others as a report says."""
 
     file: OverlayFile
     overlay: OverlayReport
 
     @classmethod
     def of(cls, overlay: OverlayReport) -> Self:
-        """Read the picture.
-
-        Raises:
-            InputError: it cannot be read.
-            UsageError: it is not what it was, or the report leaves out what lets somebody read it.
-        """
+        """Read the picture. Raises InputError, or UsageError if it changed or the report hides part of its address."""
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
             raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")
@@ -64,11 +57,7 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them, in the colours that ``output`` states.
-
-        Raises:
-            UsageError: it reaches outside.
-        """
+        """Return planes of Y', Cb and Cr with the picture over them. Raises UsageError if it reaches outside."""
         (height, width), (x, y) = planes[0].shape, self.overlay.place
         if y + self._rgba.shape[0] > height or x + self._rgba.shape[1] > width:
             message = f"the report has an overlay that reaches outside the output's {width}x{height}"
@@ -79,7 +68,7 @@ class OverlayReference:
 
 @dataclass
 class BurnReference:
-    """Burns the subtitles of a track into pictures as a report says that it was done."""
+    """Burns a track's subtitles into pictures as a report says."""
 
     track: BurntTrack
     burnt: BurnReport
@@ -88,12 +77,7 @@ class BurnReference:
 
     @classmethod
     def of(cls, source: str, burnt: BurnReport) -> Self:
-        """Read the track.
-
-        Raises:
-            InputError: the source or the font cannot be read.
-            UsageError: its subtitles are not what they were.
-        """
+        """Read the track. Raises InputError, or UsageError if its subtitles or its font have changed."""
         tracks = [each for each in describe_tracks(source).tracks if each.index == burnt.source_index]
         shape, font = Fraction(burnt.shape), burnt.font
         found = read_burnt(source, tracks[0], burnt.source, font).burnt(burnt.source, shape) if tracks else None
@@ -113,7 +97,7 @@ class BurnReference:
         return _laid(planes, self._shown[1], (0, 0), bits, output)
 
     def _scaled(self, subtitle: "Subtitle", size: tuple[int, int]) -> _Samples:
-        """Return R, G, B and alpha of pictures of ``size`` that show nothing but a subtitle."""
+        """Return R, G, B and alpha of a subtitle alone on a picture of ``size``."""
         left, top, width, height = (float(Fraction(each)) for each in self.burnt.screen)
         (across, down), shape = subtitle.canvas, float(Fraction(self.burnt.shape))
         wide, high = width / across, height / down
@@ -150,29 +134,22 @@ def _laid(
         across, down = ceil(width / plane.shape[1]), ceil(height / plane.shape[0])
         spread = plane.astype(np.float64).repeat(down, axis=0).repeat(across, axis=1)[:height, :width]
         spread[rows, columns] += alpha * (own - spread[rows, columns])
-        found.append(np.floor(_averaged(spread, across, down) + 0.5).astype(plane.dtype))
+        found.append(np.floor(block_means(spread, across, down) + 0.5).astype(plane.dtype))
     return found + planes[len(found) :]
 
 
 def _coded(rgb: _Samples, bits: int, output: VideoFrame) -> list[_Samples]:
-    """Return a picture's Y', Cb and Cr; of grey output Y' alone."""
-    full = int(output.color_range) == int(ColorRange.JPEG)
-    steps = (1 << bits) - 1 if full else 219 << bits - 8
-    chroma_steps, black = ((1 << bits) - 1, 0) if full else (224 << bits - 8, 16 << bits - 8)
+    full_range = int(output.color_range) == int(ColorRange.JPEG)
+    black, steps, middle, chroma_steps = levels_of(bits, full_range=full_range)
     transfer = int(output.color_trc)
     rgb = _in_hdr(rgb, transfer) if transfer in (_PQ, _HLG) else rgb
-    weights = _LUMA.get(int(output.colorspace)) or _LUMA[_unstated_matrix(output)]
+    is_2020 = transfer in (_PQ, _HLG) or int(output.color_primaries) == _BT2020
+    unstated = _BT2020 if is_2020 else 1 if output.height >= _HD_LINES else 6
+    weights = _LUMA.get(int(output.colorspace)) or _LUMA[unstated]
     luma = rgb @ np.array(weights)
     blue, red = ((rgb[..., at] - luma) / (2 * (1 - weights[at])) for at in (2, 0))
-    middle = 128 << bits - 8
     coded = [black + steps * luma, middle + chroma_steps * blue, middle + chroma_steps * red]
     return [np.minimum(each, (1 << bits) - 1) for each in coded[: len(output.format.components)]]
-
-
-def _unstated_matrix(output: VideoFrame) -> int:
-    if int(output.color_trc) in (_PQ, _HLG) or int(output.color_primaries) == _BT2020:
-        return _BT2020
-    return 1 if output.height >= _HD_LINES else 6
 
 
 def _in_hdr(rgb: _Samples, transfer: int) -> _Samples:
@@ -183,11 +160,3 @@ def _in_hdr(rgb: _Samples, transfer: int) -> _Samples:
     scene = shown * np.maximum(shown @ LUMA_2020.astype(np.float64), 1e-9)[..., None] ** (-1 / 6)
     bright = 0.17883277 * np.log(np.maximum(12 * scene - 0.28466892, 1e-9)) + 0.55991073
     return np.asarray(np.where(scene <= 1 / 12, np.sqrt(3 * scene), bright))
-
-
-def _averaged(samples: _Samples, across: int, down: int) -> _Samples:
-    """Return the mean of each block of samples; blocks at the far edges may be smaller."""
-    rows, columns = np.arange(0, samples.shape[0], down), np.arange(0, samples.shape[1], across)
-    sums = np.add.reduceat(np.add.reduceat(samples, rows, axis=0), columns, axis=1)
-    counts = np.outer(np.diff([*rows, samples.shape[0]]), np.diff([*columns, samples.shape[1]]))
-    return np.asarray(sums / counts)

@@ -1,7 +1,6 @@
-"""The reference: what one sequential decode of a video track gives, and when each of its pictures is to be shown.
+"""One sequential decode of a video track, and when each of its pictures is to be shown.
 
-It shares no code with the machinery that cuts, decodes and joins segments: the rules of docs/timeline.md are written
-here a second time, over whole lists instead of streams, so that a mistake in one of the two shows as a difference.
+The rules of docs/timeline.md, written a second time over whole lists, so that a mistake in one shows as a difference.
 """
 
 import heapq
@@ -12,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, groupby, pairwise
 from math import ceil
-from typing import cast
+from typing import Self, cast
 
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard, Disposition
+from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -25,108 +24,67 @@ from ....actors.decode.describe import nominal_frame_rate
 from ....actors.decode.picture_memory import forget_remains
 from ....actors.media.opening import open_source
 from ....errors import NoVideoTrack
+from ..streams import is_decodable, video_tracks
 
-RESET_S = 1
-"""A decoding clock that steps back by more than this was reset; smaller steps are disorder, and left alone."""
-
-LEAP_S = 6 * 3600
-"""One that leaps ahead by more than this was reset too, and FFmpeg took it for a clock that ran through its 33 bits."""
-
+RESET_S = 1  # a decoding clock that steps back by more was reset; smaller steps are disorder
+LEAP_S = 6 * 3600  # a larger leap ahead is a reset too, which FFmpeg took for a wrap of the 33-bit clock
+WINDOW_FRAMES = 16  # pictures held back for sorting: the largest picture buffer of H.264 and HEVC
+DENOMINATOR_MAX = 10**9  # the finest tick that the source's may be divided into
 _BEFORE_ALL = -(1 << 80)
-WINDOW_FRAMES = 16
-"""Pictures held back while they are sorted as they are decoded: the largest picture buffer of H.264 and HEVC."""
 
 
-DENOMINATOR_MAX = 10**9
-"""The finest tick that the source's may be divided into."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nominal:
-    """The nominal duration of a frame: ``exact`` in ticks, and ``ticks``, the whole ticks that a repair adds."""
-
-    exact: Fraction
-
-    @property
-    def ticks(self) -> int:
-        """Whole ticks: rounded half to even, at least 1."""
-        return max(1, round(self.exact))
-
-
-@dataclass(frozen=True, slots=True)
-class PacketStamp:
-    """The timestamps of a packet, in ticks. ``discarded`` packets yield no picture: an edit list leaves them out."""
-
-    pts: int | None
-    dts: int | None
-    discarded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FrameStamp:
-    """What the decoder said of a frame: its PTS in ticks, and the clock offset of the packet it came from (R1)."""
-
-    pts: int | None
-    offset: int = 0
-
-    @property
-    def time(self) -> int | None:
-        """The PTS on the repaired clock, None where the frame has none."""
-        return None if self.pts is None else self.pts + self.offset
+def whole_ticks(nominal: Fraction) -> int:
+    """Return the ticks that a repair adds for a frame's ``nominal`` duration: rounded half to even, at least 1."""
+    return max(1, round(nominal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When every frame of a track is to be shown.
+    """When every frame of a track is to be shown, in ticks of ``time_base``."""
 
-    ``order`` lists the frames as presented, by their places in the decoder's output; ``times`` are theirs, repaired and
-    strictly increasing, in the source's ticks divided by ``divisor``. The counts say how often each rule acted: clock
-    resets, frames without a PTS, frames after a later one, repeated times. ``zero`` is what a requested start and end
-    count from: the first time that a presented packet has, whether or not it decodes. ``packets`` are the times that
-    all of them promise, in order, and ``nominal`` is a frame's nominal duration.
-    """
-
-    order: tuple[int, ...]
-    times: tuple[int, ...]
-    divisor: int = 1
-    resets: int = 0
-    missing: int = 0
-    disordered: int = 0
+    order: tuple[int, ...]  # the frames as presented, by their places in the decoder's output
+    times: tuple[int, ...]  # theirs, repaired and strictly increasing
+    time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
+    resets: int = 0  # of the decoding clock
+    missing: int = 0  # frames without a PTS
+    disordered: int = 0  # frames after a later one
     repeated: int = 0
-    zero: int = 0
-    packets: tuple[int, ...] = ()
-    nominal: Fraction = Fraction(1)
+    zero: int = 0  # what a requested start and end count from: a presented packet's first time, decodable or not
+    packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
+    nominal: Fraction = Fraction(1)  # a frame's nominal duration
 
 
 class ResetClock:
-    """Rule R1 while packets go by: the offset that undoes every reset of the decoding clock so far."""
+    """R1: the offset that undoes every reset of the decoding clock so far."""
 
-    def __init__(self, nominal: Nominal, time_base: Fraction) -> None:
-        self._step_ticks = nominal.ticks
+    def __init__(self, nominal: Fraction, time_base: Fraction) -> None:
+        self._step_ticks = whole_ticks(nominal)
         self._back_ticks = int(RESET_S / time_base)
         self._ahead_ticks = int(LEAP_S / time_base)
         self._previous: int | None = None
         self.offset = 0
         self.resets = 0
 
-    def advance(self, packet: PacketStamp) -> int:
-        """Take the next packet in demux order and return the offset, in ticks, of its timestamps."""
-        # A packet without a DTS says nothing about the decoding clock: its PTS runs ahead of it by the reorder delay,
-        # which at a low frame rate is many seconds (Matroska leaves the first DTSs of a track out).
-        if packet.discarded or packet.dts is None:
+    def advance(self, dts: int | None) -> int:
+        """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
+
+        None for packets that an edit list hides, and for those without a DTS, which say nothing about the decoding
+        clock: their PTS is ahead of it by the reorder delay, many seconds at a low frame rate.
+        """
+        if dts is None:
             return self.offset
-        if self._previous is not None and not -self._back_ticks <= packet.dts - self._previous <= self._ahead_ticks:
-            self.offset += self._previous + self._step_ticks - packet.dts
+        if self._previous is not None and not -self._back_ticks <= dts - self._previous <= self._ahead_ticks:
+            self.offset += self._previous + self._step_ticks - dts
             self.resets += 1
-        self._previous = packet.dts
+        self._previous = dts
         return self.offset
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return by what the source's tick is divided, so that no time that is some frame's own has to move: part of R4.
+    """Return by what the source's tick is divided, so that no time of one frame alone has to move: part of R4.
 
-    ``times`` are those of the presented packets, repaired by R1. Frames that share one need as many ticks as they are,
-    up to the next time; a divided tick's denominator is 10^9 at most.
+    ``times`` are those of the presented packets, repaired by R1. Frames that share one need a tick each before the next
+    time, down to a denominator of 10^9.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
@@ -134,43 +92,41 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
     return max(1, min(ceil(max(wanted, default=1)), finest))
 
 
-def repair(frames: Sequence[FrameStamp], nominal: Nominal, *, divisor: int = 1, resets: int = 0) -> Timeline:
-    """Return when each of a track's frames is to be shown: rules R2, R3 and R4 over the decoder's whole output.
+def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
+    """Return when each of a track's frames is to be shown: R2, R3 and R4 over the decoder's whole output.
 
-    Stamps and ``nominal`` are in the source's ticks. ``resets`` is only carried into the result.
+    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks, the result in ticks divided by ``divisor``.
     """
-    nominal = Nominal(nominal.exact * divisor)
-    filled = _filled([None if frame.time is None else frame.time * divisor for frame in frames], nominal)
+    nominal *= divisor
+    filled = _filled([None if stamp is None else stamp * divisor for stamp in stamps], nominal)
     order = sorted(range(len(filled)), key=filled.__getitem__)
     return Timeline(
         order=tuple(order),
         times=tuple(_spread([filled[frame] for frame in order], nominal)),
-        divisor=divisor,
-        resets=resets,
-        missing=sum(frame.pts is None for frame in frames),
+        missing=sum(stamp is None for stamp in stamps),
         disordered=sum(time < latest for time, latest in zip(filled, accumulate(filled, max), strict=True)),
         repeated=len(filled) - len(set(filled)),
+        nominal=nominal,
     )
 
 
-def _filled(times: Sequence[int | None], nominal: Nominal) -> list[int]:
+def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
     """R2: a frame without a time follows the one before it; the first ones lead up to the first known one."""
-    first_known = next(((place, time) for place, time in enumerate(times) if time is not None), None)
-    if first_known is None:
-        return [round(place * nominal.exact) for place in range(len(times))]
-    first, anchor = first_known
-    filled = [anchor - (first - place) * nominal.ticks for place in range(first)]
+    first = next((place for place, time in enumerate(times) if time is not None), None)
+    if first is None:
+        return [round(place * nominal) for place in range(len(times))]
+    step = whole_ticks(nominal)
+    filled = [(times[first] or 0) - (first - place) * step for place in range(first)]
     for time in times[first:]:
-        filled.append(filled[-1] + nominal.ticks if time is None else time)
+        filled.append(filled[-1] + step if time is None else time)
     return filled
 
 
-def _spread(times: Sequence[int], nominal: Nominal) -> list[int]:
+def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
     """R4, over sorted times: frames that share a time are spread up to the next one, and no two stay equal."""
     groups = [(time, len(list(same))) for time, same in groupby(times)]
-    starts = [time for time, _ in groups]
-    followings: list[int | None] = [*starts[1:], None]
-    step_ticks = max(1, int(nominal.exact))
+    followings: list[int | None] = [*(time for time, _ in groups[1:]), None]
+    step_ticks = max(1, int(nominal))
     settled: list[int] = []
     for (time, count), following in zip(groups, followings, strict=False):
         for place in range(count):
@@ -191,14 +147,14 @@ class SequentialDecode:
 
     container: InputContainer
     stream: VideoStream
-    nominal: Nominal
-    stamps: list[FrameStamp] = field(default_factory=list)
+    nominal: Fraction  # a frame's duration in ticks
+    pts: list[int | None] = field(default_factory=list)  # of each frame, as the decoder gives it
+    stamps: list[int | None] = field(default_factory=list)  # the same, repaired by R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
     resets: int = 0
-    earliest: VideoFrame | None = None
-    """The first frame that was decoded, whichever are asked for."""
+    earliest: VideoFrame | None = None  # the first decoded frame, even if a later part is wanted
 
     @property
     def time_base(self) -> Fraction:
@@ -208,9 +164,9 @@ class SequentialDecode:
     def __iter__(self) -> Iterator[VideoFrame]:
         clock = ResetClock(self.nominal, self.time_base)
         for packet in self._packets():
-            stamp = PacketStamp(packet.pts, packet.dts, packet.is_discard)
-            offset = clock.advance(stamp) if packet.size else clock.offset
-            if packet.size and not packet.is_discard:
+            is_presented = packet.size and not packet.is_discard
+            offset = clock.advance(packet.dts if is_presented else None)
+            if is_presented:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
@@ -219,7 +175,9 @@ class SequentialDecode:
             for frame in self._decoded(packet):
                 # VP9 labels a picture that is shown again with the packet that coded it; none is delayed.
                 origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
-                self.stamps.append(FrameStamp(frame.pts, origin[0] if isinstance(origin, list) else offset))
+                self.pts.append(frame.pts)
+                moved = origin[0] if isinstance(origin, list) else offset
+                self.stamps.append(None if frame.pts is None else frame.pts + moved)
                 self.earliest = self.earliest or frame
                 yield frame
 
@@ -245,21 +203,22 @@ class SequentialDecode:
     def timeline(self) -> Timeline:
         """Return the repaired timeline of the frames decoded so far."""
         divisor = divisor_of(self.packet_times, self.time_base)
-        timeline = repair(self.stamps, self.nominal, divisor=divisor, resets=self.resets)
-        nominal = self.nominal.exact * divisor
+        timeline = repair(self.stamps, self.nominal, divisor=divisor)
         promised = sorted(time * divisor for time in self.packet_times)
-        promised = promised or [round(place * nominal) for place in range(self.packets_presented)]
-        zero = promised[0] if self.packet_times else 0
-        return replace(timeline, zero=zero, packets=tuple(promised), nominal=nominal)
+        return replace(
+            timeline,
+            time_base=self.time_base / divisor,
+            resets=self.resets,
+            zero=promised[0] if promised else 0,
+            packets=tuple(promised or [round(place * timeline.nominal) for place in range(self.packets_presented)]),
+        )
 
 
 @contextmanager
 def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
-    """Open ``source`` (path or URL) to decode its video track number ``video_track`` from start to end in one thread.
+    """Open a path or URL to decode one of its video tracks from start to end in one thread.
 
-    Raises:
-        InputError: the source cannot be opened or read.
-        NoVideoTrack: it has no such track, or no decoder for it.
+    Raises InputError, or NoVideoTrack where it has no such track or no decoder for it.
     """
     with open_source(source) as container:
         stream = _video_stream(container, source, video_track)
@@ -272,30 +231,22 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
         forget_remains(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
-        yield SequentialDecode(container, stream, Nominal(1 / (rate * Fraction(stream.time_base or 1))))
+        yield SequentialDecode(container, stream, 1 / (rate * Fraction(stream.time_base or 1)))
 
 
 def _video_stream(container: InputContainer, source: str, video_track: int) -> VideoStream:
-    cover = int(Disposition.attached_pic)
-    tracks = [stream for stream in container.streams.video if not int(stream.disposition) & cover]
+    tracks = video_tracks(container)
     if video_track >= len(tracks):
         message = f"{source} has no video track {video_track}; it has {len(tracks)}"
         raise NoVideoTrack(message, "Name a file and a track that have pictures; tracks count from 0.")
-    stream = tracks[video_track]
-    context: object = stream.codec_context
-    if context is None:  # PyAV has no type for a stream FFmpeg knows no decoder for
+    if not is_decodable(tracks[video_track]):
         message = f"video track {video_track} of {source} is in a format FFmpeg cannot decode"
         raise NoVideoTrack(message, "Name another track.")
-    return stream
+    return tracks[video_track]
 
 
 def read_timeline(source: str, video_track: int = 0) -> Timeline:
-    """Decode a track once, keeping no picture, and return when each frame is to be shown.
-
-    Raises:
-        InputError: the source cannot be opened or read.
-        NoVideoTrack: it has no such track.
-    """
+    """Decode a track once, keeping no picture, and return when each frame is to be shown."""
     with open_track(source, video_track) as decode:
         for _ in decode:
             pass
@@ -303,17 +254,17 @@ def read_timeline(source: str, video_track: int = 0) -> Timeline:
 
 
 def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
-    """Yield a track's frames as they are presented, sorted within a window of ``WINDOW_FRAMES``, while it is decoded.
+    """Yield a track's frames as they are presented, sorted within ``WINDOW_FRAMES``, while it is decoded.
 
     Each comes with its place in the decoder's output. Where the window is too small, or the first times are missing,
-    the order may differ from ``timeline().order``: then read the track again with ``in_known_order``.
+    the order may differ from ``timeline().order``: then decode again with ``in_known_order``.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None
     for place, frame in enumerate(decode):
-        time = decode.stamps[place].time
-        if time is None:
-            time = None if latest is None else latest + decode.nominal.ticks
+        time = decode.stamps[place]
+        if time is None and latest is not None:
+            time = latest + whole_ticks(decode.nominal)
         latest = time
         # Frames before the first known time stay first, in the decoder's order.
         heapq.heappush(waiting, (_BEFORE_ALL if time is None else time, place, frame))
@@ -324,16 +275,16 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 
 
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
-    """Yield the frames named in ``order`` (places in the decoder's output), in that order, dropping all others.
+    """Yield the frames in ``order`` (places in the decoder's output), in that order, dropping all others.
 
-    A frame that is named several times in a row comes as often. It holds as many pictures as the track is disordered,
-    and stops decoding once the last one is out.
+    A frame that is named several times in a row comes as often. As many pictures are held as the track is disordered;
+    decoding stops once the last one is out.
     """
-    rank = {place: position for position, place in enumerate(order)}
+    wanted = set(order)
     waiting: dict[int, VideoFrame] = {}
     position = 0
     for place, frame in enumerate(decode):
-        if place in rank:
+        if place in wanted:
             waiting[place] = frame
         while position < len(order) and order[position] in waiting:
             yield order[position], waiting[order[position]]
@@ -346,21 +297,21 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class ComparedPart:
-    """What of a track is compared: its frames in ``order``, each as often as it is shown, and their ``times``.
+    """The part of a track that is compared."""
 
-    Times are in ticks of ``time_base`` and begin at ``zero_s`` of the source's clock.
-    """
-
-    order: tuple[int, ...]
-    times: tuple[int, ...]
+    order: tuple[int, ...]  # its frames by their places in the decoder's output, each as often as it is shown
+    times: tuple[int, ...]  # theirs, in ticks of ``time_base``
     time_base: Fraction
-    zero_s: Fraction
-    length_s: Fraction | None
-    """From the source's first frame in it to the last; None where it is the whole track."""
-    begin_s: Fraction = Fraction(0)
-    """From the track's first frame to the part's."""
-    last_s: Fraction | None = None
-    """How long the last one is shown; None where the source does not say."""
+    zero_s: Fraction  # when the first is shown, on the source's clock
+    length_s: Fraction | None  # from the source's first frame in it to the last; None where it is the whole track
+    begin_s: Fraction = Fraction(0)  # from the track's first frame to the part's
+    last_s: Fraction | None = None  # how long the last one is shown; None where the source does not say
+
+    @classmethod
+    def whole(cls, timeline: Timeline) -> Self:
+        """Return all of a track."""
+        zero_s = (timeline.times[0] if timeline.times else 0) * timeline.time_base
+        return cls(timeline.order, timeline.times, timeline.time_base, zero_s, None)
 
     def time_s(self, number: int) -> Fraction | None:
         """Return when a frame is shown, on the source's clock; None behind the last."""
@@ -370,13 +321,9 @@ class ComparedPart:
 
 
 def at_rate(
-    timeline: Timeline,
-    part: ComparedPart,
-    fps: Fraction,
-    start_s: Fraction | None,
-    end_s: Fraction | None,
+    timeline: Timeline, part: ComparedPart, fps: Fraction, start_s: Fraction | None, end_s: Fraction | None
 ) -> ComparedPart:
-    """Return a part of a track at ``fps`` pictures a second; ``start_s`` and ``end_s`` are its own."""
+    """Return a part of a track, from ``start_s`` to ``end_s``, at ``fps`` pictures a second."""
     base = part.time_base
     wanted = max(timeline.packets[0] + ceil((start_s or 0) / base), timeline.times[0])
     first = timeline.packets[min(bisect_left(timeline.packets, wanted), len(timeline.packets) - 1)]

@@ -1,7 +1,4 @@
-"""The reference for pictures that were tone mapped: the formula of docs/filters.md, worked out for each sample.
-
-Segments look a table up; here nothing is interpolated between colours.
-"""
+"""The reference for tone mapped pictures: docs/filters.md's formula for each sample, where segments use a table."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,14 +14,19 @@ _Plane: TypeAlias = NDArray[Any]
 _Light: TypeAlias = NDArray[np.float32]
 
 _WHITE_CD = 203
-_LEVELS = 4096
-"""Of the curves over one value."""
+_LEVELS = 4096  # of the curves over one value
 _TO_709 = np.array(
     [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], dtype=np.float32
 )
-LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)
-"""Of linear red, green and blue."""
+LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)  # of linear red, green and blue
 _LUMA_709 = np.array([0.2126, 0.7152, 0.0722], dtype=np.float32)
+
+
+def levels_of(bits: int, *, full_range: bool) -> tuple[int, int, int, int]:
+    """Return the code of black, how many lie above it up to white, the middle of chroma, and how many chroma has."""
+    if full_range:
+        return 0, (1 << bits) - 1, 128 << bits - 8, (1 << bits) - 1
+    return 16 << bits - 8, 219 << bits - 8, 128 << bits - 8, 224 << bits - 8
 
 
 def _from_pq(code: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -51,9 +53,7 @@ class ToneReference:
 
     def planes(self, hdr: list[_Plane], bits: int, *, full_range: bool) -> list[_Plane]:
         """Return Y', Cb and Cr of BT.709 for those of BT.2020, with chroma for each sample, in the same range."""
-        steps = (1 << bits) - 1 if full_range else 219 << bits - 8
-        chroma_steps, black = ((1 << bits) - 1, 0) if full_range else (224 << bits - 8, 16 << bits - 8)
-        middle = 128 << bits - 8
+        black, steps, middle, chroma_steps = levels_of(bits, full_range=full_range)
         luma = (hdr[0].astype(np.float32) - black) / steps
         blue, red = ((plane.astype(np.float32) - middle) / chroma_steps for plane in hdr[1:])
         coded = np.stack([luma + 1.4746 * red, luma - 0.164553 * blue - 0.571353 * red, luma + 1.8814 * blue])
@@ -87,13 +87,13 @@ class ToneReference:
         peak = float(Fraction(self.tone.peak_cd))
         light = peak * np.linspace(0, 1, _LEVELS) ** 3
         if self.tone.operator == "hable":
-            return light, _hable(light / 100) / _hable(peak / 100)
+            return light, _hable(light / 100) / _hable(np.array(peak / 100))
         codes, top = to_pq(light), float(to_pq(np.array(peak)))
         most = float(to_pq(np.array(float(_WHITE_CD)))) / top
         return light, _from_pq(_spline(codes / top, most) * top) / _WHITE_CD
 
 
-def _hable(light: Any) -> Any:  # noqa: ANN401 - one value, or an array of them
+def _hable(light: NDArray[np.float64]) -> NDArray[np.float64]:
     return (light * (0.15 * light + 0.05) + 0.004) / (light * (0.15 * light + 0.5) + 0.06) - 0.02 / 0.3
 
 

@@ -1,7 +1,7 @@
 """ISO BMFF (mp4, mov) as its boxes say: ISO/IEC 14496-12, and QuickTime's file format for ``fiel`` and ``clap``."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from struct import Struct, unpack_from
@@ -10,40 +10,32 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .chunks import samples_end
-from .facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
-from .file_bytes import FileBytes
+from .facts import TOP_FIRST, FileBytes, Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 
 _Ticks: TypeAlias = NDArray[np.int64]
-_Payload: TypeAlias = memoryview
 
-MOST_HEADER_BYTES: Final = 256 << 20
-"""Ten hours of a film with sound have an index of about 20 MB."""
+MOST_HEADER_BYTES: Final = 256 << 20  # ten hours of a film with sound have an index of about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-_NEAR_SAMPLES: Final = Fraction(3, 2)
-"""How far a header's duration may be off, in samples: FFmpeg's muxer counts one more where pictures are reordered."""
-_NEEDED: Final = (b"moov", b"moof", b"mdat")
-"""The boxes without which something of the film is missing; what else a file ends in may be damage."""
+_NEAR_SAMPLES: Final = Fraction(3, 2)  # a header's tolerance: FFmpeg's muxer counts one sample more if reordered
+_NEEDED: Final = (b"moov", b"moof", b"mdat")  # without these the film is incomplete; other boxes may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict.fromkeys(
     (b"sbtl", b"subt", b"text", b"clcp"), StatedKind.SUBTITLES
 )
-_TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
-"""The second byte of ``fiel``: which field is shown first. 9 and 14 are interleaved lines, by QuickTime's headers."""
-_VISUAL_ENTRY_BYTES: Final = 86
-"""A visual sample entry up to the boxes in it."""
+_STSC_FIELDS: Final = 3  # a run's first chunk, the samples in each of its chunks, and their description
+_SIZES_HEAD_BYTES: Final = 12
+_VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
-_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))
-"""What may precede the default duration in ``tfhd``, by flag: its bytes."""
+_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # what may precede the default duration in ``tfhd``, by flag: its bytes
 _TFHD_DURATION: Final = 0x8
 
 
-def boxes_in(data: _Payload) -> Iterator[tuple[bytes, _Payload]]:
-    """Yield the boxes of a payload: kind and payload of each. What does not fit ends it."""
+def boxes_in(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield kind and payload of each box of a payload, up to one that does not fit."""
     place = 0
     while place + _HEAD_BYTES <= len(data):
         length, kind = unpack_from(">I4s", data, place)
@@ -57,26 +49,21 @@ def boxes_in(data: _Payload) -> Iterator[tuple[bytes, _Payload]]:
         place = end
 
 
-def _child(data: _Payload, *path: bytes) -> _Payload | None:
-    """Return the payload of the first box at a path of kinds; None where there is none."""
+def _child(data: memoryview, *path: bytes) -> memoryview:
+    """Return the payload of the first box at a path of kinds; it is empty if there is none."""
     for kind in path:
-        found = next((payload for name, payload in boxes_in(data) if name == kind), None)
-        if found is None:
-            return None
-        data = found
+        data = next((payload for name, payload in boxes_in(data) if name == kind), memoryview(b""))
     return data
 
 
 @dataclass
 class _Samples:
-    """A track's samples, a piece for each table that lists some of them."""
+    """A track's samples, in one array for each table that lists some of them."""
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
-    offsets: list[_Ticks] = field(default_factory=list)
-    """From the decoding time of each to when it is shown."""
-    next_ticks: int = 0
-    """Where the next piece begins if it does not say so."""
+    offsets: list[_Ticks] = field(default_factory=list)  # from the decoding time of each to when it is shown
+    next_ticks: int = 0  # where the next piece begins if it does not say so
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -87,7 +74,7 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return how they lie; ``edited_s`` is when the edit list ends, on the media's clock, within ``near_s``."""
+        """Return how they lie in time; the edit list ends at ``edited_s`` of the media's clock, within ``near_s``."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
@@ -113,11 +100,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return how long the last one shown is shown, by the rules of docs/timeline.md.
-
-    The edit list's ticks are coarser than a sample's: what agrees with it is exact. Where samples are reordered, or
-    last longer than it, it counts.
-    """
+    """Return how long the last sample is shown (docs/timeline.md): what agrees with the coarser edit list is exact."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)
@@ -130,30 +113,27 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 class _Track:
     """What the boxes of one ``trak`` say."""
 
-    kind: StatedKind
+    stated: StatedTrack
     scale: int
-    language_tag: str
-    media_ticks: int
-    """``mdhd``'s duration."""
-    shown_ticks: int
-    """``tkhd``'s duration, in the movie's ticks."""
-    edits: list[tuple[int, int]]
-    """Duration in the movie's ticks and media time of each edit; an empty one has -1."""
+    media_ticks: int  # ``mdhd``'s duration
+    shown_ticks: int  # ``tkhd``'s duration, in the movie's ticks
+    edits: list[tuple[int, int]]  # duration in the movie's ticks and media time of each edit; an empty one has -1
     samples: _Samples
-    samples_end: int = 0
-    """Where in the file the sample ends that lies last; 0 where that is not known."""
-    damage: str = ""
-    """How its tables contradict each other; "" where they do not."""
-    crop: StatedCrop = field(default_factory=StatedCrop)
-    top_field_first: bool | None = None
-    timecode_rate: Fraction | None = None
-    default_ticks: int = 0
-    """``trex``'s default duration of a fragment's samples."""
+    samples_end: int = 0  # where in the file the sample ends that lies last; 0 where that is not known
+    damage: str = ""  # how its tables contradict each other; "" where they do not
+    default_ticks: int = 0  # ``trex``'s default duration of a fragment's samples
+
+    def edit_end_s(self, movie_scale: int) -> Fraction | None:
+        """Return when the only edit that shows something ends, on the media's clock; None unless there is one."""
+        shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
+        if len(shown) != 1:
+            return None
+        return Fraction(shown[0][1], self.scale) + Fraction(shown[0][0], movie_scale)
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
     """Return what an mp4 or mov file states; None if it is none, or if its header cannot be read."""
-    movie: _Payload | None = None
+    movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0
     for kind, place, payload_at, length in _top_boxes(file):
@@ -166,20 +146,20 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
             _add_fragment(fragment, tracks)
     if movie is None:
         return None
-    header = _child(movie, b"mvhd")
-    scale, duration = (1, 0) if header is None else _scale_and_duration(header)
+    scale, duration = _scale_and_duration(_child(movie, b"mvhd"))
     is_fragmented = any(track.samples.is_fragmented for track in tracks.values())
     if not is_fragmented and all(0 < track.samples_end <= file.size for track in tracks.values()):
         missing = 0  # the box says that it is longer, but no sample is missing
-    return StatedFile(
-        tracks=tuple(_stated(track, scale, edited=not missing) for track in tracks.values()),
-        missing_bytes=missing,
-        disagreements=tuple(_movie_disagreements(duration, tracks.values())),
-    )
+    longest = max((track.shown_ticks for track in tracks.values()), default=0)
+    wrong: tuple[str, ...] = ()
+    if not is_fragmented and abs(longest - duration) > 1:
+        wrong = (f"mvhd says {duration} ticks, its longest track {longest}",)
+    stated = tuple(_stated(track, scale, edited=not missing) for track in tracks.values())
+    return StatedFile(tracks=stated, missing_bytes=missing, disagreements=wrong)
 
 
 def _top_boxes(file: FileBytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the file's boxes: kind, where they and their payloads begin, and how long they say they are."""
+    """Yield the file's boxes: kind, where box and payload begin, and the stated length."""
     place, count = 0, 0
     while place + _HEAD_BYTES <= file.size and count < MOST_BOXES:
         head = file.read(place, _LONG_HEAD_BYTES)
@@ -194,80 +174,99 @@ def _top_boxes(file: FileBytes) -> Iterator[tuple[bytes, int, int, int]]:
         place, count = place + length, count + 1
 
 
-def _payload(file: FileBytes, begin: int, end: int) -> _Payload | None:
+def _payload(file: FileBytes, begin: int, end: int) -> memoryview | None:
     if not begin <= end <= min(file.size, begin + MOST_HEADER_BYTES):
         return None
     return memoryview(file.read(begin, end - begin))
 
 
-def _tracks(movie: _Payload) -> Iterator[tuple[int, _Track]]:
-    defaults = _child(movie, b"mvex")
-    durations = {
-        number: duration
-        for kind, payload in (() if defaults is None else boxes_in(defaults))
-        if kind == b"trex"
-        for number, duration in [(_u32(payload, 4), _u32(payload, 12))]
-    }
+def _tracks(movie: memoryview) -> Iterator[tuple[int, _Track]]:
+    extends = boxes_in(_child(movie, b"mvex"))
+    durations = {_u32(payload, 4): _u32(payload, 12) for kind, payload in extends if kind == b"trex"}
     for kind, payload in boxes_in(movie):
         header, media = _child(payload, b"tkhd"), _child(payload, b"mdia", b"mdhd")
-        if kind == b"trak" and header is not None and media is not None:
-            number = _u32(header, 20 if header[0] else 12)
-            track = _track(payload, header, media)
-            track.default_ticks = durations.get(number, 0)
-            yield number, track
+        if kind != b"trak" or not header or not media:
+            continue
+        number = _u32(header, 20 if header[0] else 12)
+        handler, language = (_child(payload, b"mdia", each) for each in (b"hdlr", b"elng"))
+        scale, ticks = _scale_and_duration(media)
+        track = _Track(
+            stated=StatedTrack(
+                kind=_HANDLERS.get(bytes(handler[8:12]), StatedKind.OTHER),
+                language_tag=bytes(language[4:]).split(b"\0")[0].decode("ascii", "replace"),
+            ),
+            scale=scale,
+            media_ticks=ticks,
+            shown_ticks=_number(header, *((">Q", 28) if header[0] else (">I", 20))),
+            edits=_edits(_child(payload, b"edts", b"elst")),
+            samples=_Samples(),
+            default_ticks=durations.get(number, 0),
+        )
+        if table := _child(payload, b"mdia", b"minf", b"stbl"):
+            _read_table(table, track)
+        yield number, track
 
 
-def _track(payload: _Payload, header: _Payload, media: _Payload) -> _Track:
-    handler = _child(payload, b"mdia", b"hdlr")
-    scale, ticks = _scale_and_duration(media)
-    language = _child(payload, b"mdia", b"elng")
-    track = _Track(
-        kind=_HANDLERS.get(b"" if handler is None else bytes(handler[8:12]), StatedKind.OTHER),
-        scale=scale,
-        language_tag="" if language is None else bytes(language[4:]).split(b"\0")[0].decode("ascii", "replace"),
-        media_ticks=ticks,
-        shown_ticks=_number(header, *((">Q", 28) if header[0] else (">I", 20))),
-        edits=_edits(_child(payload, b"edts", b"elst")),
-        samples=_Samples(),
-    )
-    table = _child(payload, b"mdia", b"minf", b"stbl")
-    if table is not None:
-        _read_table(table, track)
-    return track
+def _samples_end(tables: Mapping[bytes, memoryview]) -> int:
+    """Return where the last sample in the file ends, by the payloads of its boxes; 0: unknown."""
+    kind, form = (b"co64", ">u8") if b"co64" in tables else (b"stco", ">u4")
+    chunks = _numbers(tables.get(kind, b""), form)
+    runs = _numbers(tables.get(b"stsc", b""), ">u4")
+    firsts, counts = runs[: len(runs) // _STSC_FIELDS * _STSC_FIELDS].reshape(-1, _STSC_FIELDS)[:, :2].T
+    lengths = np.diff([*firsts, len(chunks) + 1])
+    if not len(chunks) or not len(firsts) or firsts[0] != 1 or lengths.min() < 1:
+        return 0
+    last = np.cumsum(np.repeat(counts, lengths))
+    places = _places(tables.get(b"stsz", b""), last)
+    return 0 if places is None else int((chunks + np.diff([0, *places])).max())
 
 
-def _read_table(table: _Payload, track: _Track) -> None:
-    entries = _child(table, b"stsd")
-    for kind, entry in () if entries is None else boxes_in(entries[8:]):
-        if track.kind is StatedKind.VIDEO:
-            _read_visual_entry(entry, track)
-        if kind == b"tmcd" and (seconds := _u32(entry, 20)):
-            track.timecode_rate = Fraction(_u32(entry, 16), seconds) or None
-        break
-    track.samples_end = samples_end(dict(boxes_in(table)))
+def _places(sizes: bytes | memoryview, counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    if len(sizes) < _SIZES_HEAD_BYTES:
+        return None
+    each, count = unpack_from(">2I", sizes, 4)
+    listed = np.array([], np.int64) if each else _numbers(sizes[4:], ">u4")
+    if counts[-1] != count or (not each and len(listed) < count):
+        return None
+    return counts * each if each else np.concatenate([[0], np.cumsum(listed)])[counts]
+
+
+def _numbers(payload: bytes | memoryview, kind: str) -> NDArray[np.int64]:
+    width = np.dtype(kind).itemsize
+    data = payload[8 : 8 + (len(payload) - 8) // width * width]
+    return np.frombuffer(data, kind).astype(np.int64)
+
+
+def _read_table(table: memoryview, track: _Track) -> None:
+    kind, entry = next(boxes_in(_child(table, b"stsd")[8:]), (b"", memoryview(b"")))
+    if track.stated.kind is StatedKind.VIDEO:
+        _read_visual_entry(entry, track)
+    if kind == b"tmcd" and (seconds := _u32(entry, 20)):
+        track.stated = replace(track.stated, timecode_rate=Fraction(_u32(entry, 16), seconds) or None)
+    track.samples_end = _samples_end(dict(boxes_in(table)))
     times, shifts = _child(table, b"stts"), _child(table, b"ctts")
-    if times is not None:
-        durations = _runs(times, ">i4")
-        offsets = np.zeros(0, np.int64) if shifts is None else _runs(shifts, ">i4")
-        if shifts is not None and len(offsets) != len(durations):
+    if times:
+        durations = _runs(times)
+        offsets = _runs(shifts) if shifts else np.zeros(0, np.int64)
+        if shifts and len(offsets) != len(durations):
             track.damage = f"its stts lists {len(durations)} samples, its ctts {len(offsets)}"
         elif len(durations):
             track.samples.add(0, durations, offsets if len(offsets) else np.zeros_like(durations))
 
 
-def _read_visual_entry(entry: _Payload, track: _Track) -> None:
+def _read_visual_entry(entry: memoryview, track: _Track) -> None:
     if len(entry) < _VISUAL_ENTRY_BYTES - _HEAD_BYTES:
         return
     width, height = unpack_from(">2H", entry, 24)
     for kind, payload in boxes_in(entry[_VISUAL_ENTRY_BYTES - _HEAD_BYTES :]):
         if kind == b"clap" and len(payload) >= Struct(">8i").size:
-            track.crop = _aperture(unpack_from(">8i", payload), width, height)
+            track.stated = replace(track.stated, crop=_aperture(unpack_from(">8i", payload), width, height))
         if kind == b"fiel" and len(payload) > 1 and payload[0] > 1:
-            track.top_field_first = _TOP_FIRST.get(payload[1])
+            track.stated = replace(track.stated, top_field_first=TOP_FIRST.get(payload[1]))
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return what lies outside a clean aperture, whose offset is that of its middle from the picture's."""
+    """Return what lies outside a clean aperture, whose offset is from the picture's middle to its own."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))
@@ -276,48 +275,35 @@ def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
     return StatedCrop(*map(int, sides)) if min(sides) >= 0 else StatedCrop()
 
 
-def _runs(table: _Payload, kind: str) -> _Ticks:
-    """Return the values of a table of runs (count, value)."""
+def _runs(table: memoryview) -> _Ticks:
     pairs = np.frombuffer(table[8 : 8 + 8 * min(_u32(table, 4), (len(table) - 8) // 8)], ">u4").reshape(-1, 2)
-    counts, values = pairs[:, 0].astype(np.int64), np.ascontiguousarray(pairs[:, 1]).view(kind).astype(np.int64)
+    counts, values = pairs[:, 0].astype(np.int64), np.ascontiguousarray(pairs[:, 1]).view(">i4").astype(np.int64)
     return np.repeat(values, counts) if 0 < counts.sum() <= MOST_SAMPLES else np.zeros(0, np.int64)
 
 
-def _edits(table: _Payload | None) -> list[tuple[int, int]]:
-    if table is None:
-        return []
-    entry = Struct(">QqI") if table[0] else Struct(">IiI")
+def _edits(table: memoryview) -> list[tuple[int, int]]:
+    entry = Struct(">QqI") if table and table[0] else Struct(">IiI")
     count = min(_u32(table, 4), (len(table) - 8) // entry.size)
     return [entry.unpack_from(table, 8 + n * entry.size)[:2] for n in range(count)]
 
 
-def _add_fragment(fragment: _Payload, tracks: Mapping[int, _Track]) -> None:
+def _add_fragment(fragment: memoryview, tracks: Mapping[int, _Track]) -> None:
     for kind, traf in boxes_in(fragment):
-        header = _child(traf, b"tfhd") if kind == b"traf" else None
-        track = None if header is None else tracks.get(_u32(header, 4))
-        if header is None or track is None:
+        header, start = _child(traf, b"tfhd"), _child(traf, b"tfdt")
+        if kind != b"traf" or not header or (track := tracks.get(_u32(header, 4))) is None:
             continue
-        start = _child(traf, b"tfdt")
-        begin = track.samples.next_ticks
-        if start is not None:
-            begin = _number(start, ">Q" if start[0] else ">I", 4)
+        begin = _number(start, ">Q" if start[0] else ">I", 4) if start else track.samples.next_ticks
         track.samples.is_fragmented = True
-        default = _default_ticks(header, track.default_ticks)
+        default, flags = track.default_ticks, _u32(header, 0)
+        if flags & _TFHD_DURATION:
+            default = _u32(header, 8 + sum(size for flag, size in _TFHD_OPTIONS if flags & flag))
         for name, run in boxes_in(traf):
             if name == b"trun" and (found := _run(run, default)) is not None:
                 track.samples.add(begin, *found)
                 begin = track.samples.next_ticks
 
 
-def _default_ticks(header: _Payload, default: int) -> int:
-    flags = _u32(header, 0) & 0xFFFFFF
-    if not flags & _TFHD_DURATION:
-        return default
-    return _u32(header, 8 + sum(size for flag, size in _TFHD_OPTIONS if flags & flag))
-
-
-def _run(run: _Payload, default: int) -> tuple[_Ticks, _Ticks] | None:
-    """Return the durations of a ``trun``'s samples, and how long after decoding each is shown."""
+def _run(run: memoryview, default: int) -> tuple[_Ticks, _Ticks] | None:
     flags, count = _u32(run, 0) & 0xFFFFFF, _u32(run, 4)
     begin = 8 + 4 * bool(flags & _HAS_OFFSET) + 4 * bool(flags & _HAS_FIRST_FLAGS)
     fields = [flag for flag in (_HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION) if flags & flag]
@@ -330,58 +316,39 @@ def _run(run: _Payload, default: int) -> tuple[_Ticks, _Ticks] | None:
 
 
 def _stated(track: _Track, movie_scale: int, *, edited: bool) -> StatedTrack:
-    shown = [(duration, begin) for duration, begin in track.edits if begin >= 0]
-    edited_s = None
-    if edited and len(shown) == 1 and shown[0][0]:
-        edited_s = Fraction(shown[0][1], track.scale) + Fraction(shown[0][0], movie_scale)
+    has_end = edited and any(duration for duration, begin in track.edits if begin >= 0)
+    edited_s = track.edit_end_s(movie_scale) if has_end else None
     spread = track.samples.spread(track.scale, edited_s, Fraction(1, movie_scale))
-    return StatedTrack(
-        kind=track.kind,
-        language_tag=track.language_tag,
-        crop=track.crop,
-        top_field_first=track.top_field_first,
-        timecode_rate=track.timecode_rate,
-        spread=spread,
-        disagreements=tuple(_disagreements(track, spread, movie_scale)),
-    )
+    return replace(track.stated, spread=spread, disagreements=tuple(_disagreements(track, spread, movie_scale)))
 
 
 def _disagreements(track: _Track, spread: Spread | None, movie_scale: int) -> Iterator[str]:
+    kind = track.stated.kind
     if track.damage:
-        yield f"{track.kind}: {track.damage}"
+        yield f"{kind}: {track.damage}"
     if spread is None or spread.total_s is None or track.samples.is_fragmented:
         return
     near_s = _NEAR_SAMPLES * spread.total_s / spread.samples + Fraction(2, movie_scale)
     media_s, shown_s = Fraction(track.media_ticks, track.scale), Fraction(track.shown_ticks, movie_scale)
     edited_s = Fraction(sum(duration for duration, _ in track.edits), movie_scale)
     if abs(media_s - spread.total_s) > near_s:
-        yield f"{track.kind}: mdhd says {float(media_s):.3f} s, its samples {float(spread.total_s):.3f} s"
+        yield f"{kind}: mdhd says {float(media_s):.3f} s, its samples {float(spread.total_s):.3f} s"
     if track.edits and abs(edited_s - shown_s) > near_s:
-        yield f"{track.kind}: tkhd says {float(shown_s):.3f} s, its edits {float(edited_s):.3f} s"
-    shown = [(duration, begin) for duration, begin in track.edits if begin >= 0]
-    if track.kind is StatedKind.VIDEO and len(shown) == 1:
-        ends_s = Fraction(shown[0][1], track.scale) + Fraction(shown[0][0], movie_scale)
-        if abs(ends_s - spread.end_s) > near_s:
-            yield f"video: its edit ends at {float(ends_s):.3f} s, its last sample at {float(spread.end_s):.3f} s"
+        yield f"{kind}: tkhd says {float(shown_s):.3f} s, its edits {float(edited_s):.3f} s"
+    ends_s = track.edit_end_s(movie_scale)
+    if kind is StatedKind.VIDEO and ends_s is not None and abs(ends_s - spread.end_s) > near_s:
+        yield f"video: its edit ends at {float(ends_s):.3f} s, its last sample at {float(spread.end_s):.3f} s"
 
 
-def _movie_disagreements(duration: int, tracks: Any) -> Iterator[str]:  # noqa: ANN401 - a view of a mapping's values
-    whole = [track.shown_ticks for track in tracks if not track.samples.is_fragmented]
-    longest = max(whole, default=0)
-    if len(whole) == len(list(tracks)) and abs(longest - duration) > 1:
-        yield f"mvhd says {duration} ticks, its longest track {longest}"
-
-
-def _scale_and_duration(header: _Payload) -> tuple[int, int]:
-    """Return the time scale and duration of ``mvhd`` or ``mdhd``."""
-    scale, form, place = (20, ">Q", 24) if header[0] else (12, ">I", 16)
+def _scale_and_duration(header: memoryview) -> tuple[int, int]:
+    scale, form, place = (20, ">Q", 24) if header and header[0] else (12, ">I", 16)
     return _number(header, ">I", scale) or 1, _number(header, form, place)
 
 
-def _number(data: _Payload, form: str, place: int) -> int:
-    """Return the number at a place; 0 where the box ends before it."""
+def _number(data: memoryview, form: str, place: int) -> int:
+    """Return the number at a place, 0 past the end of the box."""
     return int(unpack_from(form, data, place)[0]) if place + Struct(form).size <= len(data) else 0
 
 
-def _u32(data: _Payload, place: int) -> int:
+def _u32(data: memoryview, place: int) -> int:
     return _number(data, ">I", place)

@@ -1,29 +1,25 @@
 """Matroska and WebM as their elements say: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from struct import unpack
-from typing import Final
+from typing import Final, NamedTuple
 
-from .facts import Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
-from .file_bytes import FileBytes
+from .facts import TOP_FIRST, FileBytes, Spread, StatedCrop, StatedFile, StatedKind, StatedTrack
 
 MOST_HEADER_BYTES: Final = 64 << 20
 MOST_ELEMENTS: Final = 1 << 27
 _EBML, _SEGMENT, _INFO, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0x1F43B675
 _TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1254C367, 0x1941A469, _SEGMENT)
 """What ends a cluster of unknown size."""
-_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})
-"""All that may lie in a segment: the above, and what is void or a checksum."""
+_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})  # all that a segment may hold: those, void and checksums
 _SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
 _NUMBER, _TYPE, _LANGUAGE, _LANGUAGE_TAG = 0xD7, 0x83, 0x22B59C, 0x22B59D
 _DEFAULT_DURATION, _VIDEO = 0x23E383, 0xE0
-_CROPS: Final = (0x54CC, 0x54BB, 0x54DD, 0x54AA)
-"""PixelCropLeft, Top, Right, Bottom."""
+_CROPS: Final = (0x54CC, 0x54BB, 0x54DD, 0x54AA)  # PixelCropLeft, Top, Right, Bottom
 _INTERLACED, _FIELD_ORDER, _IS_INTERLACED = 0x9A, 0x9D, 1
-_TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 _TIMESTAMP, _SIMPLE_BLOCK, _GROUP, _BLOCK, _BLOCK_DURATION = 0xE7, 0xA3, 0xA0, 0xA1, 0x9B
 _ADDITIONS, _MORE, _ADD_ID, _ALPHA_ID = 0x75A1, 0xA6, 0xEE, 1
 _CODEC_DELAY, _DISCARD_PADDING = 0x56AA, 0x75A2
@@ -33,14 +29,10 @@ _LACED: Final = 0x06
 _NANOSECOND: Final = Fraction(1, 10**9)
 
 
-@dataclass(frozen=True, slots=True)
-class _Element:
-    """An element: ``size`` is None where it is unknown."""
-
+class _Element(NamedTuple):
     number: int
-    begin: int
-    """Where its payload begins."""
-    size: int | None
+    begin: int  # of its payload
+    size: int | None  # None: unknown
 
     def end(self, parent: int) -> int:
         return parent if self.size is None else self.begin + self.size
@@ -50,23 +42,15 @@ class _Element:
 class _Track:
     """What a track's entry and its blocks say."""
 
-    kind: StatedKind
-    language_tag: str
-    crop: StatedCrop
-    top_field_first: bool | None
-    default_s: Fraction | None
-    """``DefaultDuration``."""
-    delay_s: Fraction
-    """``CodecDelay``: how much of the beginning is not heard, by which all blocks are late."""
+    stated: StatedTrack
+    default_s: Fraction | None  # ``DefaultDuration``
+    delay_s: Fraction  # ``CodecDelay``: how much of the beginning is not heard, by which all blocks are late
     times: "array[int]" = field(default_factory=lambda: array("q"))
-    durations: "array[int]" = field(default_factory=lambda: array("q"))
-    """``BlockDuration`` in ticks; -1 where a block has none."""
-    hidden_s: dict[int, Fraction] = field(default_factory=dict)
-    """``DiscardPadding``: by a block's time, how much of its end is not heard."""
-    alpha: bool = False
+    durations: "array[int]" = field(default_factory=lambda: array("q"))  # ``BlockDuration`` in ticks; -1: none
+    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # ``DiscardPadding`` by a block's time
+    alpha: bool = False  # whether a block has it
 
     def spread(self, tick_s: Fraction) -> Spread | None:
-        """Return how its blocks lie, in ticks of ``tick_s``."""
         if not self.times:
             return None
         last = max(range(len(self.times)), key=self.times.__getitem__)
@@ -91,9 +75,11 @@ def read_elements(file: FileBytes) -> StatedFile | None:
         return None
     reading = _Reading(file)
     end = reading.read(segment)
-    tracks = {number: _stated(track, reading.tick_s) for number, track in reading.tracks.items()}
     return StatedFile(
-        tracks=tuple(tracks.values()),
+        tracks=tuple(
+            replace(track.stated, alpha=track.alpha, spread=track.spread(reading.tick_s))
+            for track in reading.tracks.values()
+        ),
         missing_bytes=max(0, end - file.size),
         disagreements=tuple(_disagreements(reading)),
     )
@@ -101,8 +87,6 @@ def read_elements(file: FileBytes) -> StatedFile | None:
 
 @dataclass
 class _Reading:
-    """One pass over a segment."""
-
     file: FileBytes
     tick_s: Fraction = Fraction(1, 1000)
     duration_s: Fraction = Fraction(0)
@@ -110,34 +94,27 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read it all; return where it says that it ends, else where its last element does."""
+        """Read it all; return its stated end, else the last element's."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
             if element.number not in _LEVEL_1:
                 break  # damage, after which nothing is known
             place = self._cluster(element, end) if element.number == _CLUSTER else element.end(self.file.size)
-            if element.number in (_INFO, _TRACKS) and (held := _children(self.file, element)):
-                (self._info if element.number == _INFO else self._entries)(held)
+            held = _children(self.file, element) if element.number in (_INFO, _TRACKS) else []
+            if element.number == _INFO and held:
+                self.tick_s = _unsigned(dict(held).get(_SCALE, b"\x0f\x42\x40")) * _NANOSECOND
+                self.duration_s = _float(dict(held).get(_DURATION, b"")) * self.tick_s
+            elif element.number == _TRACKS:
+                entries = [dict(_inside(payload)) for number, payload in held if number == _ENTRY]
+                self.tracks |= {_unsigned(each.get(_NUMBER, b"")): _track(each) for each in entries}
         return end if segment.size is not None else max(place, end)
 
     def _next(self, place: int) -> _Element | None:
         self._elements += 1
         return _element(self.file, place) if self._elements < MOST_ELEMENTS else None
 
-    def _info(self, held: list[tuple[int, bytes]]) -> None:
-        values = dict(held)
-        self.tick_s = _unsigned(values.get(_SCALE, b"\x0f\x42\x40")) * _NANOSECOND
-        self.duration_s = _float(values.get(_DURATION, b"")) * self.tick_s
-
-    def _entries(self, held: list[tuple[int, bytes]]) -> None:
-        for number, payload in held:
-            if number == _ENTRY:
-                values = dict(_inside(payload))
-                self.tracks[_unsigned(values.get(_NUMBER, b""))] = _track(values)
-
     def _cluster(self, cluster: _Element, parent: int) -> int:
-        """Read the blocks of a cluster; return where it ends."""
         end, place, start = cluster.end(parent), cluster.begin, 0
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
             if cluster.size is None and element.number in _TOP:
@@ -163,7 +140,8 @@ class _Reading:
                 hidden_ns = int.from_bytes(self.file.read(element.begin, element.size or 0), signed=True)
                 track.hidden_s[track.times[-1]] = hidden_ns * _NANOSECOND
             elif element.number == _ADDITIONS and track is not None:
-                track.alpha = track.alpha or _has_alpha(_children(self.file, element))
+                mores = (dict(_inside(data)) for number, data in _children(self.file, element) if number == _MORE)
+                track.alpha |= any(_unsigned(more.get(_ADD_ID, b"\x01")) == _ALPHA_ID for more in mores)
             place = element.end(end)
         if track is not None:
             track.durations[-1] = duration
@@ -192,7 +170,7 @@ def _element(file: FileBytes, place: int) -> _Element | None:
 
 
 def _variable(data: bytes, place: int, *, marked: bool) -> tuple[int, int]:
-    """Return a number of variable length and how many bytes it takes; 0 bytes where there is none."""
+    """Return a number of variable length and its bytes; 0 bytes: none."""
     if place >= len(data) or not data[place]:
         return 0, 0
     length = 9 - data[place].bit_length()
@@ -207,7 +185,7 @@ def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the elements of a payload: number and payload of each. What does not fit ends it."""
+    """Yield number and payload of each element, up to one that does not fit."""
     place = 0
     while place < len(data):
         number, first = _variable(data, place, marked=True)
@@ -219,20 +197,17 @@ def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
         place = begin + size
 
 
-def _has_alpha(additions: list[tuple[int, bytes]]) -> bool:
-    mores = (dict(_inside(payload)) for number, payload in additions if number == _MORE)
-    return any(_unsigned(more.get(_ADD_ID, b"\x01")) == _ALPHA_ID for more in mores)
-
-
 def _track(values: Mapping[int, bytes]) -> _Track:
     video = dict(_inside(values.get(_VIDEO, b"")))
     default_ns = _unsigned(values.get(_DEFAULT_DURATION, b""))
     is_interlaced = _unsigned(video.get(_INTERLACED, b"")) == _IS_INTERLACED
     return _Track(
-        kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), StatedKind.OTHER),
-        language_tag=_language_tag(values),
-        crop=StatedCrop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
-        top_field_first=_TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
+        stated=StatedTrack(
+            kind=_KINDS.get(_unsigned(values.get(_TYPE, b"")), StatedKind.OTHER),
+            language_tag=_language_tag(values),
+            crop=StatedCrop(*(_unsigned(video.get(number, b"")) for number in _CROPS)),
+            top_field_first=TOP_FIRST.get(_unsigned(video.get(_FIELD_ORDER, b""))) if is_interlaced else None,
+        ),
         default_s=default_ns * _NANOSECOND if default_ns else None,
         delay_s=_unsigned(values.get(_CODEC_DELAY, b"")) * _NANOSECOND,
     )
@@ -240,25 +215,12 @@ def _track(values: Mapping[int, bytes]) -> _Track:
 
 def _language_tag(values: Mapping[int, bytes]) -> str:
     """Return BCP 47's name of a language, which some writers put where ISO 639-2 belongs."""
-    tag, code = (
-        values.get(kind, b"").split(b"\0")[0].decode("ascii", "replace") for kind in (_LANGUAGE_TAG, _LANGUAGE)
-    )
+    stated = (values.get(kind, b"").split(b"\0")[0] for kind in (_LANGUAGE_TAG, _LANGUAGE))
+    tag, code = (text.decode("ascii", "replace") for text in stated)
     return tag or (code if "-" in code else "")
 
 
-def _stated(track: _Track, tick_s: Fraction) -> StatedTrack:
-    return StatedTrack(
-        kind=track.kind,
-        language_tag=track.language_tag,
-        crop=track.crop,
-        alpha=track.alpha,
-        top_field_first=track.top_field_first,
-        spread=track.spread(tick_s),
-    )
-
-
 def _disagreements(reading: _Reading) -> Iterator[str]:
-    """Compare the header's duration with when the last thing is seen or heard."""
     ends: list[Fraction] = []
     near_s = 2 * reading.tick_s
     for track in reading.tracks.values():
@@ -266,7 +228,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
             # What no block says: subtitles stay until something clears them, all else is as long as before.
-            step_s = Fraction(0) if track.kind is StatedKind.SUBTITLES else step_s
+            step_s = Fraction(0) if track.stated.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
             ends.append(end_s - track.delay_s - max(Fraction(0), track.hidden_s.get(shown[-1], Fraction(0))))
@@ -279,13 +241,8 @@ def _unsigned(data: bytes) -> int:
     return int.from_bytes(data)
 
 
-_FLOATS: Final[Mapping[int, Callable[[bytes], float]]] = {
-    4: lambda data: float(unpack(">f", data)[0]),
-    8: lambda data: float(unpack(">d", data)[0]),
-}
-
-
 def _float(data: bytes) -> Fraction:
     """Return a float as a fraction; 0 where it is none, or not a number of seconds."""
-    value = _FLOATS[len(data)](data) if len(data) in _FLOATS else 0.0
+    form = {4: ">f", 8: ">d"}.get(len(data))
+    value = 0.0 if form is None else unpack(form, data)[0]
     return Fraction(value) if 0 <= value < 1 << 53 else Fraction(0)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from codecfleet.cluster.supervisor.status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
+from codecfleet.cluster.worker_names import StationId
 
 NODES = 300
 SICK, DRAINING, RESTING, WAITING = 111, 250, 33, 3
@@ -36,7 +37,7 @@ def worker(number: int) -> WorkerStatus:
     """Return a processor's worker that is as fast as its number says, one of which rests."""
     rests = number == RESTING
     return WorkerStatus(
-        worker=f"{number:08x}aa/cpu#0",
+        worker=StationId(f"{number:08x}aa/cpu#0"),
         node=f"gpu-{number}",
         kind="cpu",
         state="resting" if rests else "ready",

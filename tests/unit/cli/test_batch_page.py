@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codecfleet.console.page import batch_page
 from codecfleet.console.page.charts import shortened, ticks
-from codecfleet.jobs.batch.figures import Bar, EngineShare, FailedFile, FailureCount, Figures, SizedFile, TimelineLane
+from codecfleet.jobs.batch.figures import Bar, EngineShare, FailedFile, Figures, SizedFile, TimelineLane
 
 FIGURES = Figures(
     root="/out",
@@ -25,7 +25,7 @@ FIGURES = Figures(
     source_bytes=4_000_000,
     output_bytes=1_000_000,
     paces=(0.0, 20.0, 10.0),
-    failures=(FailureCount("InputUnreadable", 2),),
+    failures=(("InputUnreadable", 2),),
     failed_files=(
         FailedFile("InputUnreadable", "/in/<b>.mkv", "it is & cannot be read"),
         FailedFile("InputUnreadable", "/in/c.mkv", "/in/c.mkv is empty"),
@@ -125,7 +125,7 @@ def test_any_name_is_text_and_nothing_else(name: str) -> None:
     figures = replace(
         FIGURES,
         root=name,
-        failures=(FailureCount(name, 1),),
+        failures=((name, 1),),
         failed_files=(FailedFile(name, name, name),),
         engines=(EngineShare(name, "decodes", 1, 1, 1.0),),
         lanes=(TimelineLane(name, (Bar(0, 1, 1.0, name),)),),

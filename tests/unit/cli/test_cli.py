@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.calls.answers import Answer
+from codecfleet.cli.commands.transcode import Transcode
 from codecfleet.cli.files import VerifyRequest
-from codecfleet.cli.services import Services
-from codecfleet.cli.transcode import Transcode
+from codecfleet.cli.services import Answer, Services
 from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,

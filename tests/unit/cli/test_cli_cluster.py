@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.calls.answers import Machines
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Machines, Services
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -77,25 +76,6 @@ def test_options_choose_the_machines(line: str, machines: Machines, capsys: Capt
     assert run(line.split(), asked.services()) == 0
     assert asked.machines == [machines]
     assert "a100" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("doctor here", "here"),
-        ("devices --mig --vgpu", "--vgpu and --mig"),
-        ("nodes --address a:1 --fleet f.toml", "--address and --fleet"),
-        ("nodes --fleet --json", "--fleet"),
-        ("doctor --address", "--address"),
-        ("nodes --fresh", "--fresh"),
-    ],
-)
-def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
-    """Mistakes are one line on stderr, exit code 2, and nothing is probed for them."""
-    asked = Asked()
-    assert run(line.split(), asked.services()) == 2
-    assert named in capsys.readouterr().err
-    assert asked.machines == []
 
 
 def test_a_fleet_file_needs_no_machine(capsys: Captured) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.calls.answers import Answer
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Answer, Services
 from codecfleet.jobs.request.config import OPTIONS, load_config
 
 Captured = pytest.CaptureFixture[str]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.fleets.dashboard import HOST, PORT, Dashboard
+from codecfleet.cli.commands.fleets import HOST, PORT, Dashboard
 from codecfleet.cli.services import Services
-from codecfleet.cluster.fleet.status_messages import SupervisorSide
+from codecfleet.cluster.fleet.messages import SupervisorSide
 from codecfleet.cluster.operate.desk import AskDesk
 from codecfleet.errors import FleetUnavailable
 
@@ -86,10 +86,3 @@ def test_a_fleet_that_is_gone_is_one_line(capsys: Captured) -> None:
     assert run(["dashboard", "--port", "0"], Services(open_desk=fleet.desk)) == 5
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"codecfleet: error: {fleet.lost}\n")
-
-
-@pytest.mark.parametrize("rest", ["here", "--port -1", "--port 65536", "--json"])
-def test_nonsense_is_refused(rest: str, capsys: Captured) -> None:
-    """Mistakes are one line and exit code 2."""
-    assert run(["dashboard", *rest.split()], Services(open_desk=FakeFleet(None).desk)) == 2
-    assert capsys.readouterr().err.count("\n") == 1

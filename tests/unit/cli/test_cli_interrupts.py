@@ -11,46 +11,31 @@ from hypothesis import strategies as st
 
 from codecfleet.cli.interrupts import Act, Happening, Phase, State, children, decide
 
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_first_signal_cancels_and_fixes_the_exit_code(number: int, code: int) -> None:
-    """The first signal asks the job to stop; the exit code is the shells' own for that signal."""
-    state, acts = decide(State(), number)
-    assert state == State(Phase.CANCELLING, code)
-    assert acts == (Act.CANCEL,)
+CANCELLING = State(Phase.CANCELLING, 130)
+PUBLISHED = State(Phase.PUBLISHED)
 
 
-def test_the_second_signal_kills() -> None:
-    """The second Ctrl-C ends the process at once, with the first one's exit code."""
-    state, _ = decide(State(), signal.SIGTERM)
-    state, acts = decide(state, signal.SIGINT)
-    assert state == State(Phase.KILLED, 143)
-    assert acts == (Act.EXIT,)
-
-
-def test_the_deadline_ends_a_cancellation_that_hangs() -> None:
-    """When cancelling takes too long, the process ends all the same."""
-    state, _ = decide(State(), signal.SIGINT)
-    assert decide(state, Happening.DEADLINE) == (State(Phase.KILLED, 130), (Act.EXIT,))
-
-
-def test_a_published_output_counts_as_done() -> None:
-    """Once the output is in its place, a signal only cuts the shutdown short, and the exit code is 0."""
-    state, acts = decide(State(), Happening.PUBLISHED)
-    assert acts == ()
-    assert decide(state, signal.SIGINT) == (State(Phase.KILLED, 0), (Act.EXIT,))
-
-
-def test_a_cancellation_that_lost_the_race_is_forgotten() -> None:
-    """If the job was published while it was being cancelled, the run is done."""
-    state, _ = decide(State(), signal.SIGINT)
-    state, _ = decide(state, Happening.PUBLISHED)
-    assert state == State(Phase.PUBLISHED)
-
-
-def test_a_deadline_without_a_signal_means_nothing() -> None:
-    """A stray deadline never ends a run that was not interrupted."""
-    assert decide(State(), Happening.DEADLINE) == (State(), ())
+@pytest.mark.parametrize(
+    ("state", "happening", "then", "act"),
+    [
+        # The first signal asks the job to stop, and fixes the exit code: the shells' own for that signal.
+        (State(), signal.SIGINT, CANCELLING, Act.CANCEL),
+        (State(), signal.SIGTERM, State(Phase.CANCELLING, 143), Act.CANCEL),
+        (State(), signal.SIGHUP, State(Phase.CANCELLING, 129), Act.CANCEL),
+        # The second one, and a cancellation that takes too long, end the process.
+        (CANCELLING, signal.SIGTERM, State(Phase.KILLED, 130), Act.EXIT),
+        (CANCELLING, Happening.DEADLINE, State(Phase.KILLED, 130), Act.EXIT),
+        # Once the output is published the run counts as done, and a signal only cuts the shutdown short.
+        (State(), Happening.PUBLISHED, PUBLISHED, None),
+        (CANCELLING, Happening.PUBLISHED, PUBLISHED, None),
+        (PUBLISHED, signal.SIGINT, State(Phase.KILLED, 0), Act.EXIT),
+        # A stray deadline never ends a run that was not interrupted.
+        (State(), Happening.DEADLINE, State(), None),
+    ],
+)
+def test_what_happens_decides(state: State, happening: int | Happening, then: State, act: Act | None) -> None:
+    """The next state and what to do."""
+    assert decide(state, happening) == (then, act)
 
 
 @given(st.lists(st.sampled_from([signal.SIGINT, signal.SIGTERM, Happening.DEADLINE, Happening.PUBLISHED]), max_size=8))
@@ -58,8 +43,8 @@ def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
     """Whatever happens in whatever order, the job is cancelled at most once and the process ended at most once."""
     state, acts = State(), []
     for happening in story:
-        state, more = decide(state, happening)
-        acts.extend(more)
+        state, act = decide(state, happening)
+        acts.append(act)
     assert acts.count(Act.CANCEL) <= 1
     assert acts.count(Act.EXIT) <= 1
     assert (state.phase is Phase.KILLED) == (Act.EXIT in acts)

@@ -3,9 +3,8 @@
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.calls.answers import Answer
 from codecfleet.cli.plan import PlanOn
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Answer, Services
 from codecfleet.errors import UsageError
 
 

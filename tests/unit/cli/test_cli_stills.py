@@ -10,8 +10,7 @@ import pytest
 
 from codecfleet.actors.stills.look import StillFormat
 from codecfleet.cli.app import parse
-from codecfleet.cli.calls.answers import Answer
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Answer, Services
 from codecfleet.errors import UsageError
 from codecfleet.jobs.stills.spec import StillsSpec
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.calls.answers import Answer
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Answer, Services
 from codecfleet.cluster.submission.job_server import JobPhase, RayJob
-from codecfleet.console.ray_job_text import job_json, job_rows
+from codecfleet.console.listings import job_json, job_rows
 from codecfleet.testing import FakeJobServer
 
 Captured = pytest.CaptureFixture[str]
@@ -77,33 +76,6 @@ def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
     assert server.stopped == []
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"codecfleet: error: interrupted. The job goes on: `codecfleet jobs logs {job_id} ")
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("submit", "COMMAND"),
-        ("submit doctor", "doctor cannot be submitted"),
-        ("submit transcode a.mkv", "OUTPUT"),
-        ("submit transcode a.mkv b.mp4 --codec mp3", "mp3"),
-        ("submit transcode s3://k:secret@b/a.mkv b.mp4", "password"),
-        ("submit --codec hevc transcode a.mkv b.mp4", "--codec"),
-        ("jobs logs", "needs a job's name"),
-        ("jobs stop", "needs a job's name"),
-        ("jobs list films --follow", "--follow goes with logs"),
-        ("jobs logs j --follow --json", "--follow goes with logs"),
-        ("jobs clean films --address http://head:8265", "has no --address"),
-        ("jobs list --address http://head:8265", "codecfleet jobs ray --address URL"),
-    ],
-)
-def test_nonsense_is_refused_before_anything_is_sent(line: str, named: str, capsys: Captured) -> None:
-    """Mistakes are one line on stderr, exit code 2."""
-    server = FakeJobServer()
-    assert run(line.split(), services(server)) == 2
-    assert server.submitted == {}
-    said = capsys.readouterr().err
-    assert named in said
-    assert said.count("\n") == 1
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from codecfleet.cli.app import run
-from codecfleet.cli.calls.answers import Answer
-from codecfleet.cli.services import Services
+from codecfleet.cli.services import Answer, Services
 
 Captured = pytest.CaptureFixture[str]
 
@@ -46,23 +45,3 @@ def test_what_is_asked_for_arrives(line: str, asked: tuple[int | None, int] | No
     assert capsys.readouterr().out.count("\n") == 1
     assert run([*line.split(), "--json"], machine.services()) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("up --workers 0", "--workers"),
-        ("up --idle-minutes 0", "--idle-minutes"),
-        ("up --idle-minutes 1.5", "--idle-minutes"),
-        ("up here", "here"),
-        ("down --workers 2", "--workers"),
-    ],
-)
-def test_nonsense_is_refused(line: str, named: str, capsys: Captured) -> None:
-    """Mistakes are one line on stderr, exit code 2, and nothing is started."""
-    machine = Machine()
-    assert run(line.split(), machine.services()) == 2
-    assert machine.asked == []
-    said = capsys.readouterr().err
-    assert named in said
-    assert said.count("\n") == 1

@@ -10,11 +10,9 @@ import pytest
 from codecfleet.cli.app import run
 from codecfleet.cli.report_file import ReportFile
 from codecfleet.errors import OutputUnwritable, StorageFailed
-from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.fleet.fake_fleet import sample_report
 
 Captured = pytest.CaptureFixture[str]
-SPEC = TranscodeSpec(source="in.mkv", output="out.mp4")
 
 
 def test_a_pipe_gets_the_report_as_a_stream(tmp_path: Path) -> None:
@@ -23,7 +21,7 @@ def test_a_pipe_gets_the_report_as_a_stream(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with ReportFile(str(pipe)) as file:
-        file.check(SPEC)
+        file.check()
         file.write(sample_report())
     assert os.read(reader, 1 << 16).startswith(b'{\n  "schema"')
     assert os.read(reader, 1) == b""
@@ -35,13 +33,13 @@ def test_a_pipe_without_a_reader_is_refused_before_the_work(tmp_path: Path) -> N
     """Nothing would end the wait for a reader that never comes."""
     os.mkfifo(tmp_path / "pipe")
     with ReportFile(str(tmp_path / "pipe")) as file, pytest.raises(OutputUnwritable, match="nothing reads"):
-        file.check(SPEC)
+        file.check()
 
 
 def test_a_device_is_written_and_never_replaced() -> None:
     """A full device fails the report, after the output is published, and stays a device."""
     with ReportFile("/dev/full") as file:
-        file.check(SPEC)
+        file.check()
         with pytest.raises(StorageFailed, match="No space left"):
             file.write(sample_report())
     assert Path("/dev/full").is_char_device()
@@ -54,7 +52,7 @@ def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
         for name, words in (("link", "link to nothing"), ("socket", "socket")):
             with ReportFile(str(tmp_path / name)) as file, pytest.raises(OutputUnwritable, match=words):
-                file.check(SPEC)
+                file.check()
 
 
 @pytest.mark.parametrize("name", ["films.txt", "out/codecfleet-batch.sqlite"])
@@ -75,7 +73,7 @@ def test_a_link_to_a_file_keeps_pointing_there(tmp_path: Path) -> None:
     link = tmp_path / "link.json"
     link.symlink_to("real.json")
     with ReportFile(str(link)) as file:
-        file.check(SPEC)
+        file.check()
         file.write(sample_report())
     assert link.is_symlink()
     assert (tmp_path / "real.json").read_text().startswith("{")
@@ -87,19 +85,19 @@ def test_the_longest_name_is_known_before_the_work(length: int, *, fits: bool, t
     path = tmp_path / ("r" * length)
     with ReportFile(str(path)) as file:
         if fits:
-            file.check(SPEC)
+            file.check()
             file.write(sample_report())
             assert list(tmp_path.iterdir()) == [path]
             return
         with pytest.raises(OutputUnwritable, match="name too long"):
-            file.check(SPEC)
+            file.check()
 
 
 def test_names_of_any_bytes_are_kept(tmp_path: Path) -> None:
     """A name that is not UTF-8 is in the report as JSON's escapes, from which its bytes come back; Unicode as it is."""
     name = os.fsdecode(b"fi\xfflm \xf0\x9f\x8e\xac.mkv")
     with ReportFile(str(tmp_path / "report.json")) as file:
-        file.check(SPEC)
+        file.check()
         file.write(sample_report().model_copy(update={"source": name}))
     content = (tmp_path / "report.json").read_bytes()
     assert os.fsencode(json.loads(content)["source"]) == os.fsencode(name)

@@ -3,16 +3,22 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from codecfleet import TranscodeSpec
 from codecfleet.cli.app import parse
-from codecfleet.cli.sandbox.command import _refusal, confine_command
-from codecfleet.cli.sandbox.files import FileUse, UsesFiles
+from codecfleet.cli.sandbox import FileUse, _refusal, confine_command
 from codecfleet.cluster.sandbox import confine
 from codecfleet.cluster.sandbox.confine import program_folders
 from codecfleet.errors import Unsupported
+
+
+def files_of(line: str) -> FileUse | None:
+    """Return the files that a command names."""
+    found: FileUse | None = getattr(parse(line.split()), "files", None)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -27,11 +33,9 @@ from codecfleet.errors import Unsupported
 )
 def test_commands_on_single_films_name_their_files(line: str, reads: tuple[str, ...]) -> None:
     """What is known before they run is all that they get."""
-    request = parse(line.split())
-    assert isinstance(request, UsesFiles)
-    assert request.files is not None
-    assert request.files.reads == reads
-    assert request.files.needs_temporary == line.startswith("stills")
+    files = files_of(line)
+    assert files is not None
+    assert (files.reads, files.needs_temporary) == (reads, line.startswith("stills"))
 
 
 def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:
@@ -39,17 +43,15 @@ def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     for text, named in (('{"overlay": {"picture": "logo.png"}}', ("logo.png",)), ('{"overlay": null}', ()), ("?", ())):
         report.write_text(text)
-        request = parse(["verify", "in.mkv", "out.mp4", "--report", str(report)])
-        assert isinstance(request, UsesFiles)
-        assert request.files is not None
-        assert request.files.reads == ("in.mkv", "out.mp4", str(report), *named)
+        files = files_of(f"verify in.mkv out.mp4 --report {report}")
+        assert files is not None
+        assert files.reads == ("in.mkv", "out.mp4", str(report), *named)
 
 
 @pytest.mark.parametrize("line", ["doctor", "batch films --output out", "status --address head:1", "down"])
 def test_other_commands_name_none(line: str) -> None:
     """Commands about machines, and those that find their files themselves, are not confined."""
-    request = parse(line.split())
-    assert not isinstance(request, UsesFiles) or request.files is None
+    assert files_of(line) is None
 
 
 def test_a_job_writes_where_its_files_go() -> None:
@@ -74,24 +76,18 @@ def test_a_job_writes_where_its_files_go() -> None:
 )
 def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
     """Where the setting requires it that is an error with the reason; else the command runs as it is."""
-
-    class Asked:
-        """A command with these files."""
-
-        def __init__(self) -> None:
-            self.files = files
-
-    confine_command(Asked(), "auto")
-    confine_command(Asked(), "off")
+    asked = SimpleNamespace(files=files)
+    confine_command(asked, "auto")
+    confine_command(asked, "off")
     with pytest.raises(Unsupported, match=reason) as caught:
-        confine_command(Asked(), "required")
+        confine_command(asked, "required")
     assert caught.value.exit_code == 4
 
 
 def test_a_job_that_sends_traces_is_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has to connect; where nothing would send them it stays as it was."""
     files = FileUse(reads=("a.mkv",), starts_workers=True, may_use_gpu=False, may_send_traces=True)
-    monkeypatch.setattr("codecfleet.cli.sandbox.command.is_traced", lambda environment: "OTEL" in environment)
+    monkeypatch.setattr("codecfleet.actors.tracing.is_traced", lambda environment: "OTEL" in environment)
     monkeypatch.setenv("OTEL", "1")
     assert _refusal(files) == "it sends traces to a collector"
     assert _refusal(replace(files, may_send_traces=False)) == ""

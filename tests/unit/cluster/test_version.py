@@ -2,7 +2,7 @@
 
 import pytest
 
-from codecfleet.cluster.supervisor.runner.client import refuse_others
+from codecfleet.cluster.supervisor.runner.actor import refuse_others
 from codecfleet.cluster.version import VERSION, makes_alike, refuse_client, refuse_worker
 from codecfleet.errors import VersionRefused
 

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from codecfleet.cluster.fleet.status_messages import SupervisorSide
+from codecfleet.actors.process.messages import Request
+from codecfleet.cluster.fleet.messages import SupervisorSide
 from codecfleet.cluster.operate.desk import AskDesk
-from codecfleet.cluster.process.messages import Request
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.cluster.supervisor.status.history import History, PieceSeen
 
@@ -16,7 +16,7 @@ from ..cli.large_fleet import RESTING, large_fleet
 ReplyT = TypeVar("ReplyT")
 
 if TYPE_CHECKING:
-    from codecfleet.cluster.operate.watch import Seen
+    from codecfleet.cluster.operate.desk import Seen
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=\"alert(1)\">"
 

@@ -14,12 +14,11 @@ from codecfleet.dashboard.answers import (
     WebAnswer,
     WebRequest,
     answer_to,
+    load_page,
     names_this_machine,
-    packed,
     parsed,
     refusal,
 )
-from codecfleet.dashboard.page import load_page
 
 OPEN = Gate()
 CLOSED = Gate("s3cret-token")
@@ -142,12 +141,3 @@ def test_any_bytes_are_a_request_or_none(head: bytes) -> None:
         return
     assert answer_to(found, CLOSED, load_page()).status in set(HTTPStatus)
     assert answer_to(found, OPEN, load_page()).status in set(HTTPStatus)
-
-
-def test_a_head_request_has_no_body() -> None:
-    """HEAD answers with GET's headers alone."""
-    answer = refusal(HTTPStatus.NOT_FOUND)
-    whole, head = packed(answer, with_body=True), packed(answer, with_body=False)
-    assert whole == head + b"404 Not Found\n"
-    assert b"Content-Length: 14\r\n" in head
-    assert head.endswith(b"\r\n\r\n")

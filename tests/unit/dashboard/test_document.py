@@ -6,6 +6,7 @@ from typing import Any
 
 from codecfleet.cluster.supervisor.status import NO_SUPERVISOR, Status
 from codecfleet.cluster.supervisor.status.history import History, PieceSeen
+from codecfleet.cluster.worker_names import StationId
 from codecfleet.dashboard.document import CELL_MAX, ROWS_MAX, STATIONS_MAX, WINDOW_S, chosen_stations, document
 from codecfleet.errors import FleetUnavailable
 
@@ -130,6 +131,7 @@ def test_what_is_gone_stays_on_the_timeline_for_the_window() -> None:
     there = worker(9)
     pieces = {"a1/cpu#0": ran, "b2/gpu#1": ran, "c3/cpu#0": long_ago, there.worker: ran}
     gone = {"a1/cpu#0": "zebra", "b2/gpu#1": "ant", "c3/cpu#0": "old", there.worker: there.node}
+    gone = {StationId(station): node for station, node in gone.items()}
     fleet = fleet_of(replace(EMPTY, workers=(there,)), History(pieces, (), gone), (there.worker,))
     assert fleet["stations"] == 3
     assert [(row["station"], row["on"], row["state"]) for row in fleet["timeline"][1:]] == [

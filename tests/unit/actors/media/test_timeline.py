@@ -14,7 +14,7 @@ from codecfleet.actors.media.timeline import (
     tick_divisor,
     whole_ticks,
 )
-from codecfleet.jobs.verify.reference.reference_decode import FrameStamp, Nominal, divisor_of
+from codecfleet.jobs.verify.reference.reference_decode import divisor_of
 from codecfleet.jobs.verify.reference.reference_decode import repair as repair_all
 
 NOMINAL = Fraction(40)
@@ -116,7 +116,7 @@ def test_frames_whose_time_is_their_own_never_move(times: list[int], random: obj
     own = {time * by for time, count in Counter(times).items() if count == 1}
     assert {ticks[place]: time for time, place in out if ticks[place] in own} == {time: time for time in own}
     assert all(a < b for a, b in pairwise(time for time, _ in out))
-    reference = repair_all([FrameStamp(time) for time in shuffled], Nominal(NOMINAL / by), divisor=by)
+    reference = repair_all(shuffled, NOMINAL / by, divisor=by)
     assert [time for time, _ in out] == list(reference.times)
     assert [place for _, place in out] == list(reference.order)
 
@@ -155,7 +155,7 @@ def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
     for _ in range(data.draw(st.integers(1, 3))):
         stamps.insert(data.draw(st.integers(1, len(stamps))), None)
     out = repair(list(stamps), expected=times, held_frames=MOST_HELD_FRAMES)
-    reference = repair_all([FrameStamp(stamp) for stamp in stamps], Nominal(NOMINAL))
+    reference = repair_all(stamps, NOMINAL)
     assert out == list(zip(reference.times, reference.order, strict=True))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.autoscale.config import load_autoscale, nodes_of
+from codecfleet.cluster.autoscale.config import AutoscaleConfig, load_autoscale, nodes_of
 from codecfleet.errors import UsageError
 
 GROUP = """
@@ -19,7 +19,7 @@ memory_gib = 32
 """
 
 
-def load(folder: Path, text: str) -> object:
+def load(folder: Path, text: str) -> AutoscaleConfig:
     """Return what a file with this text says."""
     file = folder / "autoscale.toml"
     file.write_text(text, encoding="utf-8")
@@ -41,7 +41,7 @@ def test_example_describes_the_groups_of_the_launcher(repository: Path) -> None:
 def test_prices_are_exact(tmp_path: Path) -> None:
     """A price keeps every digit that was written."""
     config = load(tmp_path, GROUP.format(name="a"))
-    assert getattr(config, "groups")[0].price_per_hour == Decimal("0.1000000000000000055")  # noqa: B009
+    assert config.groups[0].price_per_hour == Decimal("0.1000000000000000055")
 
 
 def test_nodes_of_a_group_share_no_device(repository: Path) -> None:

@@ -116,8 +116,7 @@ def test_a_batch_brings_the_nodes_that_its_waiting_files_need() -> None:
     kinds = {"software": Kind({"cpu": 100.0}, {"cpu": 16})}
     batch = [Arrival(0.0, "software", segments=12, segment_frames=1000, files=400)]
     told, untold = (
-        Cluster(groups, kinds, LOOK_S, tells_behind=tells_behind).run(batch, PATIENCE_S)
-        for tells_behind in (True, False)
+        Cluster(groups, kinds, LOOK_S, tells_later=tells_later).run(batch, PATIENCE_S) for tells_later in (True, False)
     )
     for day in (told, untold):
         check_rules(day, groups, batch)

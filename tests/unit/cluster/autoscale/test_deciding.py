@@ -55,17 +55,17 @@ def test_mix_of_groups_where_the_cheap_one_is_at_its_limit() -> None:
     assert wanted(found) == {"a": 2, "b": 1}
 
 
-def test_what_waits_behind_is_served_last_and_asks_once_for_what_it_can_fill() -> None:
+def test_later_work_is_served_last_and_asks_once_for_what_it_can_fill() -> None:
     """A later job gets the limit's nodes before it; nodes that are starting are not asked for again."""
     groups = config(group("a", "1.00", nodes_max=3))
-    behind = replace(work("behind", a=50.0, frames=900_000, at_once=20), is_behind=True)
+    later = replace(work("later", a=50.0, frames=900_000, at_once=20), is_later=True)
     late = work("late", a=50.0, frames=90_000, due_s=2000.0)
-    served = {each.job: each.late_s for each in decide(groups, [behind, late], [], None, 0.0).forecasts}
-    assert served["late"] == 0.0 < served["behind"]
+    served = {each.job: each.late_s for each in decide(groups, [later, late], [], None, 0.0).forecasts}
+    assert served["late"] == 0.0 < served["later"]
     many = config(group("a", "1.00", nodes_max=50))
     last = None
     for now_s in (0.0, 10.0, 20.0, 30.0):
-        last = decide(many, [behind, work("job", a=50.0, frames=500, at_once=5)], [], last, now_s)
+        last = decide(many, [later, work("job", a=50.0, frames=500, at_once=5)], [], last, now_s)
         assert wanted(last) == {"a": 3}
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.autoscale.choosing import choose
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, load_autoscale
-from codecfleet.cluster.autoscale.speeds import Speeds
+from codecfleet.cluster.autoscale.speeds import Speeds, choose
 from codecfleet.cluster.placement.assign import place
 from codecfleet.cluster.placement.model import Demand, EncoderChoice, Inventory, Placement, Policy, Rendition
 from codecfleet.cluster.placement.rates import start_rates
@@ -53,7 +52,7 @@ def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> 
     speeds = Speeds(config, Placer().place)
     soft = speeds.work_of(film(), 0.0, 0.0)
     assert 5 < soft.fps["p5"] / soft.fps["cpu"] < 7
-    encoded = speeds.work_of(speeds.settled(film(encoder=EncoderChoice.NVENC), 0.0), 0.0, 0.0)
+    encoded = speeds.work_of(speeds.with_encoder(film(encoder=EncoderChoice.NVENC), 0.0), 0.0, 0.0)
     assert "p5" not in encoded.fps
     assert "has no NVENC" in encoded.refusals["p5"]
     assert encoded.fps["g6e"] > encoded.fps["g6"] > soft.fps["cpu"]
@@ -104,13 +103,13 @@ def test_software_is_chosen_where_gpus_come_too_late(config: AutoscaleConfig) ->
     assert [size.group for size in found.decision.sizes if size.wanted] == ["cpu"]
 
 
-def test_what_waits_is_work_of_its_files_kind_from_now_on(config: AutoscaleConfig) -> None:
+def test_later_work_is_like_the_jobs_of_its_batch(config: AutoscaleConfig) -> None:
     """As fast as one of them, due in the time that a job has from now on, and served after what is asked for."""
     speeds = Speeds(config, Placer().place)
     told = replace(film(1), frames_total=5_000_000, workers_max=96, finish_within_s=Fraction(60))
-    work, one = speeds.work_behind(told, 500.0), speeds.work_of(film(1), 0.0, 0.0)
+    work, one = speeds.later_work(told, 500.0), speeds.work_of(film(1), 0.0, 0.0)
     assert (work.fps, work.sessions, work.longest_frames) == (one.fps, one.sessions, 250)
     assert (work.frames, work.at_once, work.waiting) == (5_000_000, 96, 96)
-    assert (work.due_s, work.is_promised, work.is_behind) == (500.0 + config.finish_within_s, False, True)
-    open_ = speeds.work_behind(replace(told, encoder=EncoderChoice.NVENC), 500.0)
+    assert (work.due_s, work.is_promised, work.is_later) == (500.0 + config.finish_within_s, False, True)
+    open_ = speeds.later_work(replace(told, encoder=EncoderChoice.NVENC), 500.0)
     assert "p5" in open_.refusals

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
-from codecfleet.cluster.autoscale.deciding import decide
+from codecfleet.cluster.autoscale.deciding import decide, with_vgpu_rooms
 from codecfleet.cluster.autoscale.values import Decision, GroupSize, NodeSeen
-from codecfleet.cluster.autoscale.vgpus import with_vgpu_rooms
 from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 

@@ -21,25 +21,35 @@ REBOOT = "stop the work on this node, then restart the machine"
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "fix"),
+    ("changes", "words", "weight", "fix"),
     [
-        ({"lost": "it fell off the bus"}, "is lost", f"{RESET}; if it stays lost, restart the machine"),
-        ({"recovery_action": "reset"}, "wants recovery", RESET),
-        ({"recovery_action": "drain and reset"}, "wants recovery", RESET),
-        ({"recovery_action": "reboot"}, "wants recovery", REBOOT),
-        ({"recovery_action": "bus reset"}, "wants recovery", REBOOT),
-        ({"recovery_action": "drain"}, "wants recovery", "start no new work on it until the GPUs linked to it"),
-        ({"recovery_action": "recover IMEX domain"}, "wants recovery", "sudo systemctl restart nvidia-imex"),
-        ({"ecc_uncorrected": 2}, "memory is damaged", RESET),
-        ({"retirement_pending": True}, "reset is pending", RESET),
-        ({"remapped_rows_pending": True}, "reset is pending", RESET),
-        ({"xids": (48,)}, "Xid 48", RESET),
-        ({"xids": (79,)}, "Xid 79", REBOOT),
+        ({"lost": "it fell off the bus"}, "is lost", Weight.BROKEN, f"{RESET}; if it stays lost, restart the machine"),
+        ({"recovery_action": "reset"}, "wants recovery", Weight.BROKEN, RESET),
+        ({"recovery_action": "drain and reset"}, "wants recovery", Weight.BROKEN, RESET),
+        ({"recovery_action": "reboot"}, "wants recovery", Weight.BROKEN, REBOOT),
+        ({"recovery_action": "bus reset"}, "wants recovery", Weight.BROKEN, REBOOT),
+        (
+            {"recovery_action": "drain"},
+            "wants recovery",
+            Weight.BROKEN,
+            "start no new work on it until the GPUs linked",
+        ),
+        ({"recovery_action": "recover IMEX domain"}, "wants recovery", Weight.BROKEN, "systemctl restart nvidia-imex"),
+        ({"ecc_uncorrected": 2}, "memory is damaged", Weight.BROKEN, RESET),
+        ({"retirement_pending": True}, "reset is pending", Weight.LIMITED, RESET),
+        ({"remapped_rows_pending": True}, "reset is pending", Weight.LIMITED, RESET),
+        ({"xids": (48,)}, "Xid 48", Weight.BROKEN, RESET),
+        ({"xids": (79,)}, "Xid 79", Weight.BROKEN, REBOOT),
+        ({"xids": (31,)}, "Xid 31", Weight.NOTE, ""),
     ],
 )
-def test_what_to_do_about_a_sick_gpu_can_be_typed(changes: dict[str, Any], words: str, fix: str) -> None:
-    """Each remedy is the command for that very GPU, or says to restart the machine."""
-    assert fix in titled(with_health(node("rtx-4090"), **changes), words).fix
+def test_what_to_do_about_a_sick_gpu_can_be_typed(
+    changes: dict[str, Any], words: str, weight: Weight, fix: str
+) -> None:
+    """Each sign of trouble is a finding of its weight, with the command for that very GPU, or says to restart."""
+    found = titled(with_health(node("rtx-4090"), **changes), words)
+    assert (found.weight, found.about) == (weight, "GPU 0 (NVIDIA GeForce RTX 4090)")
+    assert fix in found.fix
 
 
 def test_a_second_gpu_is_reset_by_its_own_number() -> None:
@@ -69,15 +79,18 @@ def test_slices_that_may_not_be_seen_are_not_to_be_taken_away() -> None:
 
 
 def test_mig_without_instances_is_repaired_on_that_gpu() -> None:
-    """Both ways out name the GPU: to create instances, or to turn MIG off."""
+    """Nothing to work on is broken, and both ways out name the GPU; a pending change is a limit."""
 
     def emptied(gpu: DeviceReport) -> DeviceReport:
         assert not isinstance(gpu.mig, Unavailable)
-        return replace(gpu, mig=replace(gpu.mig, slices=()))
+        return replace(gpu, mig=replace(gpu.mig, slices=(), pending=False))
 
-    fix = titled(with_gpu(node("a100-mig"), emptied), "no instance to work on").fix
-    assert "sudo nvidia-smi mig -i 0 -cgi <profile> -C" in fix
-    assert "sudo nvidia-smi -i 0 -mig 0" in fix
+    report = with_gpu(node("a100-mig"), emptied)
+    found = titled(report, "no instance to work on")
+    assert found.weight is Weight.BROKEN
+    assert "sudo nvidia-smi mig -i 0 -cgi <profile> -C" in found.fix
+    assert "sudo nvidia-smi -i 0 -mig 0" in found.fix
+    assert titled(report, "MIG will be off").weight is Weight.LIMITED
 
 
 @pytest.mark.parametrize(("brand", "state"), [("tesla", Grade.OK), ("geforcertx", Grade.LIMITED)])

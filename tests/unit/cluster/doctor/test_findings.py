@@ -1,16 +1,14 @@
 """What is wrong on a machine: one report per finding, each with its cause and its fix."""
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.doctor.findings import Weight, findings, needs_repair, verdicts
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import DeviceTrials, ProbeProblem
-from codecfleet.cluster.probes.nvml.health import RECOVERY_ACTIONS
+from codecfleet.cluster.probes.nvml.use import RECOVERY_ACTIONS
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceReport
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How, MediaCodec
@@ -52,25 +50,6 @@ def test_a_lost_gpu_is_broken_and_nothing_else_is_said_of_it() -> None:
     first, *_ = findings(report)
     assert (first.weight, first.title, first.cause) == (Weight.BROKEN, "the GPU is lost", "it fell off the bus")
     assert "uncorrected" not in str(findings(report))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "weight"),
-    [
-        ({"recovery_action": "reset"}, "wants recovery", Weight.BROKEN),
-        ({"ecc_uncorrected": 2}, "memory is damaged", Weight.BROKEN),
-        ({"retirement_pending": True}, "reset is pending", Weight.LIMITED),
-        ({"remapped_rows_pending": True}, "reset is pending", Weight.LIMITED),
-        ({"xids": (48,)}, "Xid 48", Weight.BROKEN),
-        ({"xids": (31,)}, "Xid 31", Weight.NOTE),
-    ],
-)
-def test_a_sick_gpu_is_told_of(changes: dict[str, Any], words: str, weight: Weight) -> None:
-    """Each sign of trouble is a finding of its weight, about that GPU."""
-    found = titled(with_health(node("rtx-4090"), **changes), words)
-    assert found.weight is weight
-    assert "GPU 0" in found.about
-    assert found.fix or weight is Weight.NOTE
 
 
 def test_a_healthy_gpu_has_no_findings() -> None:
@@ -144,18 +123,6 @@ def test_slices_without_a_decoder_are_counted() -> None:
         "no video work goes to 7 instances of 1g.5gb",
     ]
     assert all(note.weight is Weight.NOTE and "+me" in note.fix for note in notes)
-
-
-def test_mig_without_an_instance_is_broken() -> None:
-    """MIG that is on with nothing made leaves nothing to work on; a pending change is a limit."""
-
-    def emptied(gpu: DeviceReport) -> DeviceReport:
-        assert not isinstance(gpu.mig, Unavailable)
-        return replace(gpu, mig=replace(gpu.mig, slices=(), pending=False))
-
-    report = with_gpu(node("a100-mig"), emptied)
-    assert titled(report, "no instance to work on").weight is Weight.BROKEN
-    assert titled(report, "MIG will be off").weight is Weight.LIMITED
 
 
 def test_a_vgpu_is_known_by_its_bus_id() -> None:

@@ -1,19 +1,33 @@
-"""What a client remembers of workers stays small, however long it lives."""
+"""What a client knows of workers, and tells the supervisor: it stays small, however long the client lives."""
 
 import itertools
+from dataclasses import replace
 
-from codecfleet.cluster.fleet.leases.known_workers import LOST_KEPT, KnownWorkers
-from codecfleet.errors import WorkerLost, WorkerOutOfMemory
+from codecfleet.actors.device.work import Constraints
+from codecfleet.actors.worker.outcome import failed
+from codecfleet.cluster.fleet.leases.known_workers import KnownWorkers
+from codecfleet.cluster.fleet.leases.leases import LOST_KEPT, Lose
+from codecfleet.cluster.fleet.run import Doubt
+from codecfleet.cluster.supervisor.state.messages import ClientReport
+from codecfleet.errors import DeviceLost, DeviceMemory, SessionLimit, WorkerBroken, WorkerLost, WorkerOutOfMemory
+from codecfleet.testing import works
+
+GPU = "n/gpu#0:1"
 
 
-def workers(*, killed_for_memory: bool = False) -> KnownWorkers:
+def workers() -> KnownWorkers:
     """Return workers whose handles count how often they were asked for."""
     asked = itertools.count()
 
     async def handle(worker: str) -> str:
         return f"{worker} {next(asked)}"
 
-    return KnownWorkers(handle, lambda: killed_for_memory)
+    return KnownWorkers(handle, bool)  # type: ignore[arg-type] # none is called
+
+
+def reported(known: KnownWorkers) -> ClientReport:
+    """Return what the supervisor is told."""
+    return known.added_to(ClientReport("c", "here", 1, ()))
 
 
 async def test_a_worker_is_asked_for_once_and_proven_while_it_is_called() -> None:
@@ -22,24 +36,44 @@ async def test_a_worker_is_asked_for_once_and_proven_while_it_is_called() -> Non
     assert [await known.reach("a#0:1"), await known.reach("a#0:1")] == ["a#0:1 0"] * 2
     known.prove("a#0:1")
     known.prove("b#0:2")
-    assert (known.proven, known.reached("b#0:2")) == (("a#0:1",), None)
+    assert (reported(known).proven, known.reached("b#0:2")) == (("a#0:1",), None)
     known.forget("a#0:1")
-    assert (known.proven, known.reached("a#0:1")) == ((), None)
+    assert (reported(known).proven, known.reached("a#0:1")) == ((), None)
 
 
 def test_the_newest_lost_workers_are_remembered() -> None:
     """Reports to the supervisor do not grow with each worker that ever hung."""
     known = workers()
     for number in range(LOST_KEPT + 2):
-        known.give_up(f"a#0:{number}", "it hung")
-    assert next(iter(known.hung)) == "a#0:2"
-    assert len(known.hung) == LOST_KEPT
+        known.write_off(f"a#0:{number}", "it hung")
+    hung = reported(known).written_off
+    assert (next(iter(hung)), len(hung)) == ("a#0:2", LOST_KEPT)
 
 
 def test_one_kill_explains_all_that_a_worker_ran() -> None:
-    """The first lost work finds the cause, and the rest has the same; Ray's own word counts as well."""
+    """The first lost work finds the cause, and the rest has the same; what Ray says counts as well."""
     answers = iter([True, False])
     known = KnownWorkers(None, lambda: next(answers))  # type: ignore[arg-type] # none is called
     known.ran_out_of_memory("c#0:3")
-    found = [type(known.loss(worker, "gone")) for worker in ("a#0:1", "a#0:1", "b#0:2", "c#0:3")]
+    found = [type(known.loss(Lose(0, worker, "gone"))) for worker in ("a#0:1", "a#0:1", "b#0:2", "c#0:3")]
     assert found == [WorkerOutOfMemory, WorkerOutOfMemory, WorkerLost, WorkerOutOfMemory]
+    assert type(known.loss(Lose(0, "d#0:4", "its device failed", broken=True))) is WorkerBroken
+
+
+def test_only_faults_of_a_device_are_reported() -> None:
+    """One lost under work that was alone is; who breaks a shared one is not known, and a limit says nothing."""
+    known, beside = workers(), works.Count(job="j", label="a")
+    known.ended(beside, GPU, failed(DeviceLost("999")))
+    work = replace(beside, constraints=Constraints(alone=True))
+    for error in (SessionLimit("full"), DeviceMemory("full")):
+        known.ended(work, GPU, failed(error))
+    assert reported(known).faults == ()
+    known.ended(work, GPU, failed(DeviceLost("999")))
+    known.doubted(Doubt(GPU, "j", "a frame too few", is_wrong=True))
+    known.doubted(Doubt(GPU, "j", "software did it", is_wrong=False))
+    faults = reported(known).faults
+    assert [(each.number, each.worker, each.file, each.is_wrong, each.is_doubtful) for each in faults] == [
+        (1, GPU, "j", False, False),
+        (2, GPU, "j", True, False),
+        (3, GPU, "j", False, True),
+    ]

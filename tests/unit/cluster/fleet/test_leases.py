@@ -1,28 +1,62 @@
 """Which piece of work goes to which leased worker."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
-from codecfleet.cluster.fleet.leases.known_workers import LOST_KEPT
-from codecfleet.cluster.fleet.leases.leases import Effect, Leases, Lose, RunTask, StopTask
+from codecfleet.actors.worker.outcome import Outcome
+from codecfleet.cluster.fleet.leases.leases import (
+    LOST_KEPT,
+    MARGIN_S,
+    WAITS,
+    WAITS_MAX,
+    Effect,
+    Leases,
+    Lose,
+    PendingWork,
+    RunTask,
+    StopTask,
+    WorkTimes,
+)
+from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.cluster.supervisor.state.messages import Grants
+from codecfleet.cluster.worker_names import WorkerId
+from codecfleet.errors import CodecfleetError, DeviceMemory, SessionLimit
+from codecfleet.testing import works
 
-WORKERS = ("a#0:1", "a#0:2", "b#0:3", "c#0:4")
+WORKERS = tuple(map(WorkerId, ("a/cpu#0:1", "a/cpu#0:2", "b/cpu#0:3", "c/cpu#0:4")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding(works.Count):
+    """Work that waits for an encoder session."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Say so."""
+        return True
+
+
+def work(job: str, label: str = "", *, apart_from: str = "", constraints: Constraints = UNCONSTRAINED) -> works.Count:
+    """Return work of a job."""
+    return works.Count(job=job, label=label, apart_from=apart_from, constraints=constraints)
 
 
 def granted(**slots: dict[str, int]) -> Grants:
     """Return what a supervisor says: {job: {worker: slots}}."""
-    return Grants(slots=slots)
+    return Grants({job: {WorkerId(name): count for name, count in each.items()} for job, each in slots.items()})
 
 
 def test_work_waits_for_slots_and_goes_in_order() -> None:
     """Nothing runs before a slot is granted; then the oldest goes first, to the least loaded worker."""
     leases = Leases()
     for task in range(4):
-        assert leases.submitted(task, "j") == []
+        assert leases.submitted(task, work("j")) == []
     assert leases.granted(granted(j={"a": 1, "b": 2})) == [RunTask(0, "a"), RunTask(1, "b"), RunTask(2, "b")]
     assert leases.finished(0) == [RunTask(3, "a")]
 
@@ -30,10 +64,10 @@ def test_work_waits_for_slots_and_goes_in_order() -> None:
 def test_a_second_run_goes_to_another_station() -> None:
     """It waits where the first run's station alone has slots, and does not hold up those behind it."""
     leases = Leases()
-    leases.submitted(0, "j", "x")
+    leases.submitted(0, work("j", "x"))
     assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
-    assert leases.submitted(1, "j", "x again", apart_from="x") == []
-    assert leases.submitted(2, "j", "y") == [RunTask(2, "a:1")]
+    assert leases.submitted(1, work("j", "x again", apart_from="x")) == []
+    assert leases.submitted(2, work("j", "y")) == [RunTask(2, "a:1")]
     assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
     assert leases.worker_of(1) == "b:2"
 
@@ -41,35 +75,35 @@ def test_a_second_run_goes_to_another_station() -> None:
 def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
     """Then there is nothing to be apart from."""
     leases = Leases()
-    leases.submitted(0, "j", "x")
+    leases.submitted(0, work("j", "x"))
     leases.granted(granted(j={"a:1": 2}))
-    leases.submitted(1, "j", "x again", apart_from="x")
+    leases.submitted(1, work("j", "x again", apart_from="x"))
     assert leases.finished(0) == [RunTask(1, "a:1")]
 
 
 def test_a_station_to_avoid_is_used_where_there_is_no_other() -> None:
     """Work waits for a slot elsewhere as long as another station has any."""
     leases = Leases()
-    leases.submitted(0, "j", "x", constraints=Constraints(avoid=frozenset({"a"})))
+    leases.submitted(0, work("j", "x", constraints=Constraints(avoid=frozenset({"a"}))))
     assert leases.granted(granted(j={"a:1": 1, "b:2": 1})) == [RunTask(0, "b:2")]
-    assert leases.submitted(1, "j", "y", constraints=Constraints(avoid=frozenset({"a"}))) == []
+    assert leases.submitted(1, work("j", "y", constraints=Constraints(avoid=frozenset({"a"})))) == []
     assert leases.died("b:2", "gone") == [Lose(0, "b:2", "gone")]
-    assert leases.submitted(2, "j", "z") == [RunTask(1, "a:1")]
+    assert leases.submitted(2, work("j", "z")) == [RunTask(1, "a:1")]
 
 
 def test_each_job_has_slots_of_its_own() -> None:
     """One job's work never runs on another's slots."""
     leases = Leases()
-    leases.submitted(1, "j")
+    leases.submitted(1, work("j"))
     assert leases.granted(granted(k={"a": 5})) == []
-    assert leases.submitted(2, "k") == [RunTask(2, "a")]
+    assert leases.submitted(2, work("k")) == [RunTask(2, "a")]
     assert leases.held("k") == {"a": 1}
 
 
 def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
     """Grants that were under way when a job ended name it once more; the dead are remembered for a while."""
     leases = Leases()
-    leases.submitted(0, "j")
+    leases.submitted(0, work("j"))
     leases.granted(granted(j={"a:1": 1}))
     leases.finished(0)
     leases.forget("j")
@@ -88,7 +122,7 @@ def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
     """A smaller grant stops nothing, and starts nothing until enough has ended."""
     leases = Leases()
     for task in range(4):
-        leases.submitted(task, "j")
+        leases.submitted(task, work("j"))
     leases.granted(granted(j={"a": 2}))
     assert leases.granted(granted(j={"a": 1})) == []
     assert leases.finished(0) == []
@@ -98,8 +132,8 @@ def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
 def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
     """What ran there is lost once; a supervisor that does not know yet may offer it without effect."""
     leases = Leases()
-    leases.submitted(0, "j")
-    leases.submitted(1, "j")
+    leases.submitted(0, work("j"))
+    leases.submitted(1, work("j"))
     leases.granted(granted(j={"a": 1}))
     assert leases.died("a", "signal 9") == [Lose(0, "a", "signal 9")]
     assert leases.died("a", "signal 9") == []
@@ -110,9 +144,9 @@ def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
 def test_withdrawn_work_is_stopped_where_it_runs() -> None:
     """What waits is dropped; what runs keeps its slot until its worker says that it has stopped."""
     leases = Leases()
-    leases.submitted(0, "j")
-    leases.submitted(1, "j")
-    leases.submitted(2, "j")
+    leases.submitted(0, work("j"))
+    leases.submitted(1, work("j"))
+    leases.submitted(2, work("j"))
     leases.granted(granted(j={"a": 1}))
     assert leases.withdrawn(1) == []
     assert leases.withdrawn(0) == [StopTask(0, "a")]
@@ -125,17 +159,19 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
     leases = Leases()
     leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
     for task in range(3):
-        leases.submitted(task, "j")
+        leases.submitted(task, work("j"))
     assert leases.held("j") == {"n/dla#0:1": 2, "n/dla#1:2": 1}
-    lost = leases.broke("n/dla#0:1", "it hangs")
+    lost = leases.died("n/dla#0:1", "it hangs", broken=True)
     assert lost == [Lose(0, "n/dla#0:1", "it hangs", broken=True), Lose(2, "n/dla#0:1", "it hangs", broken=True)]
-    leases.submitted(3, "j", constraints=Constraints(avoid=frozenset({"n/dla#0"})))
-    leases.submitted(4, "j")
+    leases.submitted(3, work("j", constraints=Constraints(avoid=frozenset({"n/dla#0"}))))
+    leases.submitted(4, work("j"))
     slots = {"n/dla#0:3": 2, "n/dla#1:2": 1}
     assert leases.granted(granted(j=slots)) == [RunTask(4, "n/dla#0:3")], "one station is full, and the other avoided"
     assert leases.finished(1) == [RunTask(3, "n/dla#1:2")]
     everywhere = Constraints(avoid=frozenset({"n/dla#0", "n/dla#1"}))
-    assert leases.submitted(5, "j", constraints=everywhere) == [RunTask(5, "n/dla#0:3")], "there is no other station"
+    assert leases.submitted(5, work("j", constraints=everywhere)) == [RunTask(5, "n/dla#0:3")], (
+        "there is no other station"
+    )
 
 
 def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
@@ -143,14 +179,66 @@ def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
     leases = Leases()
     leases.granted(granted(j={"n/cpu#0:1": 4}))
     on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
-    assert leases.submitted(0, "j", constraints=on_a_gpu) == []
-    assert leases.submitted(1, "j") == [RunTask(1, "n/cpu#0:1")], "others pass it by"
+    assert leases.submitted(0, work("j", constraints=on_a_gpu)) == []
+    assert leases.submitted(1, work("j")) == [RunTask(1, "n/cpu#0:1")], "others pass it by"
     assert leases.granted(granted(j={"n/cpu#0:1": 4, "n/gpu#0:3": 1})) == [RunTask(0, "n/gpu#0:3")]
-    leases.submitted(2, "j", constraints=on_a_gpu)
+    leases.submitted(2, work("j", constraints=on_a_gpu))
     leases.granted(granted(j={"n/cpu#0:1": 4}))
     assert leases.relaxed(2) == [RunTask(2, "n/cpu#0:1")]
     leases.finished(2)
     assert leases.relaxed(2) == [], "it is over"
+
+
+def times() -> WorkTimes:
+    """Return times of a job whose work took 20 s, and of which tasks 2 and 3 run since 0 and 15 s."""
+    times = WorkTimes()
+    times.began(1, "j", 0.0)
+    times.ended(1, 20.0, well=True)
+    times.began(2, "j", 0.0)
+    times.began(3, "j", 15.0)
+    return times
+
+
+@pytest.mark.parametrize(("left_s", "doomed"), [(30.0, []), (10.0, [3]), (4.0 + MARGIN_S - 0.1, [2, 3])])
+def test_what_cannot_finish_before_its_node_ends(left_s: float, doomed: list[int]) -> None:
+    """At 16 s, task 2 needs 4 s more and task 3 needs 19 s."""
+    assert times().doomed([2, 3], left_s, 16.0) == doomed
+
+
+def test_of_an_unknown_job_nothing_is_too_long() -> None:
+    """Before any of its work has succeeded, nothing tells how long it takes."""
+    new = WorkTimes()
+    new.began(1, "new", 0.0)
+    new.began(2, "new", 0.0)
+    new.ended(1, 50.0, well=False)
+    assert new.doomed([2], 1.0, 1.0) == []
+    forgetful = times()
+    forgetful.forget("j")
+    assert forgetful.doomed([2, 3], 1.0, 16.0) == []
+
+
+def waits_s(pending: PendingWork, error: CodecfleetError, times: int) -> list[float | None]:
+    """Return how long work waits each time that it ends so."""
+    outcome: Outcome[Any] = Outcome(error=error)
+    return [pending.wait_s(outcome) for _ in range(times)]
+
+
+async def test_refused_sessions_are_tried_again_for_a_minute() -> None:
+    """Work waits longer each time; then a limit that never gives way is reported as what it is."""
+    pending = PendingWork(Encoding(job="j", label="a"), b"", (), WorkRun(lambda _: None))
+    waited_s = waits_s(pending, SessionLimit("full"), WAITS_MAX + 2)
+    assert waited_s == [WAITS.wait_s(refusals) for refusals in range(1, WAITS_MAX + 1)] + [None, None]
+    assert sum(each or 0 for each in waited_s) == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize("why", ["memory", "cancelled", "it may not wait"])
+async def test_other_ends_are_final_at_once(why: str) -> None:
+    """Waiting opens no memory, and cancelled work needs no session any longer."""
+    kind = works.Count if why == "it may not wait" else Encoding
+    pending = PendingWork(kind(job="j", label="a"), b"", (), WorkRun(lambda _: None))
+    if why == "cancelled":
+        pending.run.cancel()
+    assert waits_s(pending, DeviceMemory("full") if why == "memory" else SessionLimit("full"), 1) == [None]
 
 
 class Anything(RuleBasedStateMachine):
@@ -184,13 +272,15 @@ class Anything(RuleBasedStateMachine):
         """Work is submitted."""
         self.next += 1
         self.submitted.add(self.next)
-        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a#0"})), Constraints(same_kind_as="b#0:3"))
-        self.take(self.leases.submitted(self.next, job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
+        wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a/cpu#0"})), Constraints(same_kind_as="b/cpu#0:3"))
+        self.take(
+            self.leases.submitted(self.next, work(job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
+        )
 
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
         """The supervisor says what may be used."""
-        self.take(self.leases.granted(Grants(slots=slots)))
+        self.take(self.leases.granted(granted(**slots)))
 
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
@@ -213,7 +303,7 @@ class Anything(RuleBasedStateMachine):
         if self.running:
             task = data.draw(st.sampled_from(sorted(self.running)))
             self.dead.add(self.running[task])
-            self.take(self.leases.broke(self.running[task], "it broke"))
+            self.take(self.leases.died(self.running[task], "it broke", broken=True))
 
     @rule(data=st.data())
     def relax(self, data: st.DataObject) -> None:

@@ -16,8 +16,6 @@ from codecfleet.cluster.fleet.life import (
     HostStarted,
     Life,
     Refused,
-    Rest,
-    Rested,
     Spawn,
     Wanted,
     decide,
@@ -30,7 +28,6 @@ EVENTS: tuple[Event, ...] = (
     Refused(FleetUnavailable("no Ray answers")),
     Refused(UsageError("no such address")),
     HostEnded("it was killed by SIGKILL"),
-    Rested(),
     Closed(),
 )
 
@@ -45,16 +42,13 @@ def after(*events: Event, at_s: float = 0.0) -> Life:
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.floats(0, 1000)), max_size=60))
 def test_any_events_in_any_order(steps: list[tuple[Event, float]]) -> None:
-    """Only edges of the table are taken; a host is spawned on the way into STARTING alone; FAILED has an error."""
+    """Only edges of the table are taken; each start spawns a host; FAILED has an error."""
     life, now_s = Life(), 0.0
     for event, elapsed_s in steps:
         now_s += elapsed_s
-        before, (life, effects) = life, decide(life, event, now_s)
+        before, (life, effect) = life, decide(life, event, now_s)
         assert life.phase is before.phase or life.phase in EDGES[before.phase]
-        assert (Spawn() in effects) == (life.phase is HostPhase.STARTING and before.phase is not HostPhase.STARTING)
-        assert any(isinstance(effect, Rest) for effect in effects) == (
-            life.phase is HostPhase.RESTING and before.phase is not HostPhase.RESTING
-        )
+        assert (effect is not None) == (life.phase is HostPhase.STARTING and life is not before)
         assert (life.phase is not HostPhase.FAILED) or life.error is not None
         assert life.losses <= LOSSES_MAX + 1
 
@@ -64,19 +58,18 @@ def test_a_first_start_is_tried_once() -> None:
     refused = Refused(FleetUnavailable("no Ray answers"))
     life = after(Wanted(), refused)
     assert (life.phase, life.error) == (HostPhase.FAILED, refused.error)
-    assert decide(life, Wanted(), 0.0)[1] == (Spawn(),)
+    assert decide(life, Wanted(), 0.0)[1] == Spawn()
 
 
 def test_lost_hosts_are_replaced_a_few_times() -> None:
     """Each is replaced at once, the last too many ends the fleet with the reason in one line."""
     life = after(Wanted(), HostStarted())
     for _ in range(LOSSES_MAX):
-        life, effects = decide(life, HostEnded("it was killed by SIGKILL"), 0.0)
-        assert effects == (Rest(0.0),)
-        for event in (Rested(), HostStarted()):
-            life, _ = decide(life, event, 0.0)
-    life, effects = decide(life, HostEnded("it was killed by SIGKILL"), 0.0)
-    assert (life.phase, effects) == (HostPhase.FAILED, ())
+        life, effect = decide(life, HostEnded("it was killed by SIGKILL"), 0.0)
+        assert effect == Spawn(0.0)
+        life, _ = decide(life, HostStarted(), 0.0)
+    life, effect = decide(life, HostEnded("it was killed by SIGKILL"), 0.0)
+    assert (life.phase, effect) == (HostPhase.FAILED, None)
     assert isinstance(life.error, FleetUnavailable)
     assert life.error.message.endswith("4 times in a row, last: it was killed by SIGKILL")
 
@@ -86,7 +79,7 @@ def test_a_steady_host_begins_a_new_count() -> None:
     life, now_s = after(Wanted(), HostStarted()), 0.0
     for _ in range(3 * LOSSES_MAX):
         now_s += STEADY_S
-        for event in (HostEnded("its Ray ended"), Rested(), HostStarted()):
+        for event in (HostEnded("its Ray ended"), HostStarted()):
             life, _ = decide(life, event, now_s)
     assert (life.phase, life.losses) == (HostPhase.READY, 1)
 
@@ -94,15 +87,13 @@ def test_a_steady_host_begins_a_new_count() -> None:
 def test_a_lost_cluster_is_reached_again_until_a_deadline() -> None:
     """After a loss, starts that are refused are tried again after ever longer rests, and then the refusal is told."""
     refused = Refused(FleetUnavailable("no Ray answers at head:6379"))
-    life, effects = decide(after(Wanted(), HostStarted()), HostEnded("its Ray ended"), 0.0)
+    life, effect = decide(after(Wanted(), HostStarted()), HostEnded("its Ray ended"), 0.0)
     now_s, rests = 0.0, []
-    while life.phase is HostPhase.RESTING:
-        (rest,) = effects
-        assert isinstance(rest, Rest)
-        rests.append(rest.seconds)
-        now_s += rest.seconds
-        life, _ = decide(life, Rested(), now_s)
-        life, effects = decide(life, refused, now_s)
+    while effect is not None:
+        assert effect.wait_s is not None
+        rests.append(effect.wait_s)
+        now_s += effect.wait_s
+        life, effect = decide(life, refused, now_s)
     assert rests[:6] == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0]
     assert rests == sorted(rests)
     assert REACH_S <= now_s <= REACH_S + max(rests)
@@ -113,4 +104,4 @@ def test_a_lost_cluster_is_reached_again_until_a_deadline() -> None:
 def test_closed_stays_closed(event: Event) -> None:
     """Whatever was under way when the fleet was closed."""
     closed = after(Wanted(), Closed())
-    assert decide(closed, event, 1.0) == (closed, ())
+    assert decide(closed, event, 1.0) == (closed, None)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.actors.process.process import StartedProcess
 from codecfleet.cluster.fleet.meeting_place import Greeting
-from codecfleet.cluster.fleet.orders import WarmFleet, bring_up
-from codecfleet.cluster.process.process import StartedProcess
+from codecfleet.cluster.fleet.warm import WarmFleet, bring_up
 from codecfleet.errors import FleetUnavailable
 
 

@@ -6,15 +6,13 @@ from typing import NoReturn
 
 import pytest
 
-from codecfleet.cluster.autoscale.behind import LaterDemand
-from codecfleet.cluster.fleet.client_name import ClientName
+from codecfleet.actors.process.process import StartedProcess
+from codecfleet.cluster.autoscale.later import LaterDemand
 from codecfleet.cluster.fleet.life import LOSSES_MAX
-from codecfleet.cluster.fleet.link import SILENT_BEATS
-from codecfleet.cluster.fleet.pool import Asked, JobState, Pool, PoolState, more_slots
-from codecfleet.cluster.fleet.remote_pool import RemotePool
+from codecfleet.cluster.fleet.pool import Asked, ClientName, JobState, Pool, PoolState, more_slots
+from codecfleet.cluster.fleet.remote_pool import SILENT_BEATS, RemotePool
 from codecfleet.cluster.fleet.run import Doubt, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 from codecfleet.testing.fleet.local_pool import HERE
@@ -29,12 +27,13 @@ class AskedPool(LocalPool):
         super().__init__(1)
         self.asked: list[tuple[str, Asked | None]] = []
         self.refusal = refusal
+        self.never: FleetUnavailable | None = None
 
     @property
     def state(self) -> PoolState:
         """Have a note, and something to say of each job."""
         job = JobState(1, 1, waits_for="nothing stops it")
-        return PoolState(1, ("it is a fake",), {"j": job})
+        return PoolState(1, ("it is a fake",), {"j": job}, JobState(1, 1, never=self.never))
 
     async def start(self) -> None:
         """Refuse, if it is to."""
@@ -166,7 +165,7 @@ async def test_a_defect_while_it_runs_ends_the_work() -> None:
         hosts.kill()
         with pytest.raises(WorkerLost):
             await run
-        with pytest.raises(FleetUnavailable, match="the pool failed at the rest before a host: RuntimeError"):
+        with pytest.raises(FleetUnavailable, match="the pool failed at the start of a host: RuntimeError"):
             await pool.submit(works.Count(job="j", label="b"))
 
 
@@ -180,6 +179,18 @@ async def test_an_error_is_not_answered_once_ray_is_lost() -> None:
         hosts.kill()
         with pytest.raises(WorkerLost):
             await run
+
+
+async def test_the_end_of_ray_is_not_the_end_of_jobs() -> None:
+    """A pool without its Ray will never have slots again; the next host will, so jobs do not hear of it."""
+    first = AskedPool()
+    pool, hosts = hosted(first, AskedPool())
+    async with pool:
+        hosts.lose_ray()
+        first.never = FleetUnavailable("Ray itself ended")
+        run = await running(pool)  # its progress comes with what is said of the state
+        assert pool.state.others.never is None
+        run.cancel()
 
 
 async def test_what_refuses_the_start_is_raised() -> None:
@@ -229,7 +240,7 @@ async def test_closed_while_it_starts() -> None:
 
 async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that says nothing for too many beats is given up; they are counted, not timed."""
-    monkeypatch.setattr("codecfleet.cluster.fleet.link.BEAT_S", 0)
+    monkeypatch.setattr("codecfleet.cluster.fleet.remote_pool.BEAT_S", 0)
     gone = asyncio.Event()
     ends: list[socket.socket] = []
 

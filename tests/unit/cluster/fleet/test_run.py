@@ -4,7 +4,7 @@ import asyncio
 import gc
 import weakref
 
-from codecfleet.cluster.fleet.run import ResultOrigin, RunProgress, WorkRun
+from codecfleet.cluster.fleet.run import ResultOrigin, WorkRun
 
 
 class Payload:
@@ -14,7 +14,7 @@ class Payload:
 async def ended_run() -> "weakref.ref[Payload]":
     """Let a run to which its pool refers end; return a weak reference to its result."""
     runs: list[WorkRun[Payload]] = []
-    run: WorkRun[Payload] = WorkRun(lambda _: runs[0].cancel(), lambda: RunProgress(str(runs)))
+    run: WorkRun[Payload] = WorkRun(lambda _: runs[0].cancel())
     runs.append(run)
     payload = Payload()
     run.end(payload, ResultOrigin("worker", "file"))

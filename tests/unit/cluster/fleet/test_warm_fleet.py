@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.fleet.client_name import ClientName
+from codecfleet.actors.process.process import StartedProcess
 from codecfleet.cluster.fleet.default import default_pool
-from codecfleet.cluster.fleet.host import keeper
-from codecfleet.cluster.fleet.host.keeper import Keeper
+from codecfleet.cluster.fleet.host import running as host
+from codecfleet.cluster.fleet.host.running import Keeper
 from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
-from codecfleet.cluster.fleet.orders import take_down
-from codecfleet.cluster.fleet.pool import Asked
+from codecfleet.cluster.fleet.pool import Asked, ClientName
 from codecfleet.cluster.fleet.remote_pool import RemotePool
 from codecfleet.cluster.fleet.run import WorkRun
-from codecfleet.cluster.fleet.warm import find_warm, warm_or_own
-from codecfleet.cluster.operate.watch import Seen, fleet_status, watch_status
+from codecfleet.cluster.fleet.serving import ServedPool
+from codecfleet.cluster.fleet.warm import find_warm, take_down, warm_or_own
+from codecfleet.cluster.operate.desk import Seen, fleet_status, watch_status
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
-from codecfleet.cluster.process.process import StartedProcess
 from codecfleet.cluster.supervisor.status import History, Status
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
@@ -80,7 +79,8 @@ async def warm(
     with locked_place() as place:
         listener = place.listen(name)
     greeting = Greeting("1.2.3", pool.state.slots, idle_s)
-    kept = Keeper(listener, pool, greeting, is_useless=lambda: useless, supervisor=lambda: supervisor)
+    served = ServedPool(pool, spent=lambda: useless, supervisor=lambda: supervisor)
+    kept = Keeper(listener, served, greeting)
     running = asyncio.create_task(kept.run())
     try:
         yield kept, running
@@ -161,11 +161,11 @@ async def test_a_program_that_dies_gives_all_back() -> None:
         await program.start()
         program.set_demand("j", plain_demand("j", 3))
         task = await running(program, "j")
-        assert program._link is not None
-        program._link.kill()
+        assert program._host is not None
+        program._host.child.kill()
         with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
             await task
-        while kept._served:  # noqa: ASYNC110 - no event is sent
+        while kept._programs:  # noqa: ASYNC110 - no event is sent
             await asyncio.sleep(0)
         assert pool.demands == {}
         await program.aclose()
@@ -198,7 +198,7 @@ async def test_it_ends_when_no_program_has_come_for_a_while() -> None:
         assert kept._idle is not None
         assert kept._idle.cancelled()
         await program.aclose()
-        while kept._served:  # noqa: ASYNC110 - no event is sent
+        while kept._programs:  # noqa: ASYNC110 - no event is sent
             await asyncio.sleep(0)
         assert not kept._idle.cancelled()
 
@@ -240,7 +240,7 @@ async def test_one_that_will_never_work_again_ends() -> None:
 async def test_no_other_user_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection of another user's is closed without a greeting."""
     pool = Noted()
-    monkeypatch.setattr(keeper, "peer_of", lambda _end: (1, -1))
+    monkeypatch.setattr(host, "peer_of", lambda _end: (1, -1))
     async with warm(pool):
         assert await found() == ""
 

@@ -1,7 +1,9 @@
 """Log entries: what they say, how they are written, and that no secret is in them."""
 
 import json
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -90,8 +92,11 @@ def test_other_lines_of_a_program_are_no_entries(line: str) -> None:
     assert not is_entry(line)
 
 
-def test_actions_are_words_that_differ() -> None:
-    """Each action has a word of its own, a level with a name, and says something."""
+def test_actions_are_words_that_differ_and_are_used(repository: Path) -> None:
+    """Each has a word of its own, a level with a name, and says something; a word that nothing writes would mislead."""
     words = [action.word for action in LogAction]
     assert len(words) == len(set(words)) == len(LogAction.__members__)
     assert all(action.level in LEVELS and action.says for action in LogAction)
+    paths = (path for room in ("cluster", "codecfleet", "jobs") for path in (repository / room).rglob("*.py"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    assert [action.word for action in LogAction if not re.search(rf"\bLogAction\.{action.name}\b", code)] == []

@@ -1,7 +1,7 @@
 """What may not be passed by any placement, whatever the machines, jobs and policy: as assertions."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest, SessionStages
 from codecfleet.cluster.placement.model.demand import Demand
@@ -36,20 +36,30 @@ def _recipe(lane: Lane, demand: Demand, node: Node, device: Device, policy: Poli
     return next(recipe for recipe in found if recipe.route is lane.route)
 
 
-def booked(
-    placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy
-) -> Iterator[tuple[Lane, Recipe, Node, Device]]:
-    """Yield each lane with what a session of it takes, and where it is."""
+Booked = Sequence[tuple[Lane, Recipe, Node, Device]]
+"""Each lane with what a session of it takes, and where it is."""
+
+
+def check(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+    """Check every limit."""
     places, by_job = homes(inventory), {demand.job: demand for demand in demands}
-    for lane in placement.lanes:
-        node, device = places[lane.device]
-        yield lane, _recipe(lane, by_job[lane.job], node, device, policy), node, device
+    booked = [
+        (lane, _recipe(lane, by_job[lane.job], *places[lane.device], policy), *places[lane.device])
+        for lane in placement.lanes
+    ]
+    _engines(booked)
+    _caps(booked)
+    _memory(booked, inventory, policy)
+    _policy(booked, inventory, policy)
+    _states(booked)
+    _kinds(placement, demands)
+    _sessions(placement, demands)
 
 
-def engines_are_kept(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+def _engines(booked: Booked) -> None:
     """The sessions on an engine, slow ones counted by the part they take, end where its curve is flat."""
     loads, flat = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
-    for lane, recipe, _, device in booked(placement, demands, inventory, policy):
+    for lane, recipe, _, device in booked:
         for use in recipe.engines:
             key = (device.device, use.engine)
             loads[key] += lane.sessions * use.load
@@ -57,10 +67,10 @@ def engines_are_kept(placement: Placement, demands: Sequence[Demand], inventory:
     assert all(load <= flat[key] + SLACK for key, load in loads.items())
 
 
-def caps_are_kept(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+def _caps(booked: Booked) -> None:
     """Encoder sessions stay within the caps of a device, of a GPU with all its slices, and of a machine."""
     opened, most = defaultdict[str, int](int), dict[str, int]()
-    for lane, _, node, device in booked(placement, demands, inventory, policy):
+    for lane, _, node, device in booked:
         sessions = lane.sessions * sum(kind.is_nvenc for kind in lane.kinds)
         for name in {device.device, device.parent or device.device}:
             opened[name] += sessions
@@ -72,14 +82,14 @@ def caps_are_kept(placement: Placement, demands: Sequence[Demand], inventory: In
     assert all(opened[name] <= cap for name, cap in most.items())
 
 
-def memory_is_kept(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+def _memory(booked: Booked, inventory: Inventory, policy: Policy) -> None:
     """Sessions and one context fit into a device's free memory less the reserve, and sessions into the host's.
 
     A single session may take all of its host's memory.
     """
     on_device, on_host = defaultdict[str, int](int), defaultdict[str, int](int)
     sessions = defaultdict[str, int](int)
-    for lane, recipe, node, device in booked(placement, demands, inventory, policy):
+    for lane, recipe, node, device in booked:
         on_host[node.node] += lane.sessions * recipe.host_bytes
         sessions[node.node] += lane.sessions
         if device.kind is not DeviceKind.CPU:
@@ -94,10 +104,10 @@ def memory_is_kept(placement: Placement, demands: Sequence[Demand], inventory: I
                 assert on_device[device.device] + context <= device.free_memory_bytes * (1 - policy.memory_reserve)
 
 
-def policy_is_kept(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+def _policy(booked: Booked, inventory: Inventory, policy: Policy) -> None:
     """Cores, sessions on a device, engines and preemptible nodes: never more than the policy allows."""
     cores, sessions = defaultdict[str, float](float), defaultdict[str, int](int)
-    for lane, _, node, device in booked(placement, demands, inventory, policy):
+    for lane, _, node, device in booked:
         assert ENGINES_OF[lane.route] <= policy.engines
         cores[node.node] += lane.cores
         if device.kind is not DeviceKind.CPU:
@@ -110,15 +120,15 @@ def policy_is_kept(placement: Placement, demands: Sequence[Demand], inventory: I
         assert cores[node.node] <= max(0, count - policy.cores_reserved) * policy.sessions_per_core + SLACK
 
 
-def states_are_kept(placement: Placement, demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
+def _states(booked: Booked) -> None:
     """Nothing runs on what is shut; one host has all of a lane."""
-    for lane, _, node, device in booked(placement, demands, inventory, policy):
+    for lane, _, node, device in booked:
         assert lane.node == node.node == device.node
         assert node.state is DeviceState.OPEN
         assert device.state is DeviceState.OPEN
 
 
-def kinds_are_kept(placement: Placement, demands: Sequence[Demand]) -> None:
+def _kinds(placement: Placement, demands: Sequence[Demand]) -> None:
     """All lanes of a job encode with the same kinds, and a track that has begun keeps its own."""
     for demand in demands:
         kinds = {lane.kinds for lane in placement.lanes if lane.job == demand.job}
@@ -128,7 +138,7 @@ def kinds_are_kept(placement: Placement, demands: Sequence[Demand]) -> None:
             assert all(before in (None, after) for before, after in zip(fixed, settled, strict=True))
 
 
-def sessions_are_of_use(placement: Placement, demands: Sequence[Demand]) -> None:
+def _sessions(placement: Placement, demands: Sequence[Demand]) -> None:
     """A job has at most one session for each segment, and no more than it allows."""
     for demand in demands:
         sessions = sum(lane.sessions for lane in placement.lanes if lane.job == demand.job)

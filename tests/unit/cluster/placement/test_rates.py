@@ -10,7 +10,6 @@ from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.rates import (
     Measurement,
     Rates,
-    SizeClass,
     Stage,
     curve_of,
     record_measurement,
@@ -131,14 +130,6 @@ def test_a_curve_always_rises(points: list[tuple[int, float]], model: str, share
     assert curve[0][0] == 1
     assert all(fps > 0 for _, fps in curve)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(curve))
-
-
-@given(st.integers(1, 20_000), st.integers(1, 20_000))
-def test_every_picture_has_a_size_class(width: int, height: int) -> None:
-    """The class of a size is the least that holds it."""
-    size = SizeClass.of(width, height)
-    assert width * height <= size.value
-    assert not any(width * height <= other.value < size.value for other in SizeClass)
 
 
 @pytest.mark.parametrize(("sessions", "fps"), [(0, 100.0), (1, 0.0), (1, -1.0)])

@@ -21,8 +21,7 @@ from codecfleet.cluster.placement.model.inventory import Device, DeviceState, In
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.cuda.choosing import choose_driver
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
-from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule
+from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, ForwardNote, KernelModule
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, Diagnosis, judge
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
+from codecfleet.cluster.probes.cuda.compat import Diagnosis, judge
 from codecfleet.cluster.probes.cuda.report import (
     CudaDevice,
     CudaLibrary,
     CudaReport,
     Deployment,
+    ForwardNote,
     KernelModule,
     RuntimeInUse,
 )
@@ -80,7 +80,7 @@ def compat_report(library: CudaLibrary = COMPAT_590, driver: str = "580.159.04",
 
 def verdict_on(subject: str, found: CudaReport, nvml: str = "") -> Diagnosis:
     """Return the one verdict whose subject begins so."""
-    (verdict,) = [v for v in judge(CompatFacts(found, None, nvml)) if v.subject.startswith(subject)]
+    (verdict,) = [v for v in judge(found, None, nvml) if v.subject.startswith(subject)]
     return verdict
 
 

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from codecfleet.cluster.process.running import Running
+from codecfleet.actors.process.running import Running
 from codecfleet.cluster.ray import object_store, orphan_reaper, private_ray
-from codecfleet.cluster.ray.listening import listening_addresses
+from codecfleet.cluster.ray.private_ray import listening_addresses
 from codecfleet.errors import FleetUnavailable
 
 MIB = 1 << 20

@@ -55,12 +55,6 @@ def test_settings_that_ray_may_not_read_are_removed() -> None:
     assert unreadable_settings(around) == {"RAY_d": None}
 
 
-@pytest.mark.parametrize(("name", "plain"), [("film.mkv", True), ("\N{CLAPPER BOARD}", True), (BYTES, False)])
-def test_names_that_ray_can_store(name: str, plain: bool) -> None:  # noqa: FBT001 - a table
-    """Any Unicode; not the bytes of another encoding."""
-    assert is_utf8(name) is plain
-
-
 def test_a_program_of_another_encoding_is_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ray reads another name for the program, which has its own again afterwards."""
     main = sys.modules["__main__"]

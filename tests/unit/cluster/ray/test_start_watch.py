@@ -2,14 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codecfleet.cluster.ray import start_watch
-from codecfleet.cluster.ray.start_watch import BUSY_MAX_S, IDLE_MAX_S, LOOK_S, Patience, StartWatch, cause_in
+from codecfleet.cluster.ray.start_watch import BUSY_MAX_S, IDLE_MAX_S, LOOK_S, StartWatch, cause_in
 from codecfleet.errors import FleetUnavailable
 
 TRACEBACK = """2026-11-23 02:22:22,409	ERROR agent.py:545 -- Agent is working abnormally. It will exit immediately.
@@ -51,32 +50,36 @@ def test_the_cause_is_found(logs: list[tuple[str, str]], cause: str) -> None:
     assert cause_in(logs) == cause
 
 
-def lasting(*steps: tuple[float, float], times: int) -> Iterator[str]:
-    """Yield the verdict after each of repeated steps of (seconds, seconds of a core)."""
-    patience = Patience()
+def failure_of(directory: Path, gap_s: float, cores: float, times: int) -> str:
+    """Return why a start has failed after that many looks, during which its processes kept that many cores busy."""
+    now_s = 0.0
+    watch = StartWatch(directory, lambda: now_s, lambda _: {"thread": now_s * cores})
     for _ in range(times):
-        for gap_s, computed_s in steps:
-            patience = patience.after(gap_s, computed_s)
-            yield patience.verdict
+        now_s += gap_s
+        try:
+            watch.check()
+        except FleetUnavailable as error:
+            return f"{error.message} ({now_s:g} s)"
+    return ""
 
 
-def test_a_start_that_computes_is_waited_for() -> None:
-    """A busy machine gives little, but Ray's threads wait for a core; ten minutes of that are enough."""
-    *verdicts, last = lasting((LOOK_S, 0.3 * LOOK_S), times=int(BUSY_MAX_S / LOOK_S) + 1)
-    assert set(verdicts) == {""}
-    assert "too busy" in last
-
-
-def test_a_start_that_sleeps_is_given_up() -> None:
-    """Processes that neither compute nor wait for a core get a few seconds, pauses before them not counted."""
-    *verdicts, last = lasting((LOOK_S, 0.02 * LOOK_S), times=int(IDLE_MAX_S / LOOK_S) + 1)
-    assert set(verdicts) == {""}
-    assert last == "its processes have done nothing for 12 s"
-
-
-def test_a_suspended_start_is_not_given_up() -> None:
-    """An hour in which nothing ran, ourselves included, counts as one look."""
-    assert set(lasting((3600.0, 0.0), times=3)) == {""}
+@pytest.mark.parametrize(
+    ("gap_s", "cores", "times", "words"),
+    [
+        (LOOK_S, 0.3, int(BUSY_MAX_S), ""),
+        (LOOK_S, 0.3, int(BUSY_MAX_S) + 1, "too busy"),
+        (LOOK_S, 0.02, int(IDLE_MAX_S), ""),
+        (LOOK_S, 0.02, int(IDLE_MAX_S) + 1, "its processes have done nothing for 12 s (13 s)"),
+        (3600.0, 0.0, 3, ""),  # an hour in which nothing ran, this process included, counts as one look
+    ],
+)
+def test_a_start_is_waited_for_while_it_computes(
+    tmp_path: Path, gap_s: float, cores: float, times: int, words: str
+) -> None:
+    """Ten minutes, since a busy machine gives it little; one whose processes all sleep gets a few seconds."""
+    failure = failure_of(tmp_path, gap_s, cores, times)
+    assert words in failure
+    assert bool(failure) is bool(words)
 
 
 class Process:

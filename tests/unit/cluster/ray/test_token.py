@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.ray.ray_environment import cluster_variables
-from codecfleet.cluster.ray.token import close_to_others, has_token, lacks_token, make_token, sign_in, token_file
+from codecfleet.cluster.ray.token import close_to_others, lacks_token, make_token, read_token, sign_in, token_file
 from codecfleet.errors import FleetUnavailable
 
 
@@ -23,13 +23,13 @@ def mode(file: Path) -> int:
 
 def test_ray_looks_in_three_places(home: dict[str, str], tmp_path: Path) -> None:
     """The variable, the file that a variable names, and the file in the home: an empty one is none."""
-    assert not has_token(home)
-    assert has_token({**home, "RAY_AUTH_TOKEN": "a"})
+    assert not read_token(home)
+    assert read_token({**home, "RAY_AUTH_TOKEN": "a"})
     named = tmp_path / "secret"
     named.write_text(" \n")
-    assert not has_token({**home, "RAY_AUTH_TOKEN_PATH": str(named)})
+    assert not read_token({**home, "RAY_AUTH_TOKEN_PATH": str(named)})
     named.write_text("a")
-    assert has_token({**home, "RAY_AUTH_TOKEN_PATH": str(named)})
+    assert read_token({**home, "RAY_AUTH_TOKEN_PATH": str(named)})
     assert token_file(home) == tmp_path / ".ray" / "auth_token"
 
 
@@ -39,7 +39,7 @@ def test_a_new_token_is_its_users_alone(home: dict[str, str]) -> None:
     first = file.read_text()
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
     assert len(first) == 64
-    assert has_token(home)
+    assert read_token(home)
     assert make_token(home).read_text() != first
     assert [each.name for each in file.parent.iterdir()] == ["auth_token"]
 

@@ -19,7 +19,7 @@ ADDRESS = "10.0.0.1:6379/codecfleet-files-a.0"
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Have this process read in the place of another machine's; return what it is asked for."""
+    """Let this process read in the place of another machine's; return what it is asked for."""
     questions: list[tuple[str, str]] = []
     reader = FileReader()
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.submission.entry import Entry, new_job_id, refuse_secrets
+from codecfleet.cluster.submission.entry import Entry, copied_package, refuse_secrets
 from codecfleet.cluster.submission.follow import Follower, LogLines, exit_code_of
-from codecfleet.cluster.submission.job_server import JobPhase, RayJob, RayJobServer, job_server_address
-from codecfleet.cluster.submission.package import copied_package
+from codecfleet.cluster.submission.job_server import JobPhase, JobServer, RayJob, job_server_address
 from codecfleet.errors import FleetUnavailable, UsageError
 from codecfleet.testing import FakeJobServer
 
@@ -53,11 +52,6 @@ def test_relative_names_count_from_the_folder_where_it_exists(is_there: bool, tm
     entry = Entry(("verify", "a b", "$c"), str(folder), str(program))
     done = subprocess.run(["sh", "-c", entry.shell_line], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == f'["{folder if is_there else tmp_path}", ["verify", "a b", "$c"]]\n'
-
-
-def test_names_of_jobs_differ() -> None:
-    """Each is new."""
-    assert len({new_job_id() for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(
@@ -152,4 +146,4 @@ def test_where_the_job_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_server_address(None) == "http://api:8265"
     assert job_server_address("http://named:8265") == "http://named:8265"
     with pytest.raises(UsageError, match="head:6379 is not the address of a job server"):
-        RayJobServer("head:6379")
+        JobServer("head:6379")

@@ -25,13 +25,7 @@ from codecfleet.cluster.supervisor.state.events import (
     SupervisorEvent,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.messages import (
-    ClientReport,
-    Grants,
-    JobReport,
-    RayNode,
-    WorkerFacts,
-)
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode, WorkerFacts
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 
 SETTINGS = SupervisorSettings(idle_release_s=30, client_expiry_s=10, recovery_s=3)
@@ -95,7 +89,7 @@ class World:
     def _slice_for(self, start: Start) -> str:
         """Return the slice that a worker takes of the GPU that its bundle's first station was given."""
         node = self.core.state.nodes.get(start.station.node)
-        given, part = self.gpus.get(start.station.bundle, ""), start.station.part
+        given, part = self.gpus.get(start.station.station.bundle, ""), start.station.station.part
         units = () if node is None else node.units.units
         return next((unit[part] for unit in units if given in unit and part < len(unit)), "")
 

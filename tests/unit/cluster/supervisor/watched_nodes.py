@@ -12,12 +12,7 @@ from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
-from codecfleet.cluster.supervisor.state.events import (
-    HealthSeen,
-    HealthUnseen,
-    NodesSeen,
-    Probed,
-)
+from codecfleet.cluster.supervisor.state.events import HealthSeen, HealthUnseen, NodesSeen, Probed
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of

@@ -6,9 +6,10 @@ import socket
 import pytest
 
 from codecfleet.actors.device.work import UNCONSTRAINED
-from codecfleet.cluster.process.process import StartedProcess
-from codecfleet.cluster.worker.blobs import BlobCache
-from codecfleet.cluster.worker.child.child_worker import ChildWorker, WorkerDied
+from codecfleet.actors.process.child import ChildDied
+from codecfleet.actors.process.process import StartedProcess
+from codecfleet.actors.worker.packed_work import BlobCache
+from codecfleet.cluster.worker.child_worker import ChildWorker
 from codecfleet.testing import FakeProcesses, works
 
 
@@ -19,12 +20,12 @@ async def test_what_a_dead_worker_was_asked_says_how_it_died() -> None:
     assert (await worker.begin(2, 4)).slots == 2
     packed, _ = BlobCache(bytes).pack(works.Dwell(job="j", label="a", seconds=3600))
     running = asyncio.create_task(worker.run("c:1", packed, UNCONSTRAINED))
-    while not await worker.progress("j"):  # noqa: ASYNC110 - progress is polled
+    while not (await worker.heartbeat()).progress:  # noqa: ASYNC110 - progress is polled
         await asyncio.sleep(0.01)
     processes.kill()
     assert await worker.death() == "it was killed by SIGKILL"
     for call in (running, worker.heartbeat()):
-        with pytest.raises(WorkerDied, match="it was killed by SIGKILL"):
+        with pytest.raises(ChildDied, match="it was killed by SIGKILL"):
             await call
 
 
@@ -37,14 +38,14 @@ async def test_a_worker_that_cannot_be_understood_is_killed() -> None:
     with theirs:
         theirs.sendall(b"\0\0\0\1\xc1")
         assert (await worker.death()).startswith("what it said cannot be read: ")
-    with pytest.raises(WorkerDied, match="cannot be read"):
+    with pytest.raises(ChildDied, match="cannot be read"):
         await worker.begin(1, 1)
     assert (kills, reaped) == (["killed"], ["reaped"])
 
 
 async def test_it_ends_when_it_is_told_to() -> None:
-    """Ending it waits for its death."""
+    """And that is how it ended."""
     worker = ChildWorker(FakeProcesses()())
     await worker.begin(1, 1)
-    await worker.end()
-    assert await worker.death()
+    worker.end()
+    assert await worker.death() == "it was told to end"

@@ -34,7 +34,7 @@ class Jobs:
         error = self._fault(spec, sum(each.source == spec.source for each in self.specs))
         if error is None and not self._hangs:
             _write(spec.output)
-        job = FakeJob(_script(spec), error, hangs=self._hangs, pace_s=0)
+        job = FakeJob(_script(spec), error, hangs=self._hangs)
         self.jobs.append(job)
         if len(self.jobs) == self._begun:
             self.begun.set()

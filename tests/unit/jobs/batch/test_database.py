@@ -19,53 +19,12 @@ from codecfleet.errors import OutputInUse, OutputUnwritable, StorageFailed, Usag
 from codecfleet.jobs.batch.store import schema
 from codecfleet.jobs.batch.store.database import BatchDatabase
 from codecfleet.jobs.batch.store.listing import ListedEntry
-from codecfleet.jobs.batch.store.schema import (
-    Content,
-    EndedBadly,
-    EntryAction,
-    FileEnded,
-    FileResult,
-    FileStarted,
-    PutBack,
-    SegmentSpan,
-)
+from codecfleet.jobs.batch.store.schema import Content, EntryAction, FileStarted, PutBack
 from codecfleet.jobs.batch.store.states import EntryState
 
+from .entry_rows import done, failed, listed
+
 ROOT = "/out"
-
-
-def listed(number: int, *, spec: str = "s", source: str = "") -> ListedEntry:
-    """Return an entry as a run lists it."""
-    return ListedEntry(f"{number}.mp4", source or f"/in/{number}.mkv", EntryAction.TRANSCODE, "{}", spec, 10)
-
-
-def done(entry: int) -> FileEnded:
-    """Return the end of a try that went well."""
-    return FileEnded(
-        entry=entry,
-        content=Content(version="v", sha256=None),
-        source_bytes=10,
-        began_s=1.0,
-        ended_s=2.0,
-        result=FileResult.ENCODED,
-        published=f"{entry}.mp4",
-        output_bytes=4,
-        segments=(SegmentSpan(segment=0, began_s=1.0, ended_s=1.5, frames=9, station="here", decoded_by="software"),),
-    )
-
-
-def failed(entry: int) -> EndedBadly:
-    """Return the end of a try that failed."""
-    return EndedBadly(
-        entry=entry,
-        content=None,
-        began_s=1.0,
-        ended_s=2.0,
-        error="InputNotFound",
-        exit_code=3,
-        message="not there",
-        next_step="",
-    )
 
 
 @pytest.fixture
@@ -247,30 +206,11 @@ def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Pa
     editor.close()
     with pytest.raises(UsageError, match="is of schema 2"):
         BatchDatabase(path, ROOT).open()
-    other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as editor:
-        editor.execute("CREATE TABLE mine (a)")
-    editor.close()
-    with pytest.raises(UsageError, match="not a batch's"):
-        BatchDatabase(other, ROOT).open()
     text = tmp_path / "film.mkv"
     text.write_bytes(b"not a database, but long enough to be looked at" * 20)
     with pytest.raises(OutputUnwritable):
         BatchDatabase(text, ROOT).open()
     assert text.read_bytes().startswith(b"not a database")
-
-
-def test_another_programs_database_is_not_changed(tmp_path: Path) -> None:
-    """Not a byte of it, and nothing appears beside it."""
-    other = tmp_path / "mail.sqlite"
-    with sqlite3.connect(other) as editor:
-        editor.execute("CREATE TABLE letters (a)")
-    editor.close()
-    before = other.read_bytes()
-    with pytest.raises(UsageError, match="not a batch's"):
-        BatchDatabase(other, ROOT).open()
-    assert other.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [other]
 
 
 def _copied(database: Path, folder: Path) -> tuple[Path, Path]:
@@ -282,17 +222,19 @@ def _copied(database: Path, folder: Path) -> tuple[Path, Path]:
     return copies
 
 
-def test_another_programs_database_is_not_changed_whose_tables_are_in_its_log(tmp_path: Path) -> None:
-    """One that was killed has them there alone; neither its file nor its log changes by a byte."""
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_another_programs_database_is_not_changed(tmp_path: Path, *, was_killed: bool) -> None:
+    """Not a byte of it, and nothing appears beside it; the tables of one that was killed are in its log alone."""
     mail = tmp_path / "mail.sqlite"
     with closing(sqlite3.connect(mail)) as editor:
-        editor.execute("PRAGMA journal_mode = WAL")
+        editor.execute(f"PRAGMA journal_mode = {'WAL' if was_killed else 'DELETE'}")
         editor.execute("CREATE TABLE letters (a)")
-        copies = _copied(mail, tmp_path / "killed")
-    before = [each.read_bytes() for each in copies]
+        files = list(_copied(mail, tmp_path / "killed")) if was_killed else [mail]
+    before = [each.read_bytes() for each in files]
     with pytest.raises(UsageError, match="not a batch's"):
-        BatchDatabase(copies[0], ROOT).open()
-    assert [each.read_bytes() for each in copies] == before
+        BatchDatabase(files[0], ROOT).open()
+    assert [each.read_bytes() for each in files] == before
+    assert was_killed or list(tmp_path.iterdir()) == files
 
 
 def test_a_database_whose_log_is_being_written_into_it_is_in_use(
@@ -402,22 +344,6 @@ def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: 
     (tmp_path / "film.mp4").touch()
     with pytest.raises(OutputUnwritable, match=r"film\.mp4 is not a folder"):
         BatchDatabase(tmp_path / "film.mp4/batch.sqlite", ROOT).open()
-
-
-def test_a_run_that_does_not_begin_has_no_number(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not open is not closed either, so that the first error is the one that is shown."""
-    begin = BatchDatabase._begin_run
-
-    def undone(self: BatchDatabase, connection: sqlite3.Connection) -> int:
-        run = begin(self, connection)
-        connection.execute("ROLLBACK")
-        return run
-
-    monkeypatch.setattr(BatchDatabase, "_begin_run", undone)
-    database = BatchDatabase(path, ROOT)
-    with pytest.raises(StorageFailed, match="cannot commit"):
-        database.open()
-    assert database.run == 0
 
 
 def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None:

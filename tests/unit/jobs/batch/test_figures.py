@@ -10,17 +10,10 @@ from hypothesis import strategies as st
 from codecfleet.errors import StorageFailed
 from codecfleet.jobs.batch.figures import Span, engine_use, lanes, paces, read_figures
 from codecfleet.jobs.batch.store.database import BatchDatabase
-from codecfleet.jobs.batch.store.listing import ListedEntry
-from codecfleet.jobs.batch.store.schema import (
-    Content,
-    EndedBadly,
-    EntryAction,
-    FileEnded,
-    FileResult,
-    FileStarted,
-    SegmentSpan,
-)
+from codecfleet.jobs.batch.store.schema import FileStarted
 from codecfleet.jobs.batch.store.states import EntryEvent, EntryState
+
+from .entry_rows import done, failed, listed
 
 WALL_S = 64.0
 
@@ -84,23 +77,23 @@ def test_a_run_without_any_time_has_no_pace() -> None:
 def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
     """What earlier runs have done counts as done; their segments are not this run's."""
     path = tmp_path / "batch.sqlite"
-    entries = [ListedEntry(f"{n}.mp4", f"/in/{n}.mkv", EntryAction.TRANSCODE, "{}", "s", 10) for n in range(1, 4)]
+    entries = [listed(n) for n in range(1, 4)]
     first = BatchDatabase(path, "/out", clock=lambda: 100.0).open()
     first.take_list(entries, retry_failed=False)
-    first.write([FileStarted(entry=1, tries=1), _done(1, 101.0)])
+    first.write([FileStarted(entry=1, tries=1), done(1, 101.0)])
     first.close()
     second = BatchDatabase(path, "/out", clock=lambda: 200.0).open()
     second.take_list(entries, retry_failed=False)
     (before,) = second.entries(EntryState.DONE_BEFORE, 10)
     second.checked(EntryState.DONE_BEFORE, [(before.entry, EntryEvent.FOUND_SAME)])
-    second.write([FileStarted(entry=2, tries=1), _done(2, 201.0), _failed(3)])
+    second.write([FileStarted(entry=2, tries=1), done(2, 201.0), failed(3)])
     found = read_figures(path)
     second.close()
     read_figures(path)
     assert [each.name for each in tmp_path.iterdir()] == ["batch.sqlite"]
     assert (found.run, found.files, found.done, found.skipped, found.failed) == (2, 3, 2, 1, 1)
     assert (found.wall_s, found.frames, found.source_bytes, found.output_bytes) == (4.0, 50, 20, 8)
-    assert [(each.error, each.files) for each in found.failures] == [("InputNotFound", 1)]
+    assert found.failures == (("InputNotFound", 1),)
     assert [(each.error, each.source) for each in found.failed_files] == [("InputNotFound", "/in/3.mkv")]
     assert [(each.engine, each.does, each.frames) for each in found.engines] == [
         ("nvdec", "decodes", 50),
@@ -116,43 +109,10 @@ def test_addresses_are_redacted(tmp_path: Path) -> None:
     path = tmp_path / "batch.sqlite"
     root = "https://me:secret@host/out"
     database = BatchDatabase(path, root, clock=lambda: 200.0).open()
-    entries = [
-        ListedEntry(f"{n}.mp4", f"https://host/{n}.mkv?sig=secret", EntryAction.TRANSCODE, "{}", "s", 10)
-        for n in (1, 2)
-    ]
+    entries = [listed(n, source=f"https://host/{n}.mkv?sig=secret") for n in (1, 2)]
     database.take_list(entries, retry_failed=False)
-    database.write([FileStarted(entry=1, tries=1), _done(1, 201.0), _failed(2)])
+    database.write([FileStarted(entry=1, tries=1), done(1, 201.0), failed(2)])
     found = read_figures(path)
     database.close()
     assert (len(found.lanes), len(found.failures), len(found.largest)) == (1, 1, 1)
     assert "secret" not in repr(found)
-
-
-def _done(entry: int, began_s: float) -> FileEnded:
-    span = SegmentSpan(segment=0, began_s=began_s, ended_s=began_s + 3, frames=50, station="here", decoded_by="nvdec")
-    return FileEnded(
-        entry=entry,
-        content=Content(version="v", sha256=None),
-        source_bytes=10,
-        began_s=began_s,
-        ended_s=began_s + 3,
-        result=FileResult.ENCODED,
-        published=f"{entry}.mp4",
-        output_bytes=4,
-        frames=50,
-        encoder="libx264 crf=23",
-        segments=(span,),
-    )
-
-
-def _failed(entry: int) -> EndedBadly:
-    return EndedBadly(
-        entry=entry,
-        content=None,
-        began_s=201.0,
-        ended_s=202.0,
-        error="InputNotFound",
-        exit_code=3,
-        message="there is no file",
-        next_step="",
-    )

@@ -1,9 +1,10 @@
-"""How many files are in flight, and what waits behind them."""
+"""How many files are in flight, and what the others will ask for."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.batch.pacing import Behind, PlannedFiles, behind, wants_file
+from codecfleet.cluster.autoscale.later import LaterDemand
+from codecfleet.jobs.batch.pacing import PlannedFiles, wants_file
 
 LEFT = st.lists(st.none() | st.integers(0, 100), max_size=40)
 
@@ -39,31 +40,29 @@ def test_workers_that_have_nothing_to_do_get_a_file(left: list[int | None], slot
 
 
 def test_what_waits_is_as_what_was_planned() -> None:
-    """In the mean; nothing is said before a file was planned, or where no more than those in flight may be."""
+    """In the mean; nothing is reported before a file was planned, or where none may run beside those in flight."""
     planned = PlannedFiles()
-    assert behind(100, planned, in_flight=4, most=64) == Behind()
+    assert planned.later("job", waiting=100, room=60) is None
     planned.add(segments=12, frames=3000)
     planned.add(segments=1, frames=100)
-    assert behind(100, planned, in_flight=4, most=64) == Behind(segments=390, frames=155_000)
-    assert behind(1, planned, in_flight=4, most=64) == Behind(segments=7, frames=1550)
-    assert behind(100, planned, in_flight=64, most=64) == Behind()
-    assert behind(0, planned, in_flight=4, most=64) == Behind()
+    assert planned.later("job", waiting=100, room=60) == LaterDemand("job", segments=390, frames=155_000)
+    assert planned.later("job", waiting=1, room=60) == LaterDemand("job", segments=7, frames=1550)
+    assert planned.later("job", waiting=100, room=0) is None
+    assert planned.later("job", waiting=0, room=60) is None
 
 
 @given(
     st.integers(0, 100_000),
     st.lists(st.tuples(st.integers(1, 500), st.integers(1, 1_000_000)), max_size=20),
-    st.integers(0, 64),
-    st.integers(1, 64),
+    st.integers(-1, 64),
 )
 def test_what_waits_is_never_more_than_the_largest_files_would_be(
-    waiting: int, files: list[tuple[int, int]], in_flight: int, most: int
+    waiting: int, files: list[tuple[int, int]], room: int
 ) -> None:
-    """Neither in frames nor in segments at once; and either both are there, or none."""
+    """Neither in frames nor in segments at once."""
     planned = PlannedFiles()
     for segments, frames in files:
         planned.add(segments, frames)
-    found = behind(waiting, planned, in_flight=in_flight, most=most)
-    assert (found.segments > 0) == (found.frames > 0)
-    assert found.frames <= waiting * max((frames for _, frames in files), default=0)
-    assert found.segments <= max(0, most - in_flight) * max((segments for segments, _ in files), default=0)
+    if (found := planned.later("job", waiting, room)) is not None:
+        assert 0 < found.frames <= waiting * max(frames for _, frames in files)
+        assert 0 < found.segments <= room * max(segments for segments, _ in files)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.errors import InputUnreadable, StorageFailed, UsageError
+from codecfleet.jobs.batch.files import database_path
 from codecfleet.jobs.batch.listed.specs import EntrySpecs
 from codecfleet.jobs.batch.preview import (
     Estimate,
@@ -22,7 +23,6 @@ from codecfleet.jobs.batch.preview import (
     part_of,
     preview_batch,
 )
-from codecfleet.jobs.batch.run import database_path
 from codecfleet.jobs.batch.store.database import BatchDatabase
 from codecfleet.jobs.batch.store.listing import ListedEntry
 from codecfleet.jobs.batch.store.schema import EndedBadly, EntryAction

@@ -32,7 +32,7 @@ from codecfleet.testing import LocalPool
 from .played_jobs import Jobs, run_batch
 
 if TYPE_CHECKING:
-    from codecfleet.cluster.autoscale.behind import LaterDemand
+    from codecfleet.cluster.autoscale.later import LaterDemand
 
 
 def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:

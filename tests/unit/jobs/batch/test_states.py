@@ -1,4 +1,4 @@
-"""The states of a batch's entries: a table of edges, and what errors do."""
+"""The states of a batch's entries, and what errors do to them."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from codecfleet.errors import (
     CodecfleetError,
-    FleetUnavailable,
     InputUnreadable,
     OutputExists,
     SegmentFailed,
@@ -15,12 +14,10 @@ from codecfleet.errors import (
     WorkError,
 )
 from codecfleet.jobs.batch.store.states import (
-    EDGES,
     FAULTS_IN_A_ROW,
     TRIES,
     EntryEvent,
     EntryState,
-    after,
     after_error,
     batch_ender,
     exit_code_of,
@@ -28,16 +25,6 @@ from codecfleet.jobs.batch.store.states import (
 )
 
 STATES = st.sampled_from(list(EntryState))
-
-
-@given(STATES, st.sampled_from(list(EntryEvent)))
-def test_only_the_edges_of_the_table_are_taken(state: EntryState, happening: EntryEvent) -> None:
-    """Whatever is not in the table is refused."""
-    if (state, happening) in EDGES:
-        assert after(state, happening) is EDGES[state, happening]
-    else:
-        with pytest.raises(ValueError, match=state.value):
-            after(state, happening)
 
 
 @given(STATES, st.booleans())
@@ -74,13 +61,6 @@ def test_other_faults_are_tried_twice() -> None:
         EntryEvent.PUT_BACK,
         EntryEvent.FAILED,
     ]
-
-
-def test_without_workers_no_file_fails() -> None:
-    """A fleet that is gone ends the batch at once, and its files wait."""
-    gone = FleetUnavailable("no Ray")
-    assert after_error(gone, TRIES) is EntryEvent.PUT_BACK
-    assert batch_ender(gone, 1) is gone
 
 
 def test_a_row_of_faults_ends_the_batch() -> None:

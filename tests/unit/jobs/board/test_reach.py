@@ -1,3 +1,5 @@
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
 class FarPool(LocalPool):
     """A pool with workers on other machines, as far as files go."""
 
-    def __init__(self, *addresses: str) -> None:
+    def __init__(self, address: str | None = None) -> None:
         super().__init__(1)
-        self.addresses = list(addresses)
+        self._state = replace(self._state, files_address=address)
 
-    async def files_address(self) -> str:
-        """Say where the files of this machine are read."""
-        return self.addresses.pop(0)
+    def move(self, address: str) -> None:
+        """Let another process read the files of this machine."""
+        before, self._state = self._state, replace(self._state, files_address=address, changed=asyncio.Event())
+        before.changed.set()
 
 
 class Other(Work[None]):
@@ -58,22 +61,26 @@ async def test_work_carries_the_version_and_is_not_shipped_unasked(film: Path) -
     """Every node checks that what it reads is the source; without ``ship`` nothing is started."""
     reach = SourceReach(FarPool(), SourceStamp.of(str(film)))
     bound: Any = await reach.bind(stills_work(film))
-    assert (bound.decode.version, bound.decode.shipment) == (reach.stamp.anywhere, None)
+    assert (bound.decode.version, bound.decode.shipment, bound.ships) == (reach.stamp.anywhere, None, False)
     sound: Any = await reach.bind(audio(film))
     assert (sound.version, sound.shipment) == (reach.stamp.anywhere, None)
 
 
 async def test_shipped_work_says_where_it_is_read_now(film: Path) -> None:
-    """Each piece of work asks again: after a host's death another process reads the files."""
-    reach = SourceReach(FarPool("a:1/files-0", "a:1/files-1", "a:1/files-2"), SourceStamp.of(str(film)), ship=True)
-    shipments: list[Shipment] = []
-    for work in (stills_work(film), stills_work(film)):
-        bound: Any = await reach.bind(work)
-        shipments.append(bound.decode.shipment)
-    sound: Any = await reach.bind(audio(film))
-    shipments.append(sound.shipment)
-    assert [each.url for each in shipments] == [f"codecfleet-ship://a:1/files-{n}{film}" for n in range(3)]
+    """The address is that of the time: after a host's death, until another reads the files, work waits."""
+    pool = FarPool("a:1/files-0")
+    reach = SourceReach(pool, SourceStamp.of(str(film)), ship=True)
+    bound: Any = await reach.bind(stills_work(film))
+    pool._state = replace(pool.state, files_address=None)
+    binding = asyncio.create_task(reach.bind(audio(film)))
+    await asyncio.sleep(0)
+    pool.move("a:1/files-1")
+    sound: Any = await binding
+    shipments: list[Shipment] = [bound.decode.shipment, sound.shipment]
+    assert [each.url for each in shipments] == [f"codecfleet-ship://a:1/files-{n}{film}" for n in range(2)]
     assert len({each.version for each in shipments}) == 1
+    assert bound.ships
+    assert sound.ships
 
 
 async def test_what_needs_no_shipping(film: Path) -> None:

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 import codecfleet
 from codecfleet import EncodeFrame, EncodeReport, RateChange, SeiMessage
-from codecfleet.errors import (
-    EngineUnfit,
-)
+from codecfleet.errors import EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc

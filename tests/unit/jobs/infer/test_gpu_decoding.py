@@ -46,6 +46,13 @@ def inferred(work: InferSegment) -> InferredSegment:
     return work.run(WorkContext())
 
 
+def assert_same(one: InferredSegment, other: InferredSegment) -> None:
+    """Compare tensors, which are not empty, bit for bit."""
+    for first, second in zip(one.tensors, other.tensors, strict=True):
+        assert first.values.any()
+        np.testing.assert_array_equal(first.values, second.values)
+
+
 def test_pictures_of_nvdec_give_software_s_tensors(bench: Bench) -> None:
     """In hybrid mode NVDEC decodes where there is one; the tensors are those of software, bit for bit."""
     device = FakeDevice()
@@ -54,8 +61,7 @@ def test_pictures_of_nvdec_give_software_s_tensors(bench: Bench) -> None:
     assert (on_gpu.tally.decoded_by, in_software.tally.decoded_by) == ("nvdec", "software")
     assert "PyNvVideoCodec cannot be used here" in in_software.tally.fallback
     assert on_gpu.pts_ticks.tolist() == in_software.pts_ticks.tolist()
-    for one, other in zip(on_gpu.tensors, in_software.tensors, strict=True):
-        np.testing.assert_array_equal(one.values, other.values)
+    assert_same(on_gpu, in_software)
 
 
 def test_standalone_mode_opens_no_gpu(bench: Bench) -> None:
@@ -80,9 +86,7 @@ def test_pictures_that_stay_on_the_gpu_give_the_host_s_tensors(bench: Bench, ker
     assert bench.fake.calls.count("cuMemcpyHtoDAsync") == uploads
     on_host = inferred(first_segment(bench, no_gpu, dla_input="device"))
     assert on_host.tally.decoded_by == "software"
-    for one, other in zip(on_gpu.tensors, on_host.tensors, strict=True):
-        assert one.values.any()
-        np.testing.assert_array_equal(one.values, other.values)
+    assert_same(on_gpu, on_host)
 
 
 def test_a_gpu_that_compiles_no_kernels_leaves_its_work_to_the_host(bench: Bench) -> None:

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.device.work import Work
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
@@ -26,21 +25,19 @@ from codecfleet.errors import (
     CodecfleetError,
     InputNotFound,
     InputUnreadable,
+    NoVideoTrack,
     OutputExists,
     SegmentFailed,
     Unsupported,
     UsageError,
-    WorkerLost,
 )
-from codecfleet.jobs.board.ladder import LOSSES
 from codecfleet.jobs.infer.job import InferReport, infer
 from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
-from codecfleet.testing.fleet.local_pool import Look
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
-ResultT = TypeVar("ResultT")
+from ..pools import WatchedPool, damage_packet
 
 FRAMES = 40
 TIMES = tuple(range(0, FRAMES * 40, 40))
@@ -48,19 +45,6 @@ NETWORK = FakeLoadable(
     fake_tensor("pixels", (3, 3, 8, 8), DataType.HALF, DataFormat.NHWC), fake_tensor("mean/s", (3, 3, 1, 1))
 )
 RULE = PixelRule(mean=(1.0, 2.0, 3.0), scale=(0.5,))
-
-
-class _Watched(LocalPool):
-    """A pool that tells when work has been submitted."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__(slots)
-        self.begun = asyncio.Event()
-
-    async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
-        """Tell, and run it."""
-        self.begun.set()
-        return await super().result_of(work, look)
 
 
 class Bench:
@@ -142,6 +126,7 @@ async def test_every_frame_has_its_tensor_at_its_time(bench: Bench) -> None:
 async def test_the_file_does_not_depend_on_who_did_what(bench: Bench) -> None:
     """Any order, any number of workers, DLAs and tasks at once, and lost workers: the same bytes."""
     await bench.infer(workers=1, devices=(1,), tasks_at_once=1)
+    assert bench.networks.created == bench.fake.calls.count("cudlaModuleLoadFromMemory") == 1
     assert set(bench.fake.tasks_of) == {1}
     first = (bench.folder / "out.npz").read_bytes()
     pool = FaultyPool(
@@ -162,35 +147,15 @@ async def test_a_part_of_the_source(bench: Bench) -> None:
     np.testing.assert_array_equal(found["mean_s"], bench.expected()[inside])
 
 
-def _damage(path: Path, packet: int) -> None:
-    """Overwrite one packet, all but the container's few bytes before it."""
-    with av.open(str(path)) as container:
-        packets = [(each.pos, each.size) for each in container.demux(video=0) if each.size]
-    place, size = packets[packet]
-    assert place is not None
-    with path.open("r+b") as stream:
-        stream.seek(place + 12)
-        stream.write(b"\xff" * (size - 12))
-
-
 async def test_damage_means_the_same_however_it_is_cut(bench: Bench) -> None:
     """What a sequential decode makes of a damaged source is what segments make of it, and the report tells of it."""
-    _damage(bench.source, 13)
+    damage_packet(bench.source, 13)
     whole = await bench.infer(segment_s=Fraction(100))
     expected = (bench.folder / "out.npz").read_bytes()
     cut = await bench.infer(overwrite=True)
     assert (whole.segments, cut.segments > 1) == (1, True)
     assert (bench.folder / "out.npz").read_bytes() == expected
-    assert any("met damage" in warning for warning in whole.warnings)
-    assert any("met damage" in warning for warning in cut.warnings)
-
-
-async def test_networks_stay_warm(bench: Bench) -> None:
-    """However many segments there are, a DLA loads a network for each of its lanes and no more."""
-    await bench.infer(workers=3)
-    await bench.infer(workers=3, overwrite=True)
-    assert bench.networks.created <= 3
-    assert bench.fake.calls.count("cudlaModuleLoadFromMemory") == bench.networks.created
+    assert all(any("met damage" in warning for warning in each.warnings) for each in (whole, cut))
 
 
 async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> None:
@@ -205,7 +170,7 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) ->
     """A taken name, a missing loadable, an empty part, no picture that decodes: each its own error."""
     locked = make_clip(bench.folder / "locked.mkv", Clip(times=TIMES[:3]))
     for packet in range(3):
-        _damage(locked, packet)
+        damage_packet(locked, packet)
     unused = LocalPool(1)
     await unused.aclose()  # starting it now would be an error of its own
     (bench.folder / "taken.npz").touch()
@@ -213,6 +178,8 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) ->
         (OutputExists, {"output": str(bench.folder / "taken.npz")}),
         (InputNotFound, {"loadable": str(bench.folder / "nothing.dla")}),
         (UsageError, {"start_s": Fraction(100)}),
+        (NoVideoTrack, {"video_track": 1}),
+        (InputNotFound, {"source": str(bench.folder / "nothing.mkv")}),
         (InputUnreadable, {"source": str(locked)}),
     ]
     for error, changes in wrong:
@@ -245,7 +212,7 @@ async def test_a_network_that_is_not_for_pictures_is_refused(bench: Bench) -> No
 
 async def test_cancelling_leaves_nothing(bench: Bench) -> None:
     """A cancelled job stops its segments and removes its files."""
-    pool = _Watched(2)
+    pool = WatchedPool(2)
     job = asyncio.create_task(bench.infer(pool))
     await pool.begun.wait()
     job.cancel()
@@ -254,19 +221,11 @@ async def test_cancelling_leaves_nothing(bench: Bench) -> None:
     assert bench.left_over() == set()
 
 
-async def test_a_pool_that_keeps_losing_workers_fails_the_job(bench: Bench) -> None:
-    """A segment that loses its worker again and again fails the job, as in a transcode."""
-    pool = FaultyPool(LocalPool(2), kills=[("segment 0", attempt) for attempt in range(1, LOSSES + 1)])
-    with pytest.raises(SegmentFailed, match=f"segment 0 failed {LOSSES} times"):
-        await bench.infer(pool)
-    assert WorkerLost.exit_code == SegmentFailed.exit_code
-
-
 async def test_the_report_tells_people_and_programs_the_same(bench: Bench) -> None:
     """Lines and JSON say how many frames there are, in which tensors, and who did them."""
     report = await bench.infer()
     document = json.loads(json.dumps(report.to_json()))
-    assert document["frames"] == FRAMES
+    assert (document["schema"], document["frames"]) == (1, FRAMES)
     assert document["tensors"] == [{"name": "mean_s", "shape": [FRAMES, 3, 1, 1], "dtype": "float32"}]
     assert sum(document["segments_by_device"].values()) == 5
     text = "\n".join(report.lines())

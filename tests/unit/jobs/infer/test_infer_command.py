@@ -4,31 +4,34 @@ from fractions import Fraction
 
 import pytest
 
-from codecfleet.cli.app import parse, run
-from codecfleet.cli.infer import AskInfer
-from codecfleet.cli.question import Question
+from codecfleet.cli.app import run
+from codecfleet.cli.services import Answer, Services
 from codecfleet.jobs.infer.spec import InferSpec
 
 BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]
 
 
-def spec_of(*options: str) -> InferSpec:
-    """Return the spec behind a command line."""
-    question = parse([*BASE, *options])
-    assert isinstance(question, Question)
-    assert isinstance(question.ask, AskInfer)
-    return question.ask.spec
+def asked_for(*options: str) -> tuple[InferSpec, str | None]:
+    """Return the spec behind a command line, and the cluster's address."""
+    asked: list[tuple[InferSpec, str | None]] = []
+
+    def infer(spec: InferSpec, address: str | None, _progress: object) -> Answer:
+        asked.append((spec, address))
+        return Answer([], {})
+
+    assert run([*BASE, *options], Services(infer=infer)) == 0
+    return asked[0]
 
 
 def test_defaults() -> None:
     """Without options: samples as they are, all DLAs, the whole film."""
-    spec = spec_of()
+    spec, _ = asked_for()
     assert spec == InferSpec(source="film.mkv", loadable="net.dla", output="out.npz")
 
 
 def test_every_option_arrives() -> None:
     """Each option is in the spec, exactly."""
-    spec = spec_of(
+    spec, _ = asked_for(
         *("--mean", "123.7,116.3,103.5", "--scale", "0.017", "--channels", "bgr", "--dla", "2", "--dla", "0"),
         *("--tasks-at-once", "8", "--task-seconds", "2.5", "--workers", "3", "--segment-seconds", "5"),
         *("--start", "1:30", "--end", "1:40.5", "--video-track", "1", "--overwrite"),
@@ -41,14 +44,8 @@ def test_every_option_arrives() -> None:
 
 def test_the_cluster_is_the_one_asked_for() -> None:
     """An address goes with the question; without one the environment's counts, or this machine."""
-    asked = parse([*BASE, "--address", "head:6379"])
-    assert isinstance(asked, Question)
-    assert isinstance(asked.ask, AskInfer)
-    assert asked.ask.address == "head:6379"
-    plain = parse(BASE)
-    assert isinstance(plain, Question)
-    assert isinstance(plain.ask, AskInfer)
-    assert plain.ask.address is None
+    assert asked_for("--address", "head:6379")[1] == "head:6379"
+    assert asked_for()[1] is None
 
 
 @pytest.mark.parametrize(

@@ -187,11 +187,11 @@ def test_a_journal_goes_on_where_it_could_be_read(kind: str, tmp_path: Path) -> 
     assert journal.open() == Replay()
     journal.begin(HEADER)
     for segment in range(3):
-        journal.encoded(encoded(segment))
+        journal.note(encoded(segment))
     damage(store(), tmp_path)
     journal = Journal(store())
     assert list(journal.open().encoded) == [0, 1]
-    journal.encoded(encoded(4))
+    journal.note(encoded(4))
     found = Journal(store()).open()
     assert (list(found.encoded), found.broken) == ([0, 1, 4], "")
     store().remove()

@@ -1,7 +1,7 @@
 """Where a known job runs on each simulated fleet, held against files that people have read: tests/golden/fleets.
 
 ``UPDATE_GOLDEN=1 make test PYTEST="tests/unit/jobs/plan/test_golden_fleets.py"`` writes them again;
-read what changed, and docs/fleets.md, which defends each.
+read what changed, and configs/fleets/README.md, which defends each.
 """
 
 import os

@@ -8,11 +8,12 @@ import pytest
 from codecfleet.actors.decode.describe import StreamExtras
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from codecfleet.actors.segment.filtering import FilterSettings
 from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer
 from codecfleet.errors import Unsupported
-from codecfleet.jobs.plan.picture import settle_picture
+from codecfleet.jobs.plan.picture import filter_choices, settle_picture
 from codecfleet.jobs.plan.steps import settle_framing
-from codecfleet.jobs.plan.tone import settle_tone, tone_choices
+from codecfleet.jobs.plan.tone import settle_tone
 from codecfleet.jobs.request.spec import TranscodeSpec
 
 POINT = (Fraction(1, 3), Fraction(1, 3))
@@ -56,7 +57,8 @@ def test_the_output_says_that_it_is_sdr() -> None:
     assert settled.format.colour == Colour(range=1, primaries=1, transfer=1, matrix=1, chroma_location=3)
     assert settled.format.hdr == HdrStatic()
     assert (settled.steps, settled.changes) == (None, ())
-    assert [choice.code for choice in tone_choices(settled.tone)] == ["tone-mapping"]
+    filters = FilterSettings(settled.format, tone=settled.tone)
+    assert [choice.code for choice in filter_choices(filters)] == ["tone-mapping"]
 
 
 @pytest.mark.parametrize("transfer", [1, 2, 14])
@@ -67,7 +69,6 @@ def test_sdr_stays_what_it_is(transfer: int) -> None:
     assert settled.tone is None
     assert settled.format == sdr
     assert [change.code for change in settled.changes] == ["not-hdr"]
-    assert tone_choices(None) == ()
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,14 @@ from codecfleet.cluster.logs.entry import LogStyle
 from codecfleet.cluster.logs.writing import logged_to
 from codecfleet.errors import OutputUnwritable
 from codecfleet.jobs.job import Job
-from codecfleet.jobs.report.channel import EventChannel
-from codecfleet.jobs.report.events import (
-    Event,
-    JournalOpened,
-    Planned,
-    Progress,
-    SegmentFinished,
-    SegmentStarted,
-    StageStarted,
-    Warned,
-)
-from codecfleet.jobs.report.logged import log_event
+from codecfleet.jobs.report import events
+from codecfleet.jobs.report.channel import EventChannel, log_event
+from codecfleet.jobs.report.events import Event, JournalOpened, SegmentStarted
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import TranscodeSpec
 
-PLANNED = Planned("j", 0.5, 3, 72, Fraction(3), "hevc", "libx265", 2)
+FINISHED = events.SegmentFinished("j", 0, 4, 24, 100, 1.25, "n/cpu#0:1")
+PLANNED = events.Planned("j", 0.5, 3, 72, Fraction(3), "hevc", "libx265", 2)
 
 
 @pytest.mark.parametrize(
@@ -33,16 +25,13 @@ PLANNED = Planned("j", 0.5, 3, 72, Fraction(3), "hevc", "libx265", 2)
     [
         (PLANNED, ("job.planned", "3 segments, 72 frames to libx265")),
         (JournalOpened("j", 0, "w", 2, 1), ("job.resumed", "2 segments finished by an earlier run")),
-        (Warned("j", 0, "sound", "it is lost"), ("job.warned", "it is lost [sound]")),
+        (events.Warned("j", 0, "sound", "it is lost"), ("job.warned", "it is lost [sound]")),
         (SegmentStarted("j", 0, 4, Fraction(0), 24, 2), ("segment.retried", "segment 4 begins its try 2")),
         (
             SegmentStarted("j", 0, 4, Fraction(0), 24, 2, is_second=True),
             ("segment.doubled", "segment 4 is late, and runs a second time elsewhere"),
         ),
-        (
-            SegmentFinished("j", 0, 4, 24, 100, 1.25, "n/cpu#0:1"),
-            ("segment.done", "segment 4 is done: 24 frames in 1.2 s"),
-        ),
+        (FINISHED, ("segment.done", "segment 4 is done: 24 frames in 1.2 s")),
     ],
 )
 def test_an_event_is_an_entry(event: Event, entry: tuple[str, str]) -> None:
@@ -58,9 +47,9 @@ def test_an_event_is_an_entry(event: Event, entry: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        StageStarted("j", 0, "encode"),
+        events.StageStarted("j", 0, "encode"),
         SegmentStarted("j", 0, 4, Fraction(0), 24, 1),
-        Progress("j", 0, 1, 2, 3.0, None, ()),
+        events.Progress("j", 0, 1, 2, 3.0, None, ()),
         JournalOpened("j", 0, "w", 0, 0),
     ],
 )

@@ -8,9 +8,8 @@ import pytest
 
 from codecfleet import TranscodeSpec, UsageError, load_config
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.infer import AskInfer
-from codecfleet.cli.question import Question
-from codecfleet.cli.transcode import Transcode
+from codecfleet.cli.commands.transcode import Transcode
+from codecfleet.cli.services import Answer, Services
 from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.jobs.request.config import OPTIONS, Config, OriginKind
 
@@ -49,10 +48,10 @@ def cli_spec(line: str = "") -> TranscodeSpec:
 
 def infer_spec(line: str) -> InferSpec:
     """Return the spec of an ``infer`` command line."""
-    request = parse(["infer", "a", "--loadable", "n.dla", "--output", "o.npz", *line.split()])
-    assert isinstance(request, Question)
-    assert isinstance(request.ask, AskInfer)
-    return request.ask.spec
+    asked: list[InferSpec] = []
+    services = Services(infer=lambda spec, _address, _progress: asked.append(spec) or Answer([], {}))
+    assert run(["infer", "a", "--loadable", "n.dla", "--output", "o.npz", *line.split()], services) == 0
+    return asked[0]
 
 
 def test_without_a_file_all_are_defaults(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_the_environment_counts_instead_of_the_file(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("devic = 'cpu'", r"config\.toml:1: there is no key devic.*Did you mean device\?"),
-        ("codec = 'hevc'", r"config\.toml:1.*docs/presets\.md"),
+        ("codec = 'hevc'", r"config\.toml:1.*docs/config\.md"),
         ("[jobs]\ndevice = 'cpu'", "there is no key jobs"),
         ("device = 'tpu'", r"device \(.*config\.toml:1\).*auto, cpu or gpu"),
         ("strict = 1", "true nor false"),

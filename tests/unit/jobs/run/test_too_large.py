@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.fleet.default import default_pool
-from codecfleet.cluster.fleet.own_machine import sole_processor
+from codecfleet.cluster.fleet.default import default_pool, sole_processor
 from codecfleet.cluster.fleet.remote_pool import RemotePool
 from codecfleet.cluster.placement.model import Inventory
 from codecfleet.cluster.placement.model.inventory import processor_of
@@ -24,20 +23,23 @@ class NeverReady(LocalPool):
         await asyncio.Event().wait()
 
 
+def run_on(machine: Inventory, spec: TranscodeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a job on a machine whose pool never starts."""
+    monkeypatch.setattr("codecfleet.jobs.run.job_run.sole_processor", lambda: machine)
+
+    async def run() -> None:
+        async with Fleet(pool=RemotePool(FakeHosts([NeverReady(1)]), is_here=True)) as fleet:
+            await (await fleet.transcode(spec))
+
+    asyncio.run(run())
+
+
 def test_it_is_refused_without_waiting_for_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words and the exit code are those of a fleet; the pool need not have started, and nothing is left."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(30), width=1280, height=720))
-    spec = TranscodeSpec(source=str(source), output=str(tmp_path / "out.mp4"))
     small = Inventory((processor_of("this machine", "this machine", 2, 100_000_000),))
-
-    async def run() -> None:
-        monkeypatch.setattr("codecfleet.jobs.run.job_run.sole_processor", lambda: small)
-        pool = RemotePool(FakeHosts([NeverReady(1)]), is_here=True)
-        async with Fleet(pool=pool) as fleet:
-            await (await fleet.transcode(spec))
-
     with pytest.raises(NotEnoughMemory, match=r"of memory, and this machine has 0\.1 GB for work") as caught:
-        asyncio.run(run())
+        run_on(small, TranscodeSpec(source=source, output=tmp_path / "out.mp4"), monkeypatch)
     assert (caught.value.exit_code, caught.value.next_step) == (4, NotEnoughMemory.WHAT_NEXT)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
 
@@ -50,17 +52,9 @@ def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
 ) -> None:
     """The refusal says that there is no driver, and the workers need not have started."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(3)))
-    spec = TranscodeSpec(source=source, output=tmp_path / "out.mp4", **asked)
     machine = Inventory((processor_of("this machine", "this machine", 2, 8_000_000_000),))
-
-    async def run() -> None:
-        monkeypatch.setattr("codecfleet.jobs.run.job_run.sole_processor", lambda: machine)
-        pool = RemotePool(FakeHosts([NeverReady(1)]), is_here=True)
-        async with Fleet(pool=pool) as fleet:
-            await (await fleet.transcode(spec))
-
     with pytest.raises(Unsupported, match=f"{option} cannot be had: this machine has no NVIDIA driver") as caught:
-        asyncio.run(run())
+        run_on(machine, TranscodeSpec(source=source, output=tmp_path / "out.mp4", **asked), monkeypatch)
     assert "codecfleet doctor" in caught.value.next_step
 
 
@@ -74,7 +68,7 @@ def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not default_pool("head:6379", None).state.is_here
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert not default_pool(None, None).state.is_here
-    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: False)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.can_load_nvml", lambda: False)
     assert sole_processor() is not None
-    monkeypatch.setattr("codecfleet.cluster.fleet.own_machine.can_load_nvml", lambda: True)
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.can_load_nvml", lambda: True)
     assert sole_processor() is None

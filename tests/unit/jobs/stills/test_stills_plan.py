@@ -72,11 +72,9 @@ def test_what_turns_and_stretches_counts_before_the_size() -> None:
 
 def test_an_unspecified_matrix_is_chosen_as_players_do() -> None:
     """BT.709 from HD on, BT.601 below; what is stated stays."""
-    assert settled_colour(_format()).matrix == 1
-    assert settled_colour(_format(720, 576)).matrix == 6
-    assert settled_colour(_format(720, 577)).matrix == 1
-    assert settled_colour(_format(720, 576, colour=Colour(matrix=9))).matrix == 9
-    assert settled_colour(_format(720, 576, pix_fmt="gbrp", colour=Colour(matrix=0))).matrix == 0
+    stated = (_format(720, 576, colour=Colour(matrix=9)), _format(720, 576, pix_fmt="gbrp", colour=Colour(matrix=0)))
+    formats = (_format(), _format(720, 576), _format(720, 577), *stated)
+    assert [settled_colour(each).matrix for each in formats] == [1, 6, 1, 9, 0]
     assert settled_colour(_format(pix_fmt="yuvj420p")).range == FULL
 
 

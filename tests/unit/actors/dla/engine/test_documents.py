@@ -53,7 +53,7 @@ NVMEDIA = [
 
 def rows(title: str) -> list[list[str]]:
     """Return the cells of a chapter's table, without its head."""
-    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert match is not None, title
     lines = [line for line in match[1].splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]

@@ -214,26 +214,15 @@ def _join_maker(bench: Bench) -> None:
 
 
 def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
-    """While one opening is under way, no other begins."""
-    first = bench.wait_for(non_blocking=False)
-    others = [bench.wait_for(non_blocking=False) for _ in range(5)]
+    """While one opening is under way, no other begins; callers without a fallback wait however many are ahead."""
+    waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
     assert bench.maker.began() == "h264"
     assert bench.maker.begun.empty()
-    for each in (first, *others):
-        bench.maker.finish()
-        each.session()
-    assert len(bench.maker.threads) == 1
-    for each in (first, *others):
-        each.return_it()
-
-
-def test_who_requires_waits_however_long(bench: Bench) -> None:
-    """Many openings ahead do not make somebody go without who cannot."""
-    waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
     assert bench.pool.counts.refused == 0
     for each in waiting:
         bench.maker.finish()
         each.session()
+    assert len(bench.maker.threads) == 1
     for each in waiting:
         each.return_it()
 

@@ -14,7 +14,7 @@ from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory,
 from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
-from codecfleet.cluster.supervisor.core.planner import Planner
+from codecfleet.cluster.supervisor.state.planner import Planner
 
 
 def orin(name: str, dlas: int, **changes: object) -> Node:

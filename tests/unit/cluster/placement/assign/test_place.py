@@ -216,14 +216,6 @@ def test_jobs_share_each_engine_by_weight() -> None:
     assert sessions == {"heavy": 12, "light": 4}
 
 
-def test_jobs_of_one_priority_spread_over_kinds_of_engines() -> None:
-    """With one small NVENC and many cores, the second job takes the cores when the first has the NVENC."""
-    machines = inventory(node("n", "T4", cores=96))
-    placement = place([demand("one", 200), demand("two", 200)], machines, RATES, Policy())
-    kinds = {lane.job: lane.kinds[0].implementation for lane in placement.lanes}
-    assert set(kinds.values()) == {"nvenc", "libx265"}
-
-
 def test_no_cores_no_software() -> None:
     """With processors left out, NVDEC alone has nothing to give."""
     placement = _place(demand(), inventory(node("n", "H200")), Policy(engines=ALL_ENGINES - {Engine.CPU}))

@@ -9,8 +9,7 @@ import pytest
 
 from codecfleet.cluster.probes.cuda.choosing import DriverChoice, choose_driver
 from codecfleet.cluster.probes.cuda.driver import workers_driver
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
-from codecfleet.cluster.probes.cuda.report import CudaReport, Deployment, RuntimeInUse
+from codecfleet.cluster.probes.cuda.report import CudaReport, Deployment, ForwardNote, RuntimeInUse
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 from ..cuda_reports import COMPAT_590, compat_report, device, own_library, report

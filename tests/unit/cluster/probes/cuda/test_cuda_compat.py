@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, Grade, judge
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
-from codecfleet.cluster.probes.cuda.errors import CUDA_ERRORS
+from codecfleet.cluster.probes.cuda.compat import Grade, judge
 from codecfleet.cluster.probes.cuda.forward import forward_answer
 from codecfleet.cluster.probes.cuda.report import (
     CudaLibrary,
     CudaReport,
     Deployment,
+    ForwardNote,
     RuntimeInUse,
 )
-from codecfleet.cluster.probes.cuda.tables import TOOLKIT_DRIVERS, Forward
+from codecfleet.cluster.probes.cuda.tables import CUDA_ERRORS, TOOLKIT_DRIVERS, Forward
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 from ..cuda_reports import COMPAT_590, NO, NO_NOTE, WITHOUT_NOTE, compat_report, device, own_library, report, verdict_on
@@ -25,15 +24,16 @@ from ..cuda_reports import COMPAT_590, NO, NO_NOTE, WITHOUT_NOTE, compat_report,
 def test_a_machine_without_a_driver_is_not_broken() -> None:
     """Where there is no driver at all, one verdict says that software engines are what there is."""
     found = report(kernel_module=NO, library=NO, runtimes=(RuntimeInUse("cuda-bindings", "13.4"),))
-    (verdict,) = judge(CompatFacts(found))
+    (verdict,) = judge(found)
     assert verdict.state is Grade.UNKNOWN
     assert "software engines" in verdict.because
+    assert "install its driver; in a container" in verdict.fix
 
 
 def test_a_machine_in_order_has_nothing_to_fix() -> None:
     """A plain driver with a GPU and an older runtime is all right."""
     found = report(runtimes=(RuntimeInUse("PyNvVideoCodec 2.2.4's runtime", "12.3"),))
-    verdicts = judge(CompatFacts(found, None, "580.159.04"))
+    verdicts = judge(found, None, "580.159.04")
     assert {verdict.state for verdict in verdicts} == {Grade.OK}
     assert all(verdict.rule and verdict.because and not verdict.fix for verdict in verdicts)
 
@@ -44,11 +44,7 @@ def test_a_machine_in_order_has_nothing_to_fix() -> None:
         (report(library=own_library("575.57.08"), init_code=803), "", "libcuda 575.57.08"),
         (report(init_code=803), "575.57.08", "NVML 575.57.08"),
         (report(library=NO), "", "it is not here"),
-        (
-            report(kernel_module=Unavailable(Absence.NOT_FOUND, "it is not loaded"), init_code=3),
-            "",
-            "it is not loaded",
-        ),
+        (report(kernel_module=NO, init_code=3), "", "it is not here"),
     ],
 )
 def test_versions_that_differ_are_broken(found: CudaReport, nvml: str, words: str) -> None:
@@ -120,12 +116,6 @@ def test_branches_that_have_ended_are_limited(driver: str, cuda: str, state: Gra
 def test_a_context_that_fails_is_judged_by_its_code(code: int, state: Grade) -> None:
     """What passes by itself is a limit; what needs a hand is broken."""
     assert verdict_on("device 0", report(devices=(device(context_code=code),))).state is state
-
-
-@pytest.mark.parametrize(("capability", "state"), [("9.0", Grade.OK), ("7.0", Grade.LIMITED), ("3.5", Grade.LIMITED)])
-def test_old_hardware_is_limited(capability: str, state: Grade) -> None:
-    """Generations that drivers or toolkits have dropped are named."""
-    assert verdict_on("generation", report(devices=(device(compute_capability=capability),))).state is state
 
 
 @pytest.mark.parametrize(
@@ -228,7 +218,7 @@ def test_a_jetson_is_not_judged_by_branches() -> None:
     assert verdict_on("driver versions", found).state is Grade.OK
     assert verdict_on("forward compatibility", found).state is Grade.OK
     assert verdict_on("forward compatibility", replace(found, init_code=3)).state is Grade.UNKNOWN
-    assert not [verdict for verdict in judge(CompatFacts(found)) if verdict.subject == "driver branch"]
+    assert not [verdict for verdict in judge(found) if verdict.subject == "driver branch"]
 
 
 @pytest.mark.parametrize(
@@ -253,8 +243,8 @@ def test_codec_libraries_load_and_are_the_drivers(
 def test_codec_libraries_that_worked_are_not_broken() -> None:
     """Libraries of another version are named, and that a session worked with them outranks the rule."""
     libraries = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
-    facts = CompatFacts(report(codec_libraries=libraries), codecs_work=True)
-    (verdict,) = [found for found in judge(facts) if found.subject == "codec libraries"]
+    judged = judge(report(codec_libraries=libraries), codecs_work=True)
+    (verdict,) = [found for found in judged if found.subject == "codec libraries"]
     assert (verdict.state, verdict.fix) == (Grade.OK, "")
     assert "libnvcuvid.so.575.57.08 was loaded; all the same a codec session worked" in verdict.because
 
@@ -283,7 +273,7 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     """No combination of versions is beyond judging; what is broken has a fix, and each verdict its rule and reason."""
     library = replace(own_library(user_mode), in_compat_folder=in_compat_folder, note=note)
     found = report(module, cuda, library=library, init_code=code, compat_libraries=(COMPAT_590,))
-    verdicts = judge(CompatFacts(replace(found, runtimes=tuple(RuntimeInUse(text, text) for text in runtimes))))
+    verdicts = judge(replace(found, runtimes=tuple(RuntimeInUse(text, text) for text in runtimes)))
     assert verdicts
     for verdict in verdicts:
         assert verdict.rule
@@ -300,7 +290,7 @@ def test_a_missing_compiler_is_a_limit_with_its_package() -> None:
     assert verdict.fix == 'install the extra: pip install "codecfleet[nvidia]"'
     assert verdict.limits == ("scaling and converting pictures on the GPU: the processor does it",)
     assert verdict_on("NVRTC", report(nvrtc="13.5")).state is Grade.OK
-    assert not [found for found in judge(CompatFacts(report())) if found.subject == "NVRTC"]
+    assert not [found for found in judge(report()) if found.subject == "NVRTC"]
 
 
 COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, so that the driver's libcuda is used"
@@ -309,7 +299,6 @@ COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, s
 @pytest.mark.parametrize(
     ("subject", "found", "fix"),
     [
-        ("NVIDIA driver", report(kernel_module=NO, library=NO), "install its driver; in a container"),
         ("driver versions", report(kernel_module=NO, init_code=3), "sudo modprobe nvidia"),
         ("driver versions", report(library=NO), "install the user-mode driver 580.159.04, of exactly"),
         (
@@ -339,13 +328,10 @@ COMPAT_OUT = "take /usr/local/cuda-13.1/compat out of the library search path, s
             compat_report(init_code=804),
             "upgrade the driver instead, and take the compat",
         ),
-        (
-            "compat package's deployment",
-            compat_report(deployment=Deployment.MODULES),
-            "let the module check that the package fits the driver before it sets the path",
-        ),
     ],
 )
 def test_each_verdict_that_a_user_can_act_upon_says_how(subject: str, found: CudaReport, fix: str) -> None:
     """The words of the remedy are for that very fault, with the version, package or command that it takes."""
-    assert fix in verdict_on(subject, found).fix
+    verdict = verdict_on(subject, found)
+    assert verdict.state in (Grade.BROKEN, Grade.LIMITED)
+    assert fix in verdict.fix

@@ -1,12 +1,15 @@
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, Grade, judge
+from codecfleet.cluster.probes.cuda.ask import ask_nvrtc, compile_refusal
+from codecfleet.cluster.probes.cuda.compat import Grade, judge
 from codecfleet.cluster.probes.cuda.driver import (
     compat_libraries,
     find_runtimes,
@@ -15,9 +18,15 @@ from codecfleet.cluster.probes.cuda.driver import (
     probe_cuda,
     report_of,
 )
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote
-from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, KernelModule, deployment
-from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
+from codecfleet.cluster.probes.cuda.report import (
+    CudaLibrary,
+    CudaReport,
+    Deployment,
+    ForwardNote,
+    KernelModule,
+    deployment,
+)
+from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 LIMIT_S = 60
 CLOSED = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Apr  7 18:17:10 UTC 2026
@@ -79,7 +88,9 @@ class FakeDriver:
         return probe_cuda(LIMIT_S, root=root, environ={"LD_LIBRARY_PATH": str(self.folder), **variables})
 
 
-def fake_driver(folder: Path, *, init: int = 0, context: int = 0, module: int = 0) -> FakeDriver:
+def fake_driver(
+    folder: Path, *, init: int = 0, context: int = 0, module: int = 0, source: str = FAKE_LIBCUDA
+) -> FakeDriver:
     """Return a driver whose cuInit answers ``init`` (below 0: it crashes), its second device's context ``context``.
 
     Loading a kernel answers ``module``.
@@ -89,7 +100,7 @@ def fake_driver(folder: Path, *, init: int = 0, context: int = 0, module: int = 
     folder.mkdir(parents=True, exist_ok=True)
     driver = FakeDriver(folder)
     constants = f"static int fake; enum {{ INIT = {init}, CONTEXT = {context}, MODULE = {module} }};"
-    driver.build("libcuda", constants + FAKE_LIBCUDA)
+    driver.build("libcuda", constants + source)
     driver.build("libnvidia-encode", FAKE_ENCODE)
     driver.build("libnvcuvid", "int cuvidCreateDecoder;")
     return driver
@@ -186,27 +197,18 @@ def test_the_deployment_of_a_library_is_recognised(
 
 def test_a_crash_leaves_what_was_said_before_it() -> None:
     """The report of a child that died names the step, and keeps what came before."""
-    values = (
-        ["library", "/usr/lib/libcuda.so.580.82.07"],
-        ["cuda version", 0, 13000],
-        ["step", "cuInit"],
-    )
-    report = report_of(ChildOutcome(ChildEnd.KILLED, values, "the process was ended by SIGSEGV"))
+    outcome = ChildOutcome(ChildEnd.KILLED, ({"cuda_version": "13.0"}, "cuInit"), "the process was ended by SIGSEGV")
+    report = report_of(outcome)
     assert report.cuda_version == "13.0"
     assert report.ended == "the process was ended by SIGSEGV while cuInit"
     assert isinstance(report.init_code, Unavailable)
     assert report.devices == ()
 
 
-@pytest.mark.parametrize(("number", "text"), [(13040, "13.4"), (13000, "13.0"), (12080, "12.8"), (11010, "11.1")])
-def test_the_drivers_number_is_a_version(number: int, text: str) -> None:
-    """The driver counts thousands and tens."""
-    assert report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", 0, number],))).cuda_version == text
-
-
-def test_a_function_that_the_driver_lacks_is_an_absence() -> None:
+def test_a_function_that_the_driver_lacks_is_an_absence(tmp_path: Path) -> None:
     """A call that the library does not have, and one that fails, are absences with their reasons."""
-    report = report_of(ChildOutcome(ChildEnd.RETURNED, (["cuda version", None, 0], ["init", 0], ["count", 100, 0])))
+    source = FAKE_LIBCUDA.replace("cuDriverGetVersion", "other").replace("*count = 2; return 0", "return 100")
+    report = fake_driver(tmp_path / "lib", source=source).probe()
     assert isinstance(report.cuda_version, Unavailable)
     assert report.cuda_version.absence is Absence.FUNCTION_NOT_FOUND
     assert isinstance(report.device_count, Unavailable)
@@ -274,7 +276,7 @@ def test_this_machine_is_reported_either_way() -> None:
     """With a driver its parts are values, without one they are absences that say so; neither is judged a crash."""
     report = probe_cuda(LIMIT_S)
     assert report.ended == ""
-    verdicts = judge(CompatFacts(report))
+    verdicts = judge(report)
     if isinstance(report.library, Unavailable):
         assert report.library.absence is Absence.NO_LIBRARY
         assert report.devices == ()
@@ -286,26 +288,15 @@ def test_this_machine_is_reported_either_way() -> None:
         assert verdicts
 
 
-@pytest.mark.parametrize(
-    ("item", "found"),
-    [
-        (("nvrtc", 0, "13.5"), "13.5"),
-        (
-            ("no nvrtc", 'Failure finding "libnvrtc.so"'),
-            Unavailable(Absence.NO_LIBRARY, 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'),
-        ),
-    ],
-)
-def test_nvrtc_is_looked_for(item: tuple[object, ...], found: Maybe[str]) -> None:
-    """The compiler of kernels is there with its version, or missing with the loader's reason."""
-    outcome = ChildOutcome(ChildEnd.RETURNED, (["library", "/x/libcuda.so.580.1"], list(item)))
-    assert report_of(outcome).nvrtc == found
+def test_a_missing_compiler_of_kernels_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An NVRTC that is not found is missing with the first line of the loader's reason."""
 
+    def load(_: str) -> None:
+        raise RuntimeError('Failure finding "libnvrtc.so"\nnear here')
 
-def test_a_working_driver_is_asked_with_nvrtc(healthy: FakeDriver) -> None:
-    """Beside a driver NVRTC is loaded as cuda.core would load it: it has a version, or there is none."""
-    found = healthy.probe().nvrtc
-    assert isinstance(found, str) or found.absence is Absence.NO_LIBRARY
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=load))
+    reason = 'NVRTC cannot be loaded: Failure finding "libnvrtc.so"'
+    assert list(ask_nvrtc()) == ["loading NVRTC", {"nvrtc": Unavailable(Absence.NO_LIBRARY, reason)}]
 
 
 @pytest.mark.parametrize("code", [0, 222])
@@ -317,9 +308,8 @@ def test_a_kernel_is_compiled_for_each_device_and_loaded(code: int, tmp_path: Pa
     assert [device.kernel_code for device in report.devices] == [code, code]
 
 
-def test_what_nvrtc_refuses_is_an_absence_with_its_code() -> None:
+@pytest.mark.parametrize(("code", "said"), [(5, "returned 5"), (None, "has no machine code to give")])
+def test_what_nvrtc_refuses_is_an_absence_with_its_code(code: int | None, said: str) -> None:
     """A device for which NVRTC compiles nothing has no code of the driver's, and says what NVRTC returned."""
-    items = (["init", 0], ["device", 0, 0, "Tesla V100"], ["context", 0, 0, 0, 1, 2], ["kernel", 0, 5, None])
-    (device,) = report_of(ChildOutcome(ChildEnd.RETURNED, items)).devices
-    refused = Unavailable(Absence.NOT_SUPPORTED, "NVRTC returned 5 when it compiled a kernel for this device")
-    assert device.kernel_code == refused
+    reason = f"NVRTC {said} when it compiled a kernel for this device"
+    assert compile_refusal(code) == Unavailable(Absence.NOT_SUPPORTED, reason)

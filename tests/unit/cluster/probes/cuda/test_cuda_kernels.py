@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
-from codecfleet.cluster.probes.cuda.compat import CompatFacts, judge
+from codecfleet.cluster.probes.cuda.compat import judge
 from codecfleet.cluster.probes.cuda.driver import report_of
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade, Stops, why_stopped
 
-from ..cuda_reports import device, report, verdict_on
+from ..cuda_reports import device, own_library, report, verdict_on
 
 UUID = "fbe51a40-ee7f-7537-07ae-245324ae96bd"
 
@@ -85,17 +85,17 @@ def test_what_nvrtc_refused_is_told_with_the_reason_of_the_tables() -> None:
 )
 def test_what_cuinit_refuses_closes_devices_unless_it_may_pass(code: int, is_closed: bool) -> None:  # noqa: FBT001
     """An error that ends by itself is left to the rests of workers that fail; any other closes every device."""
-    judged = judge(CompatFacts(report(init_code=code, devices=(), device_count=0)))
+    judged = judge(report(init_code=code, devices=(), device_count=0))
     assert bool(why_stopped(judged, Stops.CUDA, f"GPU-{UUID}")) is is_closed
 
 
 def test_a_context_that_fails_closes_its_device_alone() -> None:
     """A device without a context takes no work; another one does."""
     broken = device(uuid=UUID, context_code=999)
-    judged = judge(CompatFacts(report(devices=(broken, replace(broken, ordinal=1, uuid="other", context_code=0)))))
+    judged = judge(report(devices=(broken, replace(broken, ordinal=1, uuid="other", context_code=0))))
     assert "making a context returned" in why_stopped(judged, Stops.CUDA, f"GPU-{UUID}")
     assert why_stopped(judged, Stops.CUDA, "GPU-other") == ""
-    passing = judge(CompatFacts(report(devices=(device(uuid=UUID, context_code=2),))))
+    passing = judge(report(devices=(device(uuid=UUID, context_code=2),)))
     assert why_stopped(passing, Stops.CUDA, f"GPU-{UUID}") == ""
 
 
@@ -103,8 +103,8 @@ def test_a_crash_of_cuda_closes_devices_unless_a_codec_worked() -> None:
     """A crash in cuInit closes; a codec session that worked outranks it."""
     not_reached = Unavailable(Absence.FAILED, "the question was not reached")
     crashed = report(init_code=not_reached, devices=(), ended="it was killed", has_crashed=True)
-    assert why_stopped(judge(CompatFacts(crashed)), Stops.CUDA, "") != ""
-    assert why_stopped(judge(CompatFacts(crashed, codecs_work=True)), Stops.CUDA, "") == ""
+    assert why_stopped(judge(crashed), Stops.CUDA, "") != ""
+    assert why_stopped(judge(crashed, codecs_work=True), Stops.CUDA, "") == ""
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_probe_that_ended_closes_devices_only_by_a_crash_in_cuinit(
     step: str | None, end: ChildEnd, detail: str, *, closes: bool
 ) -> None:
     """A busy machine, one without memory, and a crash elsewhere say nothing of whether CUDA starts."""
-    values = (["library", "/usr/lib/libcuda.so.580.82.07"], *([] if step is None else [["step", step]]))
+    values = ({"library": own_library("580.82.07")}, *filter(None, [step]))
     found = replace(report_of(ChildOutcome(end, values, detail)), kernel_module=report().kernel_module)
     assert found.ended.startswith(detail)
-    why = why_stopped(judge(CompatFacts(found)), Stops.CUDA, "")
+    why = why_stopped(judge(found), Stops.CUDA, "")
     assert (why != "") is closes

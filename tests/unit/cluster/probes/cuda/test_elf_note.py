@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.cuda.elf_note import ForwardNote, forward_note_of, read_forward_note
+from codecfleet.cluster.probes.cuda.packages import forward_note_of, read_forward_note
+from codecfleet.cluster.probes.cuda.report import ForwardNote
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 SECTION = ".note.cuda.fwd_compatibility"
@@ -137,19 +138,6 @@ def test_a_damaged_library_never_raises(changes: list[tuple[int, int]], is_64: b
     for at, value in changes:
         data[at % len(data)] = value
     assert isinstance(read_forward_note(bytes(data)), ForwardNote | Unavailable)
-
-
-@given(st.binary(max_size=300), st.sampled_from([b"\x7fELF\1\1", b"\x7fELF\2\1", b"\x7fELF\2\2"]))
-def test_garbage_never_raises(garbage: bytes, beginning: bytes) -> None:
-    """What only begins like an ELF file gives an absence."""
-    assert isinstance(read_forward_note(beginning + garbage), Unavailable)
-
-
-@given(st.binary(max_size=200))
-def test_a_damaged_description_never_raises(description: bytes) -> None:
-    """Whatever stands where JSON should is an absence, or a note that names a version."""
-    data = elf({SECTION: note(b"NVIDIA Corporation\0", description)})
-    assert isinstance(read_forward_note(data), ForwardNote | Unavailable)
 
 
 def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
 """Which devices get the whole matrix, which one frame, and what is kept."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
+from codecfleet.cluster.probes.child.trial_errors import decode_fault, encode_fault
 from codecfleet.cluster.probes.node.report import DeviceTrials
 from codecfleet.cluster.probes.node.trials import Subject, TrialPlan, subjects, try_devices
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.engines import Direction, Engine, How, MediaCodec
-from codecfleet.cluster.probes.trials.cases import SAMPLES
+from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Trial
+from codecfleet.cluster.probes.trials.cases import BY_NAME, SAMPLES
+from codecfleet.cluster.probes.trials.gpu import try_nvdec
 from codecfleet.cluster.probes.trials.software import TrialStream
 
-STREAMS: Mapping[str, TrialStream] = {sample.name: TrialStream(sample, (b"x",), b"") for sample in SAMPLES}
-NO_ENCODER = "returned error 2"
+STREAMS: Mapping[str, TrialStream] = {sample.name: TrialStream((b"x",), b"") for sample in SAMPLES}
 EIGHT = [Subject(f"GPU-{number}", "NVIDIA H200") for number in range(8)]
 
 
@@ -25,38 +25,33 @@ class Children:
         self.dead = dead
         self.mute = mute
         self.asked: list[tuple[str, int]] = []
+        self.sent: dict[str, TrialStream] = {}
         self.encoded: list[tuple[str, int]] = []
 
     def __call__(
-        self,
-        probe: Callable[..., Any],
-        arguments: Mapping[str, Any],
-        limit_s: float,
-        environment: Mapping[str, str] | None = None,
+        self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
         """Answer for the device that CUDA would see."""
         assert limit_s > 0
-        visible = (environment or {})["CUDA_VISIBLE_DEVICES"]
-        names = (
-            arguments["names"] if probe.__name__.endswith("nvenc") else [case["case"] for case in arguments["cases"]]
+        visible, names = environment["CUDA_VISIBLE_DEVICES"], arguments["names"]
+        decodes = probe is try_nvdec
+        (self.asked if decodes else self.encoded).append((visible, len(names)))
+        self.sent |= arguments.get("streams", {})
+        code = 0 if decodes else 2 if self.mute is None else 10 if self.mute == visible else 0
+        fault = decode_fault("Error code : 999") if visible in self.dead else encode_fault(f"returned error {code}")
+        trials = (
+            Trial(
+                case=BY_NAME[name].case(Direction.DECODE if decodes else Direction.ENCODE),
+                engine=Engine.NVDEC if decodes else Engine.NVENC,
+                implementation="",
+                works=visible not in self.dead and not code,
+                how=How.TRIED if code != 2 else How.ASKED,
+                reason=fault.reason,
+                fix=fault.fix if visible in self.dead or code else "",
+            )
+            for name in names
         )
-        if probe.__name__.endswith("nvdec"):
-            self.asked.append((visible, len(names)))
-            fault = ""
-        else:
-            self.encoded.append((visible, len(names)))
-            fault = NO_ENCODER if self.mute is None else "returned error 10" if self.mute == visible else ""
-        fault = "Error code : 999" if visible in self.dead else fault
-        answer = {
-            "tried": fault != NO_ENCODER,
-            "supported": not fault,
-            "fault": fault,
-            "wrong": "",
-            "engines": 7,
-            "took_s": 0.0,
-        }
-        answer |= {"width_max": 8192, "height_max": 8192}
-        return ChildOutcome(ChildEnd.RETURNED, tuple({"case": name, **answer} for name in names))
+        return ChildOutcome(ChildEnd.RETURNED, tuple(zip(names, trials, strict=True)))
 
 
 def plan(folder: Path | None = None, *, fresh: bool = False, driver: str = "580.1") -> TrialPlan:
@@ -177,20 +172,10 @@ def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
 
 
 def test_streams_are_what_the_child_gets() -> None:
-    """A case without a bitstream is still asked for: the child gets an empty list for it."""
-    without = {name: stream for name, stream in STREAMS.items() if stream.sample.codec is not MediaCodec.H264}
-    seen: list[Mapping[str, Any]] = []
+    """A case without a bitstream is still asked for: the child gets none for it."""
+    without = {name: stream for name, stream in STREAMS.items() if not name.startswith("h264")}
     run = Children()
-
-    def watch(
-        probe: Callable[..., Any],
-        arguments: Mapping[str, Any],
-        limit_s: float,
-        environment: Mapping[str, str] | None = None,
-    ) -> ChildOutcome:
-        seen.extend(arguments.get("cases", ()))
-        return run(probe, arguments, limit_s, environment)
-
-    devices, _ = try_devices(EIGHT[:1], without, replace(plan(), folder=None), run=watch, clock=lambda: 0.0)
-    assert {bool(case["packets"]) for case in seen if case["case"].startswith("h264")} == {False}
-    assert devices[0].trials[0].case.direction is Direction.DECODE
+    devices, _ = try_devices(EIGHT[:1], without, plan(), run=run, clock=lambda: 0.0)
+    assert run.sent
+    assert run.sent.keys() <= without.keys()
+    assert devices[0].trials[0].case.name == "h264 8-bit 4:2:0 decode"

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from codecfleet.cluster.probes.nvml.calls import CodeAnswered, DeviceQuestions
-from codecfleet.cluster.probes.nvml.facts import FACTS, probe_facts
+from codecfleet.cluster.probes.nvml.facts import probe_facts
 from codecfleet.cluster.probes.nvml.gpm import METRICS
-from codecfleet.cluster.probes.nvml.health import read_field
 from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
-from codecfleet.cluster.probes.nvml.use import latest_samples, probe_use
+from codecfleet.cluster.probes.nvml.use import probe_use, read_field
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import DeviceProcess, MigProfile
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
@@ -67,14 +66,8 @@ def test_an_old_driver_tells_profiles_without_names() -> None:
     assert isinstance(found[0].instances_free, Unavailable)
 
 
-def test_the_last_sample_of_a_process_counts() -> None:
-    """A process that was sampled several times has its newest figures; a sample without a time has none."""
-    samples = [DeviceProcess(1, sm_percent=5), None, DeviceProcess(2, sm_percent=7), DeviceProcess(1, sm_percent=9)]
-    assert latest_samples(samples) == {1: DeviceProcess(1, sm_percent=9), 2: DeviceProcess(2, sm_percent=7)}
-
-
-def test_samples_are_read_in_the_order_of_time() -> None:
-    """Samples come in any order; figures over 100 are how the driver says that it has none."""
+def test_the_newest_sample_of_a_process_counts() -> None:
+    """Samples come in any order; one without a time says nothing, and no figure is over 100."""
     shares = {"smUtil": 10, "encUtil": 4_000_000_000}
     samples = [
         SimpleNamespace(pid=7, timeStamp=20, decUtil=80, **shares),
@@ -104,12 +97,6 @@ def test_a_field_that_is_refused_has_no_value() -> None:
     """A field has a return code of its own beside that of the call."""
     with pytest.raises(CodeAnswered):
         read_field([SimpleNamespace(nvmlReturn=3, valueType=1, value=SimpleNamespace(uiVal=0))])
-
-
-def test_facts_have_names_of_their_own() -> None:
-    """No fact hides another."""
-    names = [fact.name for fact in FACTS]
-    assert len(names) == len(set(names))
 
 
 def test_facts_carry_their_units() -> None:

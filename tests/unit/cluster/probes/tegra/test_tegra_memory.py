@@ -7,7 +7,6 @@ from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.tegra.memory import (
     Allocatable,
     MemorySource,
-    SystemMemory,
     allocatable_bytes,
     allocatable_memory,
     device_allocated_from_clients,
@@ -26,8 +25,8 @@ NvMapMemUsed:    4096 kB
 """
 
 
-def _memory(total: int, free: int, swap_free: int, device: int) -> SystemMemory:
-    return SystemMemory(total_bytes=total, free_bytes=free, swap_free_bytes=swap_free, device_allocated_bytes=device)
+def _allocatable(total: int, free: int, swap_free: int, device: int) -> int:
+    return allocatable_bytes(total, free, swap_free_bytes=swap_free, device_allocated_bytes=device)
 
 
 def _machine(root: Path, meminfo: str, clients: str | None = None) -> Path:
@@ -42,18 +41,18 @@ def _machine(root: Path, meminfo: str, clients: str | None = None) -> Path:
 
 def test_when_the_processors_pages_fit_into_swap_only_the_gpus_are_taken_off() -> None:
     """First case of the formula: 100 in all, 30 used, 10 of it by the GPU, 50 swap free: 90 are allocatable."""
-    assert allocatable_bytes(_memory(100, 70, 50, 10)) == 90
+    assert _allocatable(100, 70, 50, 10) == 90
 
 
 def test_when_they_do_not_fit_the_letter_takes_off_only_what_stays() -> None:
     """Second case, to the letter: 100 in all, 80 used, 10 by the GPU, 20 swap free: 100 - (70 - 20) = 50, not 40."""
-    assert allocatable_bytes(_memory(100, 20, 20, 10)) == 50
+    assert _allocatable(100, 20, 20, 10) == 50
 
 
 def test_equal_host_memory_and_swap_is_the_second_case() -> None:
     """Where the processor's pages just fit, which the document leaves open, all memory counts as allocatable."""
-    assert allocatable_bytes(_memory(100, 70, 20, 10)) == 100
-    assert allocatable_bytes(_memory(100, 70, 21, 10)) == 90
+    assert _allocatable(100, 70, 20, 10) == 100
+    assert _allocatable(100, 70, 21, 10) == 90
 
 
 SIZE = st.integers(0, 1 << 48)
@@ -62,7 +61,7 @@ SIZE = st.integers(0, 1 << 48)
 @given(SIZE, SIZE, SIZE, SIZE)
 def test_formula_never_leaves_the_machines_memory(total: int, free: int, swap_free: int, device: int) -> None:
     """Whatever the counters say, also when they contradict one another, the result is between 0 and all memory."""
-    assert 0 <= allocatable_bytes(_memory(total, free, swap_free, device)) <= total
+    assert 0 <= _allocatable(total, free, swap_free, device) <= total
 
 
 @given(SIZE, SIZE, SIZE, st.integers(0, 1 << 40))
@@ -70,7 +69,7 @@ def test_formula_is_the_documents_for_counters_that_agree(host: int, device: int
     """For consistent counters each case is the document's expression, written out once more."""
     total = host + device + free
     expected = host + free if host < swap_free else device + free + swap_free
-    assert allocatable_bytes(_memory(total, free, swap_free, device)) == expected
+    assert _allocatable(total, free, swap_free, device) == expected
 
 
 def test_meminfo_is_read_in_bytes() -> None:

@@ -1,7 +1,7 @@
 from codecfleet.cluster.probes.tegra.rules import (
-    FEATURES,
     System,
     TegraFacts,
+    features,
     host_register,
     io_coherency,
     unsupported_features,
@@ -55,7 +55,7 @@ def test_qnx_old_gpus_and_safety_take_more_away() -> None:
 
 def test_every_exception_of_the_document_is_a_feature() -> None:
     """The list of 3.6 has thirteen features."""
-    assert len(FEATURES) == 13
+    assert len(features(TegraFacts(capability=ORIN, system=System.L4T, cuda=(12, 6)))) == 13
 
 
 def test_coherency_starts_with_xavier() -> None:

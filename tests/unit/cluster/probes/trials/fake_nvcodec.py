@@ -1,7 +1,7 @@
 """PyNvVideoCodec for machines without a GPU: what codec trials call, answered by software as one kind of GPU would.
 
     nvc = FakeNvCodec.h200()
-    answers = list(nvdec_answers(nvc, cases, limit_s=10))
+    answers = list(try_nvdec(names, streams, 10, nvc=nvc))
 
 Errors have the real messages' shape, as one H200 gave them (driver 580.159); the rest is restated from PyNvVideoCodec
 2.2.4. Nothing here proves how a driver behaves.
@@ -15,15 +15,15 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from codecfleet.cluster.probes.trials import (
+from codecfleet.cluster.probes.trials.cases import (
     NVDEC_CASES,
     NVENC_CASES,
+    NVENC_SURFACES,
     TRIAL_HEIGHT,
     TRIAL_WIDTH,
-    TrialStream,
-    decode_luma,
-    surface,
 )
+from codecfleet.cluster.probes.trials.gpu import trial_surface
+from codecfleet.cluster.probes.trials.software import TrialStream, decode_luma
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
 __all__ = ["FakeNvCodec"]
@@ -138,9 +138,10 @@ class FakeNvCodec:
         self._open_encoder()
         if (width, height, usecpuinputbuffer, gpu_id, bf) != (TRIAL_WIDTH, TRIAL_HEIGHT, True, 0, 0):
             raise ValueError(width, height)
-        for case in NVENC_CASES:
-            if case.surface == fmt and case.sample.codec.value == codec and case.sample.name in self.encodes:
-                return _Encoder(surface(case), self.streams[case.sample.name])
+        for sample in NVENC_CASES:
+            surface, _ = NVENC_SURFACES[sample.chroma, sample.bit_depth]
+            if surface == fmt and sample.codec.value == codec and sample.name in self.encodes:
+                return _Encoder(trial_surface(sample), self.streams[sample.name])
         raise FakeNvCodecError(_NO_DEVICE_MESSAGE.format(code=12))
 
     def _open_encoder(self) -> None:

@@ -1,7 +1,7 @@
 """NVDEC and NVENC tried through a fake PyNvVideoCodec: what is believed, and what each failure becomes."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import pytest
@@ -9,15 +9,13 @@ import pytest
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Trial
 from codecfleet.cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES
-from codecfleet.cluster.probes.trials.gpu import nvdec_answers, nvenc_answers, smoke_decode, trials_of_device
+from codecfleet.cluster.probes.trials.gpu import smoke, trials_of_device
 from codecfleet.cluster.probes.trials.software import TrialStream, probe_software
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
 from .fake_nvcodec import FakeNvCodec
 
-ADA = frozenset(case.sample.name for case in NVENC_CASES if not case.sample.chroma.startswith("4:2:2")) - {
-    "h264 10-bit 4:2:0"
-}
+ADA = frozenset(case.name for case in NVENC_CASES if not case.chroma.startswith("4:2:2")) - {"h264 10-bit 4:2:0"}
 
 
 @functools.cache
@@ -32,31 +30,19 @@ class FakeChildren:
     def __init__(self, devices: Mapping[str, FakeNvCodec], deadly: Mapping[str, ChildOutcome] | None = None) -> None:
         self.devices = devices
         self.deadly = dict(deadly or {})
-        self.children: list[str] = []
         self.clock: Callable[[], float] = lambda: 0.0
 
     def __call__(
-        self,
-        probe: Callable[..., Any],
-        arguments: Mapping[str, Any],
-        limit_s: float,
-        environment: Mapping[str, str] | None = None,
+        self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
         """Run it."""
         assert limit_s > 0
-        visible = (environment or {})["CUDA_VISIBLE_DEVICES"]
-        self.children.append(visible)
-        nvc = self.devices[visible]
-        answers: Iterator[dict[str, Any]] = (
-            nvdec_answers(nvc, **arguments, clock=self.clock)
-            if probe.__name__.endswith("nvdec")
-            else nvenc_answers(nvc, **arguments, clock=self.clock)
-        )
+        nvc = self.devices[environment["CUDA_VISIBLE_DEVICES"]]
         values = []
-        for value in answers:
+        for value in probe(**arguments, nvc=nvc, clock=self.clock):
             values.append(value)
-            if value["case"] in self.deadly:
-                death = self.deadly[value["case"]]
+            if value in self.deadly:
+                death = self.deadly[value]
                 return ChildOutcome(death.end, tuple(values), death.detail, death.said)
         return ChildOutcome(ChildEnd.RETURNED, tuple(values))
 
@@ -188,9 +174,9 @@ def test_the_smoke_decode_takes_the_first_case_that_the_kind_does() -> None:
     """One frame on one device; a kind that decodes nothing is not tried again."""
     nvc = FakeNvCodec.h200()
     trials = tuple(tried(nvc).values())
-    smoke = smoke_decode("GPU-1", trials, streams(), 5, run=FakeChildren({"GPU-1": nvc}))
-    assert smoke is not None
-    assert smoke.works
-    assert smoke.case.name == "h264 8-bit 4:2:0 decode"
+    found = smoke(Engine.NVDEC, "GPU-1", trials, streams(), 5, run=FakeChildren({"GPU-1": nvc}))
+    assert found is not None
+    assert found.works
+    assert found.case.name == "h264 8-bit 4:2:0 decode"
     encoders_only = [trial for trial in trials if trial.case.direction is Direction.ENCODE]
-    assert smoke_decode("GPU-1", encoders_only, streams(), 5, run=FakeChildren({})) is None
+    assert smoke(Engine.NVDEC, "GPU-1", encoders_only, streams(), 5, run=FakeChildren({})) is None

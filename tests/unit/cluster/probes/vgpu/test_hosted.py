@@ -24,6 +24,7 @@ def load(number: int, **changes: object) -> VgpuLoad:
         uuid=f"GPU-{UUID[:-1]}{number}".upper(),
         machine=f"{MACHINE[:-1]}{number}",
         most=4,
+        gpu_instance=Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance"),
     )
     return replace(found, **changes)  # type: ignore[arg-type]
 

@@ -7,8 +7,8 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.nvml.calls import ask_named
-from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.vgpu.buffers import VgpuNvml
+from codecfleet.cluster.probes.report.absence import Unavailable
+from codecfleet.cluster.probes.vgpu.buffers import with_safe_vgpu_calls
 
 CPointer: TypeAlias = Any  # what ctypes hands to a callback
 
@@ -25,7 +25,6 @@ GET_PIDS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.POINTER(ctypes.c
 
 
 ACCOUNTED_MAX = 4000
-NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
 
 
 class CDriver:
@@ -83,19 +82,19 @@ class CDriver:
 
 def test_vm_id_longer_than_the_bindings_buffer_is_read_whole() -> None:
     """An id of more than 80 characters arrives whole, and no byte is written past the buffer."""
-    assert VgpuNvml(CDriver()).nvmlVgpuInstanceGetVmID(INSTANCE) == (LONG_VM_ID.decode(), 1)
+    assert with_safe_vgpu_calls(CDriver()).nvmlVgpuInstanceGetVmID(INSTANCE) == (LONG_VM_ID.decode(), 1)
 
 
 def test_frame_buffer_use_above_four_gib_is_read_whole() -> None:
     """Frame-buffer use is a 64-bit number: 5 GiB are not cut to 1."""
-    assert VgpuNvml(CDriver()).nvmlVgpuInstanceGetFbUsage(INSTANCE) == 5 << 30
+    assert with_safe_vgpu_calls(CDriver()).nvmlVgpuInstanceGetFbUsage(INSTANCE) == 5 << 30
 
 
 @pytest.mark.parametrize("function", ["nvmlVgpuInstanceGetMetadata", "nvmlDeviceGetVgpuMetadata"])
 def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
     """The structure's memory is as large as the driver said it needs, also where pynvml's structure is smaller."""
     driver = CDriver()
-    found = getattr(VgpuNvml(driver), function)(INSTANCE)
+    found = getattr(with_safe_vgpu_calls(driver), function)(INSTANCE)
     assert found.version == 2
     assert driver.rooms == [0, ctypes.sizeof(pynvml.c_nvmlVgpuMetadata_t) + METADATA_EXTRA_BYTES]
 
@@ -103,9 +102,9 @@ def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
 @pytest.mark.parametrize("pids", [(), (4711,), (1, 2, 3)])
 def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> None:
     """Where accounting remembers no process the list is empty, and no call fails; NVML says how many there may be."""
-    most, found = VgpuNvml(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
-    assert found == pids
-    assert most == (ACCOUNTED_MAX if pids else NO_MAXIMUM)
+    count, found = with_safe_vgpu_calls(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
+    assert tuple(found[: count.value]) == pids
+    assert len(found) == (ACCOUNTED_MAX if pids else 0)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +119,10 @@ def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> 
 def test_refusals_stay_nvmls_own(function: str) -> None:
     """A code that the driver answers is raised as pynvml's error, which a probe reads as an absence."""
     driver = CDriver((1,), code=pynvml.NVML_ERROR_NOT_SUPPORTED)
-    assert isinstance(ask_named(VgpuNvml(driver), function, INSTANCE), Unavailable)
+    assert isinstance(ask_named(with_safe_vgpu_calls(driver), function, INSTANCE), Unavailable)
 
 
 def test_library_without_a_loader_answers_itself() -> None:
-    """What has no C functions is asked by its own, and everything else is always the library's."""
-    library = SimpleNamespace(
-        nvmlVgpuInstanceGetVmID=lambda _: (b"12", 0),
-        nvmlVgpuInstanceGetFbUsage=lambda _: 9,
-        nvmlVgpuInstanceGetAccountingPids=lambda _: (ctypes.c_uint(2), (ctypes.c_uint * 2)(5, 6)),
-        nvmlDeviceGetName=lambda _: "name",
-    )
-    nvml = VgpuNvml(library)
-    assert nvml.nvmlVgpuInstanceGetVmID(INSTANCE) == ("12", 0)
-    assert nvml.nvmlVgpuInstanceGetFbUsage(INSTANCE) == 9
-    assert nvml.nvmlVgpuInstanceGetAccountingPids(INSTANCE) == (2, (5, 6))
-    assert nvml.nvmlDeviceGetName(None) == "name"
+    """What has no C functions is asked by its own."""
+    library = SimpleNamespace(nvmlDeviceGetName=lambda _: "name")
+    assert with_safe_vgpu_calls(library) is library

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.vgpu.types import GpuInstance, HostLoad, RunningVgpu, why_creatable
+from codecfleet.cluster.probes.vgpu.host import HostLoad, why_creatable
 from codecfleet.cluster.probes.vgpu.values import VgpuType
 
 GIB = 1 << 30
@@ -28,21 +28,15 @@ def _type(type_id: int, framebuffer_bytes: int, instances_max: int = 4, profile:
 
 
 SMALL, SMALL_TOO, LARGE = _type(1, GIB), _type(2, GIB), _type(3, 2 * GIB)
-ALL = (1, 2, 3)
 
 
 def _shared(*running: VgpuType) -> HostLoad:
-    return HostLoad(
-        mig_enabled=False,
-        supported=ALL,
-        running=tuple(RunningVgpu(each.type_id, each.framebuffer_bytes) for each in running),
-    )
+    return HostLoad(running=tuple(each.framebuffer_bytes for each in running))
 
 
 def test_empty_gpu_takes_every_supported_type() -> None:
-    """With nothing running, whatever the GPU supports can be created, and nothing else."""
+    """With nothing running, whatever the GPU supports can be created."""
     assert all(why_creatable(each, _shared()).creatable for each in (SMALL, SMALL_TOO, LARGE))
-    assert not why_creatable(_type(99, GIB), _shared()).creatable
 
 
 def test_beside_running_vgpus_only_their_frame_buffer_fits() -> None:
@@ -60,18 +54,17 @@ def test_full_gpu_takes_nothing() -> None:
     assert "full" in refused.reason
 
 
-def _mig(gpu_instances: tuple[GpuInstance, ...], *taken: int) -> HostLoad:
-    running = tuple(RunningVgpu(1, GIB, number) for number in taken)
-    return HostLoad(mig_enabled=True, supported=ALL, running=running, gpu_instances=gpu_instances)
+def _mig(gpu_instances: dict[int, int], *taken: int) -> HostLoad:
+    return HostLoad(running=(GIB,) * len(taken), gpu_instances=gpu_instances, taken=frozenset(taken))
 
 
 MIG_SMALL, MIG_LARGE = _type(1, GIB, profile=19), _type(3, 2 * GIB, profile=14)
-CUT = (GpuInstance(7, 19), GpuInstance(8, 19))
+CUT = {7: 19, 8: 19}
 
 
 def test_mig_needs_a_free_gpu_instance_of_the_types_profile() -> None:
     """With MIG a type is creatable where an instance of its profile exists on which no vGPU runs."""
-    assert "no GPU instance has been created" in why_creatable(MIG_SMALL, _mig(())).reason
+    assert "no GPU instance has been created" in why_creatable(MIG_SMALL, _mig({})).reason
     assert why_creatable(MIG_SMALL, _mig(CUT)).creatable
     assert why_creatable(MIG_SMALL, _mig(CUT, 7)).creatable
     assert "every GPU instance" in why_creatable(MIG_SMALL, _mig(CUT, 7, 8)).reason

@@ -22,14 +22,13 @@ from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.backends.backend import HERE
 from codecfleet.cluster.supervisor.backends.machine_backend import MachineBackend
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Reserve
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station
 from codecfleet.cluster.survey.known_gpus import KnownGpus, listed
-from codecfleet.cluster.worker_names import station_of
+from codecfleet.cluster.worker_names import StationId
 from codecfleet.errors import FleetUnavailable, WorkerLost
 from codecfleet.testing import FakeClusterBackend, FakeProcesses, works
 
@@ -42,7 +41,7 @@ ENDLESS_S = 3600
 CORES = 12
 """Two processes' worth."""
 FIRST_SLOTS = 6
-OTHERS = (("cpu#1", DeviceKind.CPU), ("gpu#0", DeviceKind.GPU))
+OTHERS = ("cpu#1", "gpu#0")
 
 
 class Machine(NamedTuple):
@@ -153,8 +152,8 @@ async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float 
     settings = SupervisorSettings(idle_release_s=None, device_wait_s=device_wait_s, bridges=True)
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     async with AsyncExitStack() as stack:
-        late = LateRay(FIRST_SLOTS, CORES, never, has_gpus=nvml is not None)
-        ground = Ground(supervisor=LocalClient(runner), eager=FIRST_SLOTS, is_alone=True, late=late)
+        late = LateRay(CORES, never, has_gpus=nvml is not None)
+        ground = Ground(supervisor=runner, eager=FIRST_SLOTS, is_alone=True, late=late)
         leased = LeasedPool(ground.reach)
         pool = await stack.enter_async_context(leased)
         yield Machine(pool, backend, processes, ray, late)
@@ -167,22 +166,13 @@ async def until(is_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_little_work_starts_no_process(machine: Machine, starts: RayStarts) -> None:
-    """What ends before another would be there runs in the first one; idle cores still count for its threads."""
+async def test_a_job_has_all_processes_at_once(machine: Machine, starts: RayStarts) -> None:
+    """Its work begins in every process, without Ray, however little there is."""
     machine.pool.set_demand("j", replace(plain_demand("j", 1), segments=(1,) * 40))
-    submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(40))
-    assert await asyncio.gather(*(machine.pool.submit(work) for work in submitted)) == list(range(40))
-    assert (machine.processes.started, starts.count, machine.pool.state.slots) == (1, 0, CORES)
-    assert (machine.pool.state.of("j").slots, machine.pool.state.of("j").cores) == (FIRST_SLOTS, CORES)
-
-
-async def test_more_work_starts_a_process_beside_it(machine: Machine, starts: RayStarts) -> None:
-    """What begins in the first process goes on there while another starts; then both serve one job, without Ray."""
-    machine.pool.set_demand("j", plain_demand("j", 100))
     runs = [machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)) for i in range(CORES)]
-    await until(lambda: machine.pool.state.of("j").slots == CORES)
     await until(lambda: all(run.progress.worker for run in runs))
-    assert {station_of(run.progress.worker) for run in runs} == {f"{HERE}/cpu#0", f"{HERE}/cpu#1"}
+    assert {run.progress.worker.station for run in runs} == {f"{HERE}/cpu#0", f"{HERE}/cpu#1"}
+    assert (machine.pool.state.of("j").slots, machine.pool.state.of("j").cores) == (CORES, CORES)
     assert (machine.processes.started, machine.ray.starts, starts.count) == (2, 0, 0)
     for run in runs:
         run.cancel()
@@ -205,7 +195,7 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
     running = machine.pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until(lambda: running.progress.frames > 0)
     machine.processes.kill()
-    with pytest.raises(WorkerLost, match="died at work: WorkerDied: it was killed by SIGKILL"):
+    with pytest.raises(WorkerLost, match="died at work: ChildDied: it was killed by SIGKILL"):
         await running
     assert await machine.pool.submit(works.Count(job="j", label="a", frames=7)) == 7
     assert machine.processes.started == 2
@@ -261,7 +251,7 @@ async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml:
 
 async def test_no_core_is_reserved_twice(machine: Machine) -> None:
     """Orders that follow each other at once share what is left, though the node was not looked at between them."""
-    stations = [Station(station=f"{HERE}/{name}", node=HERE, kind=kind, slots=8) for name, kind in OTHERS]
+    stations = [Station(StationId(f"{HERE}/{name}"), 8) for name in OTHERS]
     orders = [Reserve(f"{station.station}:9", station, 4, 0.0) for station in stations]
     assert [await machine.backend.reserve(order) for order in orders] == [4, CORES - FIRST_SLOTS - 4]
     (after,) = await machine.backend.look()

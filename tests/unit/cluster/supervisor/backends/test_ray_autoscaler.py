@@ -2,33 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import pytest
 
 from codecfleet.cluster.autoscale.values import WantedNodes
 from codecfleet.cluster.ray.private.autoscaler import Asked, AutoscalerReport
-from codecfleet.cluster.supervisor.backends.ray_autoscaler import (
-    SILENT_S,
-    AutoscalerCalls,
-    RayAutoscaler,
-    asked_by,
-)
+from codecfleet.cluster.supervisor.backends.ray_autoscaler import SILENT_S, RayAutoscaler, asked_by
 from codecfleet.cluster.supervisor.state.events import Resize
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeClock
 
 
-@dataclass
-class Calls(AutoscalerCalls):
+class Calls(RayAutoscaler):
     """An autoscaler that notes what it is asked for, in order."""
 
-    made: list[object] = field(default_factory=list)
-    asked: Asked = field(default_factory=Counter)
-    has_labels: bool = True
-    is_refused: bool = False
-    tells: bool = True
-    looks: int = 0
+    def __init__(self, clock: FakeClock | None = None, *, tells: bool = True, has_labels: bool = True) -> None:
+        super().__init__(clock or FakeClock())
+        self.made: list[object] = []
+        self.asked: Asked = Counter()
+        self.has_labels = has_labels
+        self.is_refused = False
+        self.tells = tells
+        self.looks = 0
 
     def knows_labels(self) -> bool:
         """Return what a test says."""
@@ -58,48 +53,44 @@ def want(count: int, *ended: str) -> Resize:
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_request_is_sent_when_it_changes(*, tells: bool) -> None:
     """Repeated orders send nothing; the first one for no nodes neither."""
-    calls = Calls(tells=tells)
-    autoscaler = RayAutoscaler(calls, FakeClock())
+    autoscaler = Calls(tells=tells)
     for count in (0, 3, 3, 2, 2, 0, 0):
         autoscaler.resize(want(count))
-    assert calls.made == [3, 2, 0]
+    assert autoscaler.made == [3, 2, 0]
 
 
 def test_what_stands_is_not_asked_for_again() -> None:
     """A new supervisor finds what the last one asked for; what another program asked for is replaced."""
-    calls = Calls()
-    RayAutoscaler(calls, FakeClock()).resize(want(2))
-    successor = RayAutoscaler(calls, FakeClock())
+    successor = Calls()
+    successor.asked = asked_by(want(2).wanted)
     successor.resize(want(2))
-    assert calls.made == [2]
-    calls.asked = asked_by(want(7).wanted)
+    assert successor.made == []
+    successor.asked = asked_by(want(7).wanted)
     successor.resize(want(2))
-    assert calls.made == [2, 2]
+    assert successor.made == [2]
 
 
 def test_a_node_is_ended_after_the_request_without_it() -> None:
     """Else the autoscaler would start another in its place."""
-    calls = Calls()
-    autoscaler = RayAutoscaler(calls, FakeClock())
+    autoscaler = Calls()
     autoscaler.resize(want(2))
     autoscaler.resize(want(1, "a"))
-    assert calls.made == [2, 1, "a"]
+    assert autoscaler.made == [2, 1, "a"]
 
 
 def test_without_an_autoscaler_nothing_is_asked_or_ended() -> None:
     """One line says so, and what to do."""
-    calls = Calls(has_labels=False)
+    autoscaler = Calls(has_labels=False)
     with pytest.raises(FleetUnavailable, match=r"no autoscaler that knows labels\. Start the head with"):
-        RayAutoscaler(calls, FakeClock()).resize(want(1, "a"))
-    assert calls.made == []
+        autoscaler.resize(want(1, "a"))
+    assert autoscaler.made == []
 
 
 def test_a_refusal_is_told_of_what_was_asked_for_alone() -> None:
     """The autoscaler's word on an earlier request says nothing of a new one."""
-    calls = Calls()
-    autoscaler = RayAutoscaler(calls, FakeClock())
+    autoscaler = Calls()
     autoscaler.resize(want(9))
-    calls.is_refused = True
+    autoscaler.is_refused = True
     with pytest.raises(FleetUnavailable, match="so it gives none"):
         autoscaler.resize(want(9))
     autoscaler.resize(want(2))
@@ -107,14 +98,14 @@ def test_a_refusal_is_told_of_what_was_asked_for_alone() -> None:
 
 async def test_an_autoscaler_that_does_not_look_any_more_is_told() -> None:
     """Ray does not start a dead one again."""
-    calls, clock = Calls(), FakeClock()
-    autoscaler = RayAutoscaler(calls, clock)
-    calls.looks = 1
+    clock = FakeClock()
+    autoscaler = Calls(clock)
+    autoscaler.looks = 1
     autoscaler.resize(want(1))
     await clock.advance(SILENT_S)
     autoscaler.resize(want(1))
     await clock.advance(1)
     with pytest.raises(FleetUnavailable, match="has not looked"):
         autoscaler.resize(want(1))
-    calls.looks = 2
+    autoscaler.looks = 2
     autoscaler.resize(want(1))

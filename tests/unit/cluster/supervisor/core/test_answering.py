@@ -1,6 +1,6 @@
 """When a client's report is answered: at once with news, after the next placement, or when its time is over."""
 
-from codecfleet.cluster.supervisor.core.answering import PASS_WAIT_S
+from codecfleet.cluster.supervisor.core.client_events import PASS_WAIT_S
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.state.events import (
     AnswerReport,

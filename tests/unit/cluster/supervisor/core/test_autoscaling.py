@@ -9,7 +9,7 @@ from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.preview import PlacementPreview
-from codecfleet.cluster.supervisor.core.autoscaling import Autoscaler
+from codecfleet.cluster.supervisor.core import previewing
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
@@ -144,7 +144,7 @@ def test_node_that_is_given_up_ends_after_its_workers() -> None:
     world.look(HEAD, _worker("w"), seconds=5)
     book = world.core.state.nodes.get("w")
     assert book is not None
-    book.given_up = "it had nothing to do"
+    book.ending = "it had nothing to do"
     assert book.state is DeviceState.DRAINING
     world.report("c", wants("job", 8, {next(iter(world.core.state.stations.values())).worker: 2}))
     order = world.look(HEAD, _worker("w"))
@@ -271,7 +271,7 @@ def test_it_says_which_nodes_would_come() -> None:
     assert "for the job, with the nodes' start and their idle time at the end" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
-    assert world.core.growth(small) == "no node would be asked for: those that are there, or to come, do it in time"
+    assert world.core.growth(small) == "no node would be asked for: existing and pending nodes suffice"
     assert _count(world.look(HEAD)) == count, "a question changes nothing"
     world.feed(Resized("Ray has no autoscaler"))
     assert world.core.growth(large) == "no node can be asked for: Ray has no autoscaler"
@@ -284,5 +284,5 @@ def test_a_job_that_has_no_encoder_to_choose_does_not_ask_which_nodes_would_come
     """Its preview costs no decision about nodes, which would not be read."""
     world = Growing(HEAD)
     world.look(HEAD)
-    monkeypatch.setattr(Autoscaler, "choose", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr(previewing, "choice_for", lambda *_, **__: pytest.fail("it was asked"))
     assert world.core.preview(wants("job", 400).demand, nodes_may_join=True) == PlacementPreview()

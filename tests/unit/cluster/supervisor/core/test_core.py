@@ -11,8 +11,7 @@ from codecfleet.cluster.placement.model.inventory import Inventory, processor_of
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.core.placing import _place_or_refuse
-from codecfleet.cluster.supervisor.core.planner import Planner
+from codecfleet.cluster.supervisor.core.placing import place_or_refuse
 from codecfleet.cluster.supervisor.state.events import (
     Asked,
     Effect,
@@ -26,14 +25,10 @@ from codecfleet.cluster.supervisor.state.events import (
     Reserve,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.messages import (
-    ClientReport,
-    FoundWorker,
-    JobReport,
-    WorkerFacts,
-)
+from codecfleet.cluster.supervisor.state.messages import ClientReport, FoundWorker, JobReport, WorkerFacts
+from codecfleet.cluster.supervisor.state.planner import Planner
 from codecfleet.cluster.supervisor.state.stations import StationState
-from codecfleet.cluster.worker_names import epoch_of
+from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import World, decided, node, total, wants
 
@@ -45,18 +40,13 @@ class FullWorld(World):
         """Do nothing."""
 
 
+ADOPTED = WorkerId("a/cpu#0:41")
+
+
 def test_what_ray_withholds_is_said() -> None:
     """While Ray has given none of the bundles that a job's workers need, the reason says so."""
     (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
     assert waiting.startswith("Ray has not given it the cores and GPUs that it reserved")
-
-
-def test_a_job_alone_gets_everything() -> None:
-    """One job may use every core of every node; its workers were reserved and started for it."""
-    world = World(node("a"), node("b"))
-    assert world.started == []
-    assert total(world.say("one", wants("j", 100)), "j") == 4
-    assert sorted(start.station.station for start in world.started) == ["a/cpu#0", "b/cpu#0"]
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
@@ -71,23 +61,19 @@ def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
     assert (total(first, "large"), total(second, "small")) == (3, 1)
 
 
-def test_priority_goes_first() -> None:
-    """A job of higher priority takes what it can use; the other gets the rest."""
-    world = World(node("a", 4))
-    urgent = JobReport(replace(plain_demand("u", 3), priority=1), {})
-    world.say("one", wants("j", 100))
-    world.say("two", urgent)
-    first, second = world.say("one", wants("j", 100)), world.say("two", urgent)
-    assert (total(first, "j"), total(second, "u")) == (1, 3)
-
-
-def test_weights_share_in_proportion() -> None:
-    """A job of twice the weight gets twice the slots."""
+@pytest.mark.parametrize(
+    ("other", "shares"),
+    [
+        (replace(plain_demand("k", 4), priority=1), (2, 4)),
+        (replace(plain_demand("k", 100), weight=Fraction(2)), (2, 4)),
+    ],
+)
+def test_priority_goes_first_and_weights_share_in_proportion(other: Demand, shares: tuple[int, int]) -> None:
+    """A job of higher priority takes what it can use, one of twice the weight gets twice the slots."""
     world = World(node("a", 6))
-    heavy = JobReport(replace(plain_demand("h", 100), weight=Fraction(2)), {})
     for _ in range(2):
-        first, second = world.say("one", wants("j", 100)), world.say("two", heavy)
-    assert (total(first, "j"), total(second, "h")) == (2, 4)
+        first, second = world.say("one", wants("j", 100)), world.say("two", JobReport(other, {}))
+    assert (total(first, "j"), total(second, "k")) == shares
 
 
 def test_slots_in_use_are_not_promised_twice() -> None:
@@ -138,7 +124,7 @@ class FailingTogether(Planner):
 def test_jobs_that_fail_only_together_are_placed_and_the_defect_is_told() -> None:
     """Where placement fails for all jobs at once and for none by itself, they are placed, and the defect is noted."""
     inventory = Inventory((processor_of("a", "host-a", 2),))
-    placement, effects = _place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
+    placement, effects = place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
     assert [lane.job for lane in placement.lanes] == ["j"]
     assert [each.line for each in effects if isinstance(each, Note)] == [
         "defect: the jobs cannot be placed at once: ZeroDivisionError: of all together"
@@ -199,19 +185,19 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
     decided(core, NotReserved(reserve.worker, "taken"), now_s)
     effects = decided(core, Ticked(), now_s + 1)
     (again,) = [effect for effect in effects if isinstance(effect, Reserve)]
-    assert (again.cores, epoch_of(again.worker) > epoch_of(reserve.worker)) == (0, True)
+    assert (again.cores, again.worker.epoch > reserve.worker.epoch) == (0, True)
 
 
 def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
     """A worker without a reservation is temporary: when others leave, one that Ray knows of replaces it."""
     world = World(node("a", 2, free=0))
-    found = FoundWorker("a/cpu#0:41", WorkerFacts(99, 2), is_reserved=False)
+    found = FoundWorker(ADOPTED, WorkerFacts(99, 2), is_reserved=False)
     world.feed(Found((found,)))
-    world.say("one", wants("j", 50, {"a/cpu#0:41": 1}))
+    world.say("one", wants("j", 50, {ADOPTED: 1}))
     world.wait(4)
     assert world.stopped == []
     world.feed(NodesSeen((node("a", 2),)))
-    assert total(world.say("one", wants("j", 50, {"a/cpu#0:41": 1})), "j") == 0
+    assert total(world.say("one", wants("j", 50, {ADOPTED: 1})), "j") == 0
     assert world.stopped == []
     world.say("one", wants("j", 49))
     assert world.stopped == ["a/cpu#0:41"]
@@ -224,15 +210,18 @@ def test_adopts_what_an_earlier_supervisor_left() -> None:
     world = World(node("a"))
     world.feed(
         Found(
-            (FoundWorker("a/cpu#0:41", WorkerFacts(99, 2, cores=2)), FoundWorker("gone/cpu#0:40", WorkerFacts(98, 2)))
+            (
+                FoundWorker(ADOPTED, WorkerFacts(99, 2, cores=2)),
+                FoundWorker(WorkerId("gone/cpu#0:40"), WorkerFacts(98, 2)),
+            )
         )
     )
     assert world.stopped == ["gone/cpu#0:40"]
-    grants = world.say("one", wants("j", 50, {"a/cpu#0:41": 2}))
+    grants = world.say("one", wants("j", 50, {ADOPTED: 2}))
     assert grants.slots["j"] == {"a/cpu#0:41": 2}
     assert total(world.say("two", wants("k", 50)), "k") == 0
     world.wait(4)
-    assert world.say("one", wants("j", 50, {"a/cpu#0:41": 1})).slots["j"] == {"a/cpu#0:41": 1}
+    assert world.say("one", wants("j", 50, {ADOPTED: 1})).slots["j"] == {"a/cpu#0:41": 1}
     assert world.say("two", wants("k", 50)).slots["k"] == {"a/cpu#0:41": 1}
     assert world.started == []
 

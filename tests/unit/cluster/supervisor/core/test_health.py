@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import pytest
 
+from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.placement.model.demand import EncoderChoice
 from codecfleet.cluster.probes.gpus.live_health import OwnUse
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -12,15 +13,8 @@ from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceP
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.supervisor.runner.heartbeats import Heartbeats
 from codecfleet.cluster.supervisor.state.conditions import OwnLoad, next_condition
-from codecfleet.cluster.supervisor.state.events import (
-    Encoding,
-    Measured,
-    NodesSeen,
-    Probed,
-    SupervisorEvent,
-)
+from codecfleet.cluster.supervisor.state.events import Encoding, Measured, NodesSeen, Probed, SupervisorEvent
 from codecfleet.cluster.supervisor.state.messages import JobReport
-from codecfleet.cluster.worker.heartbeat import Heartbeat
 from codecfleet.testing import FakeClusterBackend
 from codecfleet.testing.fake_clock import FakeClock
 
@@ -63,17 +57,6 @@ def test_a_load_that_wavers_moves_nothing(watched: Watched) -> None:
         device.decoder_percent = percent
         watched.poll()
         assert watched.sessions() == first
-
-
-def test_a_dip_of_one_poll_is_not_believed(watched: Watched) -> None:
-    """A load that is away for one poll and back is not a change."""
-    device = watched.nvml.device(watched.raw)
-    seen = set()
-    for percent in (80, 0, 80, 0, 80):
-        device.decoder_percent = percent
-        watched.poll()
-        seen.add(watched.device.busy[Engine.NVDEC])
-    assert seen == {0.8}
 
 
 def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Watched) -> None:
@@ -134,14 +117,6 @@ def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
     once = next_condition(condition, silent, OwnLoad(), (), 0.0)
     assert once.others[Engine.NVDEC].part == pytest.approx(0.8)
     assert next_condition(once, silent, OwnLoad(), (), 0.0).others[Engine.NVDEC].part == 0
-
-
-def test_work_that_has_just_begun_is_not_others(watched: Watched) -> None:
-    """Before its speed is known, a load beside our own work is not believed in one poll."""
-    _at_work(watched)
-    watched.nvml.device(watched.raw).decoder_percent = 100
-    watched.poll()
-    assert watched.device.busy == {}
 
 
 class Measuring:
@@ -248,17 +223,23 @@ def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
     assert _encoder_sessions(watched) == before
 
 
+def test_a_refusal_at_fewer_sessions_than_are_open_teaches_no_cap() -> None:
+    """A successor hears of a worker's last refusal, which may be older than the sessions that it has open."""
+    watched = Watched("rtx-4090")
+    before = _encoder_sessions(watched)
+    _encoding(watched, 5, refused_at=3)
+    assert _encoder_sessions(watched) == before
+
+
 def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats, list[SupervisorEvent]]:
     said: list[SupervisorEvent] = []
     heartbeats = Heartbeats(
-        backend,
-        20.0,
-        feed=said.append,
-        died=lambda worker, reason: pytest.fail(f"{worker}: {reason}"),
-        note_speed=lambda _worker, _fps: None,
-        note_beats=lambda _worker, _before, _after: None,
-        superseded=pytest.fail,
+        backend=backend,
+        limit_s=20.0,
         clock=clock,
+        feed=said.append,
+        note=lambda _worker, _before, _after: None,
+        superseded=pytest.fail,
     )
     return heartbeats, said
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from codecfleet.cluster.supervisor.core.departures import HAND_BACK_S
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.node_events import HAND_BACK_S
 from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Order
 
 from ..core_worlds import World, node, total, wants

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
+from codecfleet.actors.worker.heartbeat import WorkerFacts
 from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.cluster.supervisor.state.events import Effect, Probed, Start, Started
 from codecfleet.cluster.supervisor.state.messages import JobReport
-from codecfleet.cluster.worker.heartbeat import WorkerFacts
-from codecfleet.cluster.worker_names import node_of, station_of
 
 from ..core_worlds import World, node, total, wants
 
@@ -39,7 +38,7 @@ class Mixed(World):
         self.report("me", report)
         found: dict[str, int] = {}
         for worker, slots in self.say("me", report).slots["j"].items():
-            found[node_of(station_of(worker))] = found.get(node_of(station_of(worker)), 0) + slots
+            found[worker.station.node] = found.get(worker.station.node, 0) + slots
         return found
 
 
@@ -76,6 +75,6 @@ def test_jobs_of_two_versions_run_beside_each_other() -> None:
         world.report(pyav, job)
     for pyav, job in jobs.items():
         world.report(pyav, job)
-        assert {node_of(station_of(worker)) for worker in world.say(pyav, job).slots[f"j{pyav}"]} == {
+        assert {worker.station.node for worker in world.say(pyav, job).slots[f"j{pyav}"]} == {
             name for name, has in world.has.items() if has == pyav
         }

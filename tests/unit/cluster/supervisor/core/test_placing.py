@@ -14,9 +14,9 @@ from codecfleet.cluster.placement.model.placement import Placement, Route
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.supervisor.core.effective import effective_nodes
-from codecfleet.cluster.supervisor.core.planner import Planner
 from codecfleet.cluster.supervisor.state.events import Asked, Died, NodesSeen, Order, Renewed, Reserve, Ticked
 from codecfleet.cluster.supervisor.state.messages import ClientReport, RayNode
+from codecfleet.cluster.supervisor.state.planner import Planner
 from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..core_worlds import World, node, total, wants
@@ -73,27 +73,6 @@ def test_a_dead_worker_s_station_is_reserved_again_at_once() -> None:
     world.pending += effects
     world.feed(Ticked())
     assert {job: total(world.told("one"), job) for job in ("j0", "j1")} == {"j0": 2, "j1": 2}
-
-
-def test_a_lost_node_s_work_has_another_place_at_once() -> None:
-    """What it did goes to nodes that are free, in the next placement."""
-    world = _world_of(jobs=2, pieces=2)
-    lost = next(iter(world.core.state.targets)).partition("/")[0]
-    del world.nodes[lost]
-    world.feed(NodesSeen(tuple(world.nodes.values())))
-    assert lost not in _used(world)
-    assert {job: total(world.told("one"), job) for job in ("j0", "j1")} == {"j0": 2, "j1": 2}
-
-
-def test_a_node_that_is_drained_or_gone_gets_no_work() -> None:
-    """The next placement knows."""
-    world = _world_of(jobs=COUNT, pieces=1)
-    for name in ("n0", "n1"):
-        world.feed(Asked(Order.DRAIN, name))
-    for name in ("n2", "n3"):
-        del world.nodes[name]
-    world.feed(NodesSeen(tuple(world.nodes.values())))
-    assert _used(world).keys() == {"n4", "n5", "n6", "n7"}
 
 
 def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.core.departures import ORPHANS_S
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.worker_events import ORPHANS_S
 from codecfleet.cluster.supervisor.state.events import (
     AbandonOthers,
     Asked,
@@ -31,9 +31,10 @@ from codecfleet.cluster.supervisor.state.events import (
     Renewed,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_quarantines
+from codecfleet.cluster.supervisor.state.kept import pack_kept, unpack_quarantines
 from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationBook, StationState
+from codecfleet.cluster.worker_names import StationId
 
 from ..core_worlds import SETTINGS, World, decided, gpu_node, node, nvenc, wants
 
@@ -51,6 +52,7 @@ class Kept(World):
         self.orders = dict(orders or {})
         self.others: list[AbandonOthers] = []
         self.encoding: dict[str, Encoding] = {}
+        self.passed: set[str] = set()
         super().__init__()
         self.now_s = now_s
         self.core = Core(SETTINGS, Policy(), first_epoch, now_s)
@@ -59,8 +61,8 @@ class Kept(World):
     def carry_out(self, effect: Effect) -> None:
         """Keep what is to be kept, and answer probes."""
         match effect:
-            case KeepQuarantines(records):
-                self.records = pack_quarantines(records, UTC_S)
+            case KeepQuarantines():
+                self.records = pack_kept(effect, UTC_S)[1]
             case Remember(orders):
                 self.orders = orders
             case AbandonOthers():
@@ -84,6 +86,7 @@ class Kept(World):
         for worker, said in self.encoding.items():
             if state.is_live(worker):  # its first heartbeat
                 other.hear(said)
+        other.passed = set(self.passed)
         for client in state.clients:
             jobs = tuple(JobReport(replace(job.demand, job=name), dict(job.held)) for name, job in client.jobs.items())
             other.feed(Renewed(ClientReport(client.client, client.where, client.sequence + 1, jobs)))
@@ -98,6 +101,10 @@ class Kept(World):
         before = self.encoding.get(said.worker, Encoding(said.worker, 0))
         last = said.refused_at if said.refused_at is not None else before.refused_at
         self.encoding[said.worker] = replace(said, refused_at=last)
+        if said.refused_at is not None:
+            self.passed.discard(said.worker)
+        elif last is not None and said.sessions > last:
+            self.passed.add(said.worker)
         self.feed(said)
 
     def caps(self) -> dict[str, int | None]:
@@ -105,9 +112,17 @@ class Kept(World):
         return {device: cap.refused_at for device, cap in self.core.state.caps.devices.items()}
 
     def refusing(self) -> set[str]:
-        """Return the devices whose workers live that were refused: what dead ones taught, refusals teach again."""
+        """Return the devices whose live workers' last refusals hold: what dead ones taught, refusals teach again.
+
+        A worker reports its last refusal even if it has had more sessions open since. Unless it has them now, a
+        successor cannot know that.
+        """
         state = self.core.state
-        said = {worker for worker, each in self.encoding.items() if each.refused_at is not None}
+        said = {
+            worker
+            for worker, each in self.encoding.items()
+            if each.refused_at is not None and (worker not in self.passed or each.sessions > each.refused_at)
+        }
         return {book.device for book in state.stations.values() if book.worker in said and state.is_live(book.worker)}
 
     def knowledge(self) -> dict[str, Any]:
@@ -117,7 +132,7 @@ class Kept(World):
             "nodes": {book.ray.node: (book.ray, book.state, book.order) for book in state.nodes},
             "quarantines": {
                 key: replace(record, faults=())
-                for key, record in state.nodes.quarantines.records.items()
+                for key, record in state.nodes.quarantines.items()
                 if record.quarantine is not None
             },
             "workers": {
@@ -190,11 +205,11 @@ class Rebuilt(RuleBasedStateMachine):
     @rule(number=st.sampled_from([0, 1]))
     def gpu_fails(self, number: int) -> None:
         """A GPU's sessions fail for three files."""
-        epoch = self.world.core.state.stations[f"g/gpu#{number}"].epoch
+        worker = self.world.core.state.stations[StationId(f"g/gpu#{number}")].worker
         for _ in range(3):
             self.faults += 1
             self.world.sequence += 1
-            fault = DeviceFault(self.faults, f"g/gpu#{number}:{epoch}", f"f{self.faults}", is_wrong=False, reason="999")
+            fault = DeviceFault(self.faults, worker, f"f{self.faults}", is_wrong=False, reason="999")
             report = ClientReport("w", "driver w", self.world.sequence, (), faults=(fault,))
             self.world.feed(Renewed(report))
 

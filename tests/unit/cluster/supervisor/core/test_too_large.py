@@ -11,7 +11,6 @@ from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -53,7 +52,7 @@ async def test_its_pool_refuses_it() -> None:
     """Waiting for slots ends with the error of exit code 4, and what to do."""
     settings = SupervisorSettings(idle_release_s=None)
     runner = SupervisorRunner(FakeClusterBackend((SMALL,)), Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(Ground(supervisor=LocalClient(runner)).reach) as pool:
+    async with LeasedPool(Ground(supervisor=runner).reach) as pool:
         pool.set_demand("still", still("still"))
         with pytest.raises(NotEnoughMemory, match="--scale") as caught:
             await more_slots(pool, "still", 0)

@@ -1,31 +1,29 @@
 """What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
 
-import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.actors.device.pieces import Ending
+from codecfleet.actors.worker.heartbeat import Heartbeat
+from codecfleet.cluster.autoscale.config import AutoscaleConfig
 from codecfleet.cluster.supervisor.metrics import table
 from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
 from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, MetricTally
 from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
-from codecfleet.cluster.supervisor.state.messages import ClientReport, DeviceFault, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.messages import DeviceFault, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.worker.heartbeat import Ending, Heartbeat
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
+from ...autoscale.groups import config, group
+from ..core_worlds import World, node, wants
+from ..runner.test_runner import MakeRunner, clock, make_runner, report
 from ..watched_nodes import Watched, watched
 
-__all__ = ["watched"]
-
-SETTINGS = SupervisorSettings(idle_release_s=30)
+__all__ = ["clock", "make_runner", "watched"]
 
 
 class Monitor:
@@ -48,12 +46,6 @@ class Monitor:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    """A clock that stands still."""
-    return FakeClock()
-
-
-@pytest.fixture
 def monitor() -> Monitor:
     """A monitor that was told nothing."""
     return Monitor()
@@ -66,19 +58,9 @@ def backend() -> FakeClusterBackend:
 
 
 @pytest.fixture
-async def runner(backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor) -> AsyncIterator[SupervisorRunner]:
+async def runner(backend: FakeClusterBackend, make_runner: MakeRunner, monitor: Monitor) -> SupervisorRunner:
     """A supervisor that tells the monitor."""
-    core = Core(SETTINGS, Policy(), 1, clock())
-    made = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=monitor.take)
-    await made.open()
-    yield made
-    await made.close("the test is over")
-
-
-def report(sequence: int, pieces: int, held: dict[str, int] | None = None, **more: object) -> ClientReport:
-    """Return what a client with one job says."""
-    plain = ClientReport("one", "driver one", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
-    return replace(plain, **more)  # type: ignore[arg-type]
+    return await make_runner(backend, take_samples=monitor.take)
 
 
 async def at_work(runner: SupervisorRunner, clock: FakeClock) -> str:
@@ -129,7 +111,7 @@ async def test_frames_are_told_by_codec(
     backend.heartbeats[worker] = Heartbeat(50, (("j", "segment 1"),))
     await clock.advance(2.5)
     assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 50
-    runner.depart("one")
+    await runner.depart("one")
     backend.heartbeats[worker] = Heartbeat(80, ())
     await clock.advance(2.5)
     assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 80
@@ -166,9 +148,9 @@ async def test_a_death_is_told_with_the_work_it_cost(
 async def test_hung_work_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
     """A worker that a driver writes off counts as hung, and its end then adds nothing."""
     worker = await at_work(runner, clock)
-    hung = {"written_off": {worker: "no progress for 60 s"}}
-    await runner.renew(report(4, 10, {worker: 2}, **hung))
-    await runner.renew(report(5, 10, {worker: 2}, **hung))
+    for sequence in (4, 5):
+        said = replace(report(sequence, 10, {worker: 2}), written_off={worker: "no progress for 60 s"})
+        await runner.renew(said)
     await clock.advance(LOOK_S)
     assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "hung"): [1]}
     assert monitor.of(table.WORK_LOST, "cpu", "hung") == 2
@@ -199,47 +181,39 @@ async def test_each_fault_is_told_once(runner: SupervisorRunner, clock: FakeCloc
         DeviceFault(2, worker, "a.mp4", is_wrong=True, reason="r"),
         DeviceFault(3, worker, "a.mp4", is_wrong=False, reason="r", is_doubtful=True),
     )
-    await runner.renew(report(4, 10, faults=faults[:2]))
-    await runner.renew(report(5, 10, faults=faults))
+    await runner.renew(replace(report(4, 10), faults=faults[:2]))
+    await runner.renew(replace(report(5, 10), faults=faults))
     counts = {kind: monitor.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}
     assert counts == {"failed": 1, "wrong": 1, "doubtful": 1}
 
 
 async def test_a_defect_ends_the_metering_alone(
-    backend: FakeClusterBackend, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What cannot take samples costs the supervisor nothing, and one line in its log."""
 
     def refuse(_samples: tuple[MetricSample, ...]) -> None:
-        message = "no agent"
-        raise RuntimeError(message)
+        raise RuntimeError("no agent")
 
-    core = Core(SETTINGS, Policy(), 1, clock())
-    runner = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=refuse)
-    await runner.open()
-    await asyncio.sleep(0)
+    runner = await make_runner(backend, take_samples=refuse)
     await clock.advance(3 * GAUGES_S)
     assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
     assert runner.status().nodes
-    await runner.close("the test is over")
 
 
 async def test_an_adopted_workers_past_is_not_told_again(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock
+    runner: SupervisorRunner, backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock
 ) -> None:
     """What an earlier supervisor counted of a worker, its successor does not."""
     worker = await at_work(runner, clock)
     backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
     later = Monitor()
-    core = Core(SETTINGS, Policy(), 1001, clock())
-    successor = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep, take_samples=later.take)
-    await successor.open()
+    await make_runner(backend, take_samples=later.take)
     await clock.advance(2.5)
     backend.heartbeats[worker] = Heartbeat(520, (), ended={Ending.DONE: 10})
     await clock.advance(2.5)
     assert later.of(table.FRAMES, "cpu", "none", "software") == 20
     assert later.of(table.WORK_ENDED, "cpu", "done") == 1
-    await successor.close("the test is over")
 
 
 def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
@@ -265,3 +239,49 @@ def test_a_label_that_the_table_does_not_list_is_refused() -> None:
     """No name of a job, file, node or device becomes a series."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
         assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
+
+
+CHEAP, DEAR = group("cheap", "0.36"), group("dear", "7.20")
+
+
+def labelled(name: str, labels: dict[str, str]) -> RayNode:
+    """Return a node with labels."""
+    return replace(node(name), labels=labels)
+
+
+def costs(world: World, seconds: float) -> dict[str, float]:
+    """Return what a look tells of the cost, so long after the one before."""
+    tally = MetricTally(world.core.state, 0.0)
+    return {each.labels[0]: each.value for each in tally.look({}, seconds) if each.metric is table.COST}
+
+
+def world_of(autoscale: AutoscaleConfig | None) -> World:
+    """Return two cheap nodes, a dear one, and one of no group, of which a job uses the first."""
+    cheap = {"group": "cheap"}
+    nodes = (
+        labelled("a", {**cheap, "zone": "z"}),
+        labelled("b", cheap),
+        labelled("c", {"group": "dear"}),
+        labelled("d", {}),
+    )
+    world = World(*nodes, settings=SupervisorSettings(idle_release_s=30, autoscale=autoscale))
+    world.say("one", wants("j", 50))
+    world.wait(1.0)
+    (worker,) = (each for each in world.say("one", wants("j", 50)).slots["j"] if each.startswith("a/"))
+    world.say("one", wants("j", 50, {worker: 1}))
+    return world
+
+
+def test_nodes_cost_their_groups_price() -> None:
+    """Each as a whole while it is there: busy where work runs, else idle; a node of no group has no price."""
+    world = world_of(config(CHEAP, DEAR))
+    assert costs(world, 10 * GAUGES_S) == {
+        "busy": pytest.approx(0.36 / 3600 * 10 * GAUGES_S),
+        "idle": pytest.approx((0.36 + 7.20) / 3600 * 10 * GAUGES_S),
+    }
+
+
+def test_without_prices_nothing_is_told() -> None:
+    """Neither where no groups are set, nor where they cost nothing."""
+    assert costs(world_of(None), GAUGES_S) == {}
+    assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}

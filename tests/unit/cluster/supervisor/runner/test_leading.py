@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.actors.worker.heartbeat import Heartbeat
+from codecfleet.actors.worker.orders import OldTerm
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
-from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
+from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.terms import first_epoch
-from codecfleet.cluster.worker.heartbeat import Heartbeat
-from codecfleet.cluster.worker.newest_term import OldTerm
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
+
+from .test_runner import MakeRunner, clock, make_runner, report
+
+__all__ = ["clock", "make_runner"]
 
 SETTINGS = SupervisorSettings(idle_release_s=5, client_expiry_s=10)
 
@@ -32,12 +32,6 @@ class Refusing(FakeClusterBackend):
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    """A clock that stands still."""
-    return FakeClock()
-
-
-@pytest.fixture
 def backend() -> Refusing:
     """A node of two cores, whose newest supervisor is of term 1."""
     made = Refusing((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
@@ -46,21 +40,13 @@ def backend() -> Refusing:
 
 
 @pytest.fixture
-async def runner(backend: Refusing, clock: FakeClock) -> AsyncIterator[SupervisorRunner]:
+async def runner(backend: Refusing, make_runner: MakeRunner) -> AsyncIterator[SupervisorRunner]:
     """The supervisor of term 1, with one worker at work."""
-    core = Core(SETTINGS, Policy(), first_epoch(1), clock())
-    made = SupervisorRunner(backend, core, SETTINGS, clock=clock, sleep=clock.sleep)
-    await made.open()
-    await made.renew(report(1))
+    made = await make_runner(backend, SETTINGS)
+    await made.renew(report(1, 50))
     await all_quiet()
     yield made
     backend.term = 1
-    await made.close("the test is over")
-
-
-def report(sequence: int) -> ClientReport:
-    """Return what a client with one job says."""
-    return ClientReport("one", "driver one", sequence, (JobReport(plain_demand("j", 50), {}),))
 
 
 async def test_one_that_leads_gives_back_what_its_dead_clients_used(
@@ -87,11 +73,11 @@ async def test_one_that_was_replaced_ends_no_worker(
 
 async def test_one_that_was_replaced_grants_nothing(runner: SupervisorRunner, backend: Refusing) -> None:
     """Slots that its successor grants too are not granted twice."""
-    assert (await runner.renew(report(2))).slots["j"]
+    assert (await runner.renew(report(2, 50))).slots["j"]
     backend.term = 2
     await runner.leading.look()
     with pytest.raises(OldTerm, match="superseded"):
-        await runner.renew(report(3))
+        await runner.renew(report(3, 50))
 
 
 async def test_a_worker_that_obeys_another_is_enough(

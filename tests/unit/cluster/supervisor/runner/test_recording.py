@@ -11,7 +11,6 @@ from codecfleet.cluster.fleet_variables import EVENTS
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.recording import Decided, Recording, decide
-from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Asked, Died, Effect, NodesSeen, Order, SupervisorEvent
 from codecfleet.cluster.supervisor.state.messages import Grants
 from codecfleet.testing import FakeClock
@@ -19,7 +18,9 @@ from codecfleet.testing.fake_clock import all_quiet
 from tests.replaying import replayed
 
 from ..core_worlds import SETTINGS, World, node, wants
-from .test_runner import report, settled, two_nodes
+from .test_runner import MakeRunner, clock, make_runner, report, settled, two_nodes
+
+__all__ = ["clock", "make_runner"]
 
 
 class Recorder(Core):
@@ -131,15 +132,12 @@ def test_a_defect_is_an_answer_too(tmp_path: Path) -> None:
 
 
 async def test_a_runner_keeps_what_it_decides_where_it_is_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_runner: MakeRunner, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder; else it keeps nothing."""
-    clock = FakeClock()
     for folder in ("", str(tmp_path / "events")):
         monkeypatch.setenv(EVENTS, folder)
-        core = Core(SETTINGS, Policy(), 1, clock())
-        runner = SupervisorRunner(two_nodes(), core, SETTINGS, clock=clock, sleep=clock.sleep)
-        await runner.open()
+        runner = await make_runner(two_nodes())
         await settled(runner, report(1, 50))
         await clock.advance(3)
         await all_quiet()

@@ -13,12 +13,12 @@ from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.metrics.table import NODES_WANTED, MetricSample
-from codecfleet.cluster.supervisor.runner.leading import Leading
-from codecfleet.cluster.supervisor.runner.resizing import Resizing
+from codecfleet.cluster.supervisor.runner.orders import Leading, Resizing
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Resize, Resized, SupervisorEvent
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.terms import Tenure
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
@@ -121,7 +121,7 @@ def backend() -> SlowCluster:
 def resizing(backend: SlowCluster, heard: list[SupervisorEvent]) -> Resizing:
     """Return what carries orders out there, for a supervisor of term 0."""
     clock = FakeClock()
-    return Resizing(backend, Leading(backend, 0, 60.0, clock=clock, sleep=clock.sleep), heard.append)
+    return Resizing(backend, Leading(backend, Tenure(0, clock()), 60.0, clock, clock.sleep), heard.append)
 
 
 async def test_the_newest_of_the_orders_that_wait_is_carried_out(backend: SlowCluster) -> None:

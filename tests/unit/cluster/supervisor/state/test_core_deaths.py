@@ -22,11 +22,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Probed,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.messages import (
-    FoundWorker,
-    Grants,
-    JobReport,
-)
+from codecfleet.cluster.supervisor.state.messages import FoundWorker, Grants, JobReport
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 
 from ..core_worlds import SETTINGS, World, node, total, wants

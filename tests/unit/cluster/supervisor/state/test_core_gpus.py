@@ -19,11 +19,7 @@ from codecfleet.cluster.supervisor.state.events import (
     Start,
     Started,
 )
-from codecfleet.cluster.supervisor.state.messages import (
-    ClientReport,
-    JobReport,
-    WorkerFacts,
-)
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, WorkerFacts
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX
 
 from ..core_worlds import SETTINGS, World, decided, gpu_node, node, nvenc, total, wants
@@ -62,20 +58,6 @@ def world_of_two_gpus() -> World:
     world.feed(NodesSeen((ray,)))
     world.feed(Probed(probed))
     return world
-
-
-def test_a_gpu_in_quarantine_gets_nothing() -> None:
-    """The GPU whose processes keep dying is left alone by name; its neighbour works on."""
-    world = world_of_two_gpus()
-    world.say("one", nvenc("j", 40))
-    for _ in range(DEATHS_IN_A_ROW_MAX):
-        world.feed(Died(world.core.state.stations["g/gpu#0"].worker, "fell off the bus"))
-        world.wait(8)
-        world.say("one", nvenc("j", 40))
-    assert {lane.device for lane in world.core.state.placement.lanes} == {"GPU-b"}
-    assert [refusal.devices for refusal in world.core.state.placement.refusals if "fell off" in refusal.reason] == [
-        ("GPU-a",)
-    ]
 
 
 @pytest.mark.parametrize("wanted", ["nvenc", "gpu", "bound"])

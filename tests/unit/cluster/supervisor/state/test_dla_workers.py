@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from codecfleet.actors.device.work import Blob, Work, WorkContext
+from codecfleet.actors.worker.heartbeat import WorkerFacts
 from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
@@ -13,7 +14,6 @@ from codecfleet.cluster.placement.model.inventory import Node, dlas_of
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.runner.client import LocalClient
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
@@ -21,7 +21,7 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, StationState
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
-from codecfleet.cluster.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.worker_names import WorkerId
 from codecfleet.errors import Unsupported
 from codecfleet.testing import FakeClusterBackend
 
@@ -72,7 +72,7 @@ def test_a_dla_waits_for_no_cores() -> None:
     world = orin(free=0)
     assert total(world.say("one", infers()), "j") == 4
     assert world.core.state.stations["o/dla#0"].reserved_cores == 0
-    assert not world.core.state.stations["o/dla#0"].borrows
+    assert not world.core.state.stations["o/dla#0"].outgoing
 
 
 def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
@@ -124,12 +124,12 @@ def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
     """A supervisor that restarts adopts what runs on a DLA that it does not know yet."""
     core = Core(SupervisorSettings(), Policy(), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
-    found = FoundWorker("o/dla#1:7", WorkerFacts(11, 2, cores=2))
-    foreign = FoundWorker("gone/dla#0:3", WorkerFacts(12, 2))
+    found = FoundWorker(WorkerId("o/dla#1:7"), WorkerFacts(11, 2, cores=2))
+    foreign = FoundWorker(WorkerId("gone/dla#0:3"), WorkerFacts(12, 2))
     effects = core.decide(Found((found, foreign)), 0.0)
-    assert core.state.is_live("o/dla#1:7")
+    assert core.state.is_live(found.worker)
     assert [effect for effect in effects if isinstance(effect, Start)] == []
-    assert not core.state.is_live("gone/dla#0:3")
+    assert not core.state.is_live(foreign.worker)
     assert core.state.stations["o/dla#1"].station.dla == 1
 
 
@@ -180,7 +180,7 @@ def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(Ground(supervisor=LocalClient(runner)).reach), backend
+    return LeasedPool(Ground(supervisor=runner).reach), backend
 
 
 async def test_work_finds_its_network_where_it_runs() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.actors.worker.heartbeat import WorkerFacts
 from codecfleet.cluster.placement.build import documented_devices
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
@@ -24,7 +25,7 @@ from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState
-from codecfleet.cluster.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.worker_names import Seat, StationId
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
 from ..core_worlds import decided
@@ -52,8 +53,8 @@ def station(
     kind: DeviceKind, state: StationState = StationState.EMPTY, *, slots: int = 8, reserved: int = 0
 ) -> StationBook:
     """Return a station of node n, with a process where its state says so."""
-    name = "gpu" if kind is GPU else "cpu"
-    book = StationBook(Station(station=f"n/{name}#0", node="n", kind=kind, slots=slots), state, reserved_cores=reserved)
+    name = StationId.of("n", Seat.GPU if kind is GPU else Seat.CPU, 0)
+    book = StationBook(Station(name, slots), state, reserved_cores=reserved)
     if state is StationState.READY:
         book.occupy(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
     return book

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.placement import Route
@@ -12,8 +13,7 @@ from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engin
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
-from codecfleet.cluster.worker.heartbeat import Heartbeat
-from codecfleet.cluster.worker_names import station_of
+from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import World, decided
 from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes
@@ -125,7 +125,7 @@ def test_a_worker_due_for_recycling_is_counted_once() -> None:
     (note,) = world.core.decide(recycle_due, world.now_s)
     assert "is replaced as soon as it is idle: it is old" in str(note)
     assert world.core.decide(recycle_due, world.now_s) == []
-    assert world.core.decide(replace(recycle_due, worker=f"{STATION}:{book.epoch - 1}"), world.now_s) == []
+    assert world.core.decide(replace(recycle_due, worker=WorkerId(f"{STATION}:{book.epoch - 1}")), world.now_s) == []
 
 
 async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
@@ -155,7 +155,7 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
     effects = decided(core, Renewed(replace(busy, sequence=91)), now_s)
     assert not [effect for effect in effects if isinstance(effect, Stop)]
     effects = decided(core, Renewed(replace(busy, sequence=92, jobs=(job(50),))), now_s)
-    assert [station_of(effect.worker) for effect in effects if isinstance(effect, Stop)] == [STATION]
+    assert [effect.worker.station for effect in effects if isinstance(effect, Stop)] == [STATION]
 
 
 def test_an_idle_gpu_worker_is_kept_while_its_cores_are_not_needed() -> None:

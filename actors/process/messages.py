@@ -1,0 +1,94 @@
+"""What two processes send each other, and how it becomes bytes.
+
+A frame is the length of its header (4 bytes), the header (msgpack: kind, number, and the length of each part), and the
+parts themselves: a pickled value, and the large buffers in it, which are sent from where they lie.
+"""
+
+import pickle
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgpack
+
+from ...errors import CodecfleetError, WorkError
+
+ServerT_contra = TypeVar("ServerT_contra", contravariant=True)
+ReplyT_co = TypeVar("ReplyT_co", covariant=True)
+Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
+
+LENGTH: Final = struct.Struct(">I")
+_JOINED_BYTES: Final = 1 << 16
+"""Up to this size the parts of a frame are copied together: one call of the kernel costs more."""
+
+
+class Request(ABC, Generic[ServerT_contra, ReplyT_co]):
+    """A call of the process at the other end, to be a frozen dataclass: its fields are the arguments."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def serve(self, server: ServerT_contra) -> ReplyT_co:
+        """Do there what is asked. Raises CodecfleetError: whatever the call is to raise."""
+
+
+class FrameKind(Enum):
+    """What a frame is for."""
+
+    CALL = "call"  #: serve a request, and answer with its number
+    TELL = "tell"  #: serve a request, which has no answer
+    CANCEL = "cancel"  #: cancel the call of this number
+    REPLY = "reply"  #: what the call of this number returned
+    ERROR = "error"  #: what the call of this number raised
+
+
+class WireFrame(NamedTuple):
+    """One frame, received."""
+
+    kind: FrameKind
+    number: int
+    parts: Sequence[bytearray]
+
+    def value(self) -> Any:  # noqa: ANN401 - a request, or whatever a request returns
+        """Return what was sent; large buffers in it are read-only."""
+        content, *buffers = self.parts
+        return pickle.loads(content, buffers=[memoryview(each).toreadonly() for each in buffers])  # noqa: S301 - sent by our own process
+
+
+def beside(content: Buffer) -> Buffer:
+    """Return bytes for a field of a request that are not copied into its frame; they arrive as a ``memoryview``."""
+    return pickle.PickleBuffer(content)
+
+
+def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
+    """Return a frame, with or without a value, in the pieces to send; raises whatever pickling the value raises."""
+    buffers: list[pickle.PickleBuffer] = []
+    contents = [pickle.dumps(each, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append) for each in value]
+    parts = [*contents, *(buffer.raw() for buffer in buffers)]
+    sizes = [len(part) for part in parts]
+    header = msgpack.packb((kind.value, number, sizes))
+    pieces = (LENGTH.pack(len(header)) + header, *parts)
+    return (b"".join(pieces),) if sum(sizes) <= _JOINED_BYTES else pieces
+
+
+def header_of(content: bytearray) -> tuple[FrameKind, int, list[int]]:
+    """Return a header's kind, number, and the sizes of the parts that follow. Raises ValueError: it is none."""
+    kind, number, sizes = msgpack.unpackb(content)
+    return FrameKind(kind), number, sizes
+
+
+def portable(error: CodecfleetError) -> CodecfleetError:
+    """Return an error as another process can receive it: itself, or a substitute if it does not pickle."""
+    try:
+        survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
+    except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
+        survives = False
+    return error if survives else WorkError(f"{type(error).__name__}: {error}", error.next_step)
+
+
+def lost_result(what: str, error: Exception) -> WorkError:
+    """Return the error of a call whose result did not ``what``: pickle or unpickle."""
+    message = f"the result does not {what}: {type(error).__name__}: {error}"
+    return WorkError(message, "Return a value of importable classes.")

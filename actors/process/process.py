@@ -1,0 +1,70 @@
+"""Starts our own programs: Python modules that share a channel with the process that started them."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from .running import UNLIMITED, Limits, Prints, Running, start_command
+
+_PROGRAM: Final = (
+    # Imports make much that stays, which is not to be searched for garbage.
+    "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "importlib.import_module(sys.argv.pop(1)).main()"
+)
+_FIRST_WORD_BYTES: Final = 1 << 16
+
+
+_FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
+BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
+"""What differs between two installations of this package, also of one version; this process's stays."""
+
+
+class StartedProcess(NamedTuple):
+    """The process at the other end of a channel, started or connected to."""
+
+    end: socket.socket  #: this process's end
+    kill: Callable[[], object]
+    ended: Callable[[], str]  #: how it ended, for which it waits a few seconds; called once
+    death: int | None = None  #: can be read from once it is dead; None where only ``end`` shows it
+    warm_fleet: int | None = None  #: the process of the warm fleet to which this is only a connection
+    note: str = ""  #: what a job's report is to say of it
+
+    def first_word(self) -> bytes:
+        """Wait for the first message of a program that goes on without us, and close the channel; empty if it ended."""
+        try:
+            with self.end:
+                return self.end.recv(_FIRST_WORD_BYTES)
+        except BaseException:
+            self.kill()
+            raise
+
+
+def start_program(
+    program: str, *settings: object, limits: Limits = UNLIMITED, outlives: bool = False
+) -> StartedProcess:
+    """Start a module, whose ``main`` calls ``begin`` of ``program.py``, with settings that JSON carries.
+
+    It has this process's search path for modules, so that results may be of any class that is importable here. One that
+    ``outlives`` goes on after this process; else the kernel ends it when the calling *thread* ends. Raises OSError: it
+    cannot be started.
+    """
+    running = run_program(program, *settings, limits=limits, outlives=outlives)
+    return StartedProcess(running.end, running.kill, running.ended, running.death)
+
+
+def run_program(
+    program: str,
+    *settings: object,
+    environment: dict[str, str] | None = None,
+    limits: Limits = UNLIMITED,
+    outlives: bool = False,
+) -> Running:
+    """Start a module as ``start_program`` does, in an ``environment`` of its own unless it is None."""
+    starter = 0 if outlives else os.getpid()
+    argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
+    # -P: what lies in the current folder is not imported for ours.
+    command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), program, argument]
+    return start_command(command, prints=Prints.KEPT, environment=environment, limits=limits)

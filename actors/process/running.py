@@ -1,0 +1,161 @@
+"""A process that this one starts, of any program: its limits, its end, and its last words."""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+END_S: Final = 5.0
+"""How long a killed process may take to end: one that hangs in the kernel never does."""
+LAST_WORDS_BYTES: Final = 4096
+_PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a process may use, and those that it starts; None leaves it what this one may."""
+
+    memory_bytes: int | None = None  #: its data (RLIMIT_DATA): it is refused more, which Python raises as MemoryError
+    cpu_s: int | None = None  #: processor time of all its threads together; then the kernel ends it
+
+    def impose(self, process: int) -> None:
+        """Impose them on a process that has just started."""
+        for kind, limit in ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_CPU, self.cpu_s)):
+            if limit is not None:
+                _, most = resource.prlimit(process, kind)
+                least = limit if most == resource.RLIM_INFINITY else min(limit, most)
+                resource.prlimit(process, kind, (least, least))
+
+
+UNLIMITED: Final = Limits()
+
+
+class Prints(Enum):
+    """Where a process's output goes."""
+
+    KEPT = "kept"  #: all of it is kept aside for its last words
+    SENT = "sent"  #: standard output is the channel, as standard input is; errors are kept aside
+    ALL_SENT = "all_sent"  #: errors go into the channel, too
+
+
+class Running(subprocess.Popen[bytes]):
+    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, but for ``ended``."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        ends: tuple[socket.socket, socket.socket],
+        said: int,
+        prints: Prints,
+        environment: Mapping[str, str] | None,
+    ) -> None:
+        self.end, theirs = ends  #: this process's end of the pair of sockets between them
+        self._said = said
+        super().__init__(
+            command,
+            stdin=theirs.fileno(),
+            stdout=said if prints is Prints.KEPT else theirs.fileno(),
+            stderr=theirs.fileno() if prints is Prints.ALL_SENT else said,
+            env=environment,
+            start_new_session=True,
+        )
+        self.death = os.pidfd_open(self.pid)  #: can be read from once the process is dead (pidfd_open(2))
+
+    def kill_group(self) -> None:
+        """Kill it and all that it started in its group; also what it left there."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def code(self, within_s: float = 0.0) -> int | None:
+        """Return its exit code, negative for a signal's number; None if it has not ended ``within_s`` seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(within_s)
+        return None
+
+    def reaped(self, status: int) -> None:
+        """Take the status with which somebody else has waited for it."""
+        self.returncode = os.waitstatus_to_exitcode(status)
+
+    def last_words(self) -> str:
+        """Return the end of what it has printed."""
+        size = os.fstat(self._said).st_size
+        said = os.pread(self._said, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
+        return said.decode(errors="replace")
+
+    def ended(self) -> str:
+        """Wait ``END_S`` for its end, and say how it ended; the last call, which closes all but ``end``."""
+        code = self.code(END_S)
+        last = self.last_words()
+        self.close()
+        return how_it_ended(code, last_line(last))
+
+    def close(self) -> None:
+        """Close all but ``end``; nothing else may be called then. The process is not ended by it."""
+        os.close(self._said)
+        os.close(self.death)
+
+
+def start_command(
+    command: Sequence[str],
+    *,
+    prints: Prints,
+    environment: Mapping[str, str] | None = None,
+    limits: Limits = UNLIMITED,
+) -> Running:
+    """Start a program whose standard input is its end of a pair of sockets; ``environment`` is None for this one's.
+
+    It has a session and process group of its own: a Ctrl-C, Ctrl-Z or hang-up of the terminal is for us to answer.
+    Raises OSError: it cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    said = -1
+    try:
+        said = os.memfd_create("codecfleet")
+        with theirs:
+            process = Running(command, (ours, theirs), said, prints, environment)
+        limits.impose(process.pid)
+    except BaseException:
+        ours.close()
+        if said >= 0:
+            os.close(said)
+        raise
+    return process
+
+
+def how_it_ended(code: int | None, last_line: str) -> str:
+    """Say in words how a process with this return code, None if it has not ended, and this last line ended."""
+    if code is None:
+        return "it does not end, though it was killed"
+    if code >= 0:
+        return last_line or f"it ended with exit code {code}"
+    return f"it was killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_line(said: str) -> str:
+    """Return the last line that has anything in it, "" if none has."""
+    return next((line.strip() for line in reversed(said.split("\n")) if line.strip()), "")
+
+
+def end_with(parent: int) -> None:
+    """Make the kernel kill this process when the thread of ``parent`` that started it ends.
+
+    A process that hangs in a call would not notice the end of a connection.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != parent:  # it had ended before
+        os._exit(1)

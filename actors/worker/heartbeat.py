@@ -1,0 +1,91 @@
+"""What a worker process reports: its identity, its heartbeat, the speed between two of them, when to replace it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from ..device.pieces import Ending, ToldPiece
+
+MEDIA_LABEL: Final = "segment "
+"""The prefix of labels of work that counts video frames; audio tracks count their own."""
+MOST: Final = 0.75
+"""Some of a worker's sessions have just finished decoding, or have not begun."""
+RECYCLE_S: Final = 6 * 3600.0
+"""Longer than any of our tests ran."""
+SESSIONS_MAX: Final = 20_000
+"""PyNvVideoCodec loses about 1.5 KB of host memory with each decoder that it makes: 30 MB."""
+
+
+class Decoding(Enum):
+    """What decodes for a worker."""
+
+    SOFTWARE = "software"
+    DEVICE = "device"
+    BOTH = "both"  #: mixed, so the speed says nothing about either
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker process is."""
+
+    pid: int
+    slots: int
+    device: str = ""  #: the identity of its GPU or slice (``gpu_identity``), "" for none
+    cores: int = 0  #: of its reservation
+    trouble: str = ""  #: why it does not use that device
+    pyav: str = ""  #: its node's version
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A worker's state. All counts are since the process started."""
+
+    frames_done: int  #: only grows
+    running: tuple[tuple[str, str], ...]  #: (job, label) of its work
+    decoding: int = 0  #: its device's decoder sessions in use
+    recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
+    encoding: int = 0  #: open encoder sessions
+    refusals: int = 0  #: encoder sessions that the driver refused for their number
+    refused_at: int = 0  #: how many were open at the last refusal
+    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how much work has ended
+    pieces: tuple[ToldPiece, ...] = ()  #: for a supervisor: the running work, and what ended in the last seconds
+    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run
+    facts: WorkerFacts = WorkerFacts(0, 0)
+
+    @property
+    def decoded_by(self) -> Decoding:
+        """What decodes the running work."""
+        if not self.decoding:
+            return Decoding.SOFTWARE
+        return Decoding.DEVICE if self.decoding >= MOST * len(self.running) else Decoding.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """The speed between two heartbeats."""
+
+    fps: float
+    job: str  #: of all sessions; "" where the figure is no rate: several jobs, or sessions that changed
+    sessions: int
+    on_device: bool = False  #: the worker's device decoded
+
+
+def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Speed:
+    """Return the speed between two heartbeats of one process, ``elapsed_s`` seconds apart."""
+    fps = (after.frames_done - before.frames_done) / elapsed_s
+    jobs = {job for job, _ in (*before.running, *after.running)}
+    steady = len(before.running) == len(after.running) and len(jobs) == 1
+    media = all(label.startswith(MEDIA_LABEL) for _, label in (*before.running, *after.running))
+    alike = before.decoded_by is after.decoded_by is not Decoding.BOTH
+    job = jobs.pop() if steady and media and alike else ""
+    return Speed(fps, job, len(after.running), after.decoded_by is Decoding.DEVICE)
+
+
+def recycle(age_s: float, sessions_made: int) -> str:
+    """Say why a process that uses a GPU should be replaced once idle; "" while it should not."""
+    if age_s >= RECYCLE_S:
+        return f"it has used its GPU for {age_s / 3600:.1f} hours"
+    if sessions_made >= SESSIONS_MAX:
+        return f"it has opened {sessions_made} sessions on its GPU"
+    return ""

@@ -1,0 +1,189 @@
+"""A worker's helper: a process beside it that runs part of its work, a child with limits of its own.
+
+A second process on the same GPU: one interpreter feeds five 1080p sessions at full speed, and a GPU with seven engines
+takes eighteen (docs/nvdec.md). To everything else it remains one worker. Or a process in which work runs alone
+(``lone_runs.py``): what breaks there breaks no other work.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..background import Background
+from ..device.interface import SessionCounts
+from ..device.pieces import EndedPieces, Piece
+from ..process.child import Child, ChildDied
+from ..process.messages import Buffer, Request, beside
+from ..process.process import StartedProcess
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .helper_host import HelperHost
+
+ALONE_MAX: Final = 5
+"""How much work one process runs before a second one may help: with five sessions two are hardly faster."""
+ALONE_FPS: Final = 2000.0
+"""The least speed for a second process. CPU encoding beside the GPU is far slower, and needs none."""
+PACE_S: Final = 0.5
+"""The shortest interval over which speed is measured."""
+QUIET_S: Final = 20.0
+"""The longest silence. A call that holds its interpreter stops all its threads, and only we can detect that."""
+STARTING_S: Final = 300.0
+"""The time for opening its GPU, which waits as long as the first process did, and beside work."""
+
+Spawn: TypeAlias = Callable[[int], StartedProcess]
+"""Starts a helper's process with a number of slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelperState:
+    """What a helper does, and has done."""
+
+    frames_done: int = 0  #: since it started
+    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of its running work, by run
+    use: SessionCounts = field(default_factory=SessionCounts)  #: its device's sessions
+    pieces: tuple[Piece, ...] = ()  #: what it runs, and what has ended since its last report
+
+
+@dataclass(frozen=True, slots=True)
+class HelperRun(Request["HelperHost", Outcome[Any]]):
+    """Run packed work with its blobs; the state at its end is sent before the outcome."""
+
+    run: str
+    packed_work: Buffer
+    blobs: tuple[Buffer, ...]
+
+    async def serve(self, server: "HelperHost") -> Outcome[Any]:
+        return await server.run(self.run, bytes(self.packed_work), tuple(map(bytes, self.blobs)))
+
+
+@dataclass(frozen=True, slots=True)
+class HelperCancel(Request["HelperHost", None]):
+    """Cancel a run."""
+
+    run: str
+
+    async def serve(self, server: "HelperHost") -> None:
+        server.core.cancel(self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class HelperReport(Request["Helper", None]):
+    """Its state, several times a second, also when it is idle; None once its device is open."""
+
+    state: HelperState | None
+
+    async def serve(self, server: "Helper") -> None:
+        server.reported(self.state)
+
+
+@dataclass(slots=True)
+class Pace:
+    """A process's speed, between two looks that are far enough apart."""
+
+    looked_s: float
+    frames: int = 0
+    fps: float = 0.0
+
+    def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
+        """Return whether a process with this much work and progress needs a second one."""
+        elapsed_s = now_s - self.looked_s
+        if elapsed_s >= PACE_S:
+            self.fps = (frames_done - self.frames) / elapsed_s
+            self.looked_s, self.frames = now_s, frames_done
+        return running > ALONE_MAX and self.fps >= ALONE_FPS
+
+
+class Helper:
+    """One helper, over its whole life. Used from the worker's event loop, with which it ends.
+
+    ``ended`` is called with the reason once it is gone, or will never take work.
+    """
+
+    def __init__(self, spawn: Spawn, slots: int, ended: Callable[[str], object] = bool) -> None:
+        self._spawn = spawn
+        self._slots = slots
+        self._on_end = ended
+        self.is_up = asyncio.Event()  #: it takes work, or never will
+        self._child: Child[HelperHost] | None = None
+        self._silent_since_s: float | None = None
+        self._ended_pieces = EndedPieces()
+        self.has_been_ready = False
+        self.gone = ""  #: why it takes no more work
+        self.busy = 0  #: how much work it has
+        self.state = HelperState()  #: as it last reported it
+        self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
+        self._tasks.spawn("a worker's helper", self._live())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes work."""
+        return self.has_been_ready and not self.gone
+
+    async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
+        """Run packed work there, and return its outcome.
+
+        Raises ChildDied: the helper is gone, or dies meanwhile; WorkError: the result did not arrive.
+        """
+        if self._child is None:
+            raise ChildDied(self.gone)
+        self.busy += 1
+        try:
+            return await self._child.call(HelperRun(run, beside(packed_work), tuple(map(beside, blobs))))
+        finally:
+            self.busy -= 1
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Return what it runs, as last reported."""
+        return tuple(piece for piece in self.state.pieces if piece.ended_s is None)
+
+    def take_ended(self) -> tuple[Piece, ...]:
+        """Return what has ended there since this was last called."""
+        return self._ended_pieces.take()
+
+    def cancel(self, run: str) -> None:
+        """Cancel a run; a process ignores runs that it never had."""
+        if self._child is not None:
+            self._child.tell(HelperCancel(run))
+
+    def look(self, now_s: float) -> None:
+        """End it if it no longer reports. To be called every few seconds."""
+        if self.gone:
+            return
+        limit_s = QUIET_S if self.has_been_ready else STARTING_S
+        if self._silent_since_s is None:
+            self._silent_since_s = now_s
+        elif now_s - self._silent_since_s >= limit_s:
+            self.end(f"it has said nothing for {limit_s:.0f} s")
+
+    def end(self, why: str) -> None:
+        """Kill it, whatever it does."""
+        self.over(why)
+        if self._child is not None:
+            self._child.kill(why)
+
+    def reported(self, state: HelperState | None) -> None:
+        """Take a report; see ``HelperReport``."""
+        self._silent_since_s = None
+        if state is not None:
+            self._ended_pieces.extend(state.pieces)
+            self.state = state
+        elif not self.gone:
+            self.has_been_ready = True
+            self.is_up.set()
+
+    def over(self, why: str) -> None:
+        """Take why it has ended, or will never take work: the first reason counts."""
+        if not self.gone:
+            self.gone = why
+            self.is_up.set()
+            self._on_end(why)
+
+    async def _live(self) -> None:
+        try:
+            self._child = Child(self._spawn(self._slots), self)
+        except Exception as error:  # noqa: BLE001 - no process, memory or descriptor: the worker continues alone
+            self.over(f"it cannot be started: {type(error).__name__}: {error}")
+            return
+        self.over(await self._child.death())

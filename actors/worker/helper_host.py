@@ -1,0 +1,78 @@
+"""The inside of a helper, a process beside a worker that runs part of its work."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from ...errors import CodecfleetError
+from ..device.interface import SessionCounts
+from ..device.worker import WorkerCore
+from ..media.kept_sources import KEPT
+from ..process.channel import Channel
+from ..task_owner import TaskOwner
+from .helper import Helper, HelperReport, HelperState
+from .outcome import Outcome, failed
+from .packed_work import unpack
+
+REPORT_S: Final = 0.25
+"""How often it reports its state, which also shows that it is alive."""
+
+
+async def run_packed(core: WorkerCore, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[Any]:
+    """Run packed work in a thread of this process, and return its outcome."""
+    try:
+        return Outcome(await asyncio.wrap_future(core.submit(run, unpack(packed_work, blobs))))
+    except CodecfleetError as error:
+        return failed(error)
+
+
+class HelperHost:
+    """Runs a worker's work in ``core``, and reports its state to it; ``use`` returns its device's sessions."""
+
+    def __init__(self, worker: Channel[Helper], core: WorkerCore, use: Callable[[], SessionCounts]) -> None:
+        self._worker = worker
+        self.core = core
+        self._use = use
+
+    async def run(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[Any]:
+        """Run packed work, and report the state at its end before its outcome."""
+        outcome = await run_packed(self.core, run, packed_work, blobs)
+        self._report()
+        return outcome
+
+    def _report(self) -> None:
+        """Send the state. One thread sends everything, so that frame counts never decrease."""
+        KEPT.close_idle()
+        core = self.core
+        # In this order: work that ends meanwhile is reported as both, never left out.
+        pieces = (*core.pieces(), *core.take_ended())
+        state = HelperState(core.frames_done, core.progress(), self._use(), pieces)
+        self._worker.tell(HelperReport(state))
+
+    async def report(self, prepare: Callable[[], object], pause: Callable[[float], Awaitable[object]]) -> None:
+        """Prepare, which may take minutes; then report again and again, also when idle: silence means death."""
+        await asyncio.to_thread(prepare)
+        self._worker.tell(HelperReport(None))
+        while True:
+            await pause(REPORT_S)
+            self._report()
+
+
+async def serve_worker(
+    end: socket.socket,
+    core: WorkerCore,
+    use: Callable[[], SessionCounts],
+    prepare: Callable[[], object] = bool,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
+    """Run requested work in ``core`` until the worker at the other end is gone.
+
+    ``use`` returns its device's sessions. ``prepare`` is called before it takes work, and what it raises is raised: it
+    takes none. ``pause`` waits the given seconds between two reports.
+    """
+    channel: Channel[Helper] = Channel(end, me="the process beside the worker")
+    channel.serves = host = HelperHost(channel, core, use)
+    async with TaskOwner() as owner:
+        owner.start(host.report(prepare, pause), "reports")
+        await channel.run()

@@ -1,0 +1,123 @@
+"""What the jobs of a client want, and what each may use of what was granted: pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from ....errors import CodecfleetError, FleetUnavailable, NotEnoughMemory, Unsupported
+from ...autoscale.later import LaterDemand, LaterDemands
+from ...placement.model.demand import PLAIN_FRAMES, Demand, plain_demand
+from ...supervisor.state.messages import Grants, JobReport
+from ...version import PYAV
+from ..pool import Asked, JobState, PoolState
+from .ground import Ground
+from .late_ray import LateRay
+from .leases import Leases
+
+CORES_OF_A_SLOT: Final = 2
+"""Where a user limits the slots."""
+_BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
+
+
+class Demands:
+    """The demands of a client's jobs, each of which may have ``slots_max`` slots; None means as many as granted."""
+
+    def __init__(self, slots_max: int | None) -> None:
+        self._slots_max = slots_max
+        self._demands: dict[str, Demand] = {}
+        self._later = LaterDemands()
+
+    def set(self, job: str, demand: Asked) -> bool:
+        """Set what a job wants; return whether that is new."""
+        if isinstance(demand, LaterDemand):
+            self._later.set(job, demand)
+            return True
+        limits = [limit for limit in (demand.workers_max, self._slots_max) if limit is not None]
+        demand = replace(demand, workers_max=min(limits, default=None))
+        is_new = self._demands.get(job) != demand
+        self._demands[job] = demand
+        return is_new
+
+    def clear(self, job: str) -> None:
+        """Forget what a job wants."""
+        self._demands.pop(job, None)
+        self._later.clear(job)
+
+    def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
+        """Return the jobs as the supervisor is to know them: those with a demand or with work."""
+        outstanding = leases.outstanding()
+        plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
+        wanted = self._demands
+        if late is not None:
+            wanted = {name: late.bounded(each) for name, each in wanted.items()}
+            plain = {name: late.followed(each) for name, each in plain.items()}
+        return tuple(
+            JobReport(with_pyav(_at_least(demand, outstanding.get(name, 0))), leases.held(name))
+            for name, demand in {**plain, **wanted}.items()
+        )
+
+    def reported_later(self) -> tuple[Demand, ...]:
+        """Return what batches will ask for, as the supervisor is to know it."""
+        return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
+
+    def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
+        """Return the state of the pool on that ground; ``failure`` is why no work will ever run."""
+        capacity = grants.capacity_slots
+        slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
+        held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}
+        cores = slots * (1 if self._slots_max is None else CORES_OF_A_SLOT)
+
+        def job_state(job: str) -> JobState:
+            has = held.get(job, 0)
+            used = sum(held[name] for name in {job, *self._demands} & held.keys())
+            return JobState(
+                has,
+                self._cores(job, has, idle=max(0, cores - used), is_alone=ground.is_alone),
+                grants.waiting.get(job, ""),
+                None if has else failure or self._never(grants, job),
+            )
+
+        return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
+
+    def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
+        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
+
+        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
+        """
+        found = slots + (idle if is_alone else min(idle, slots))
+        demand = self._demands.get(job)
+        limited = demand is not None and demand.workers_max
+        return min(found, limited * CORES_OF_A_SLOT) if limited else found
+
+    def broken(self, grants: Grants, job: str) -> FleetUnavailable | None:
+        """Return why the devices that a job needs are lost, None while they are not.
+
+        The grants may answer an earlier demand: software may continue where NVENC failed.
+        """
+        demand = self._demands.get(job)
+        reason = grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
+        return FleetUnavailable(reason, _BROKEN) if reason else None
+
+    def _never(self, grants: Grants, job: str) -> CodecfleetError | None:
+        """Return why a job will never get slots on these machines, None while it may."""
+        if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
+            return lost
+        if reason := grants.refused.get(job):
+            return Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+        if reason := grants.too_large.get(job):
+            return NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
+        return None
+
+
+def unrecoverable(grants: Grants) -> FleetUnavailable | None:
+    """Return why no job will ever get slots again, None while one may."""
+    return FleetUnavailable(grants.unrecoverable, grants.what_next) if grants.unrecoverable else None
+
+
+def with_pyav(demand: Demand) -> Demand:
+    """Return a demand for workers that make the bytes which this program plans."""
+    return replace(demand, pyav=PYAV)
+
+
+def _at_least(demand: Demand, tasks: int) -> Demand:
+    """Return a demand for at least so many slots: audio tracks and retries are not segments, yet need slots."""
+    return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

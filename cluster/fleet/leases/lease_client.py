@@ -1,0 +1,196 @@
+"""The client's side of the lease protocol: reports what jobs want and hold, and receives what they may use."""
+
+import asyncio
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from ....actors.task_owner import TaskOwner
+from ....actors.worker.packed_work import BlobCache
+from ....errors import CodecfleetError, FleetUnavailable, VersionRefused
+from ...awake_clock import AwakeClock
+from ...placement.model.demand import Demand
+from ...placement.model.preview import PlacementPreview
+from ...ray.ray_environment import submission_id
+from ...ray.ray_failures import LossScope, classify
+from ...ray.ray_words import first_line
+from ...supervisor.state.messages import ClientReport, Grants
+from ..pool import ClientName
+from .demands import Demands, with_pyav
+from .ground import Ground
+from .known_workers import KnownWorkers
+from .leases import Leases
+
+PROBE_QUESTIONS = 6
+"""How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
+DEPARTURE_S = 0.5
+"""How long the supervisor may take to note that this client leaves."""
+ANSWER_S = 15.0
+"""How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
+RENEW_S = 1.0
+"""How long the supervisor may hold a report while nothing changes."""
+COALESCE_S = 0.005
+"""Changes share a report if they come within this time for each job that it tells of: a long one costs more to read."""
+CALLS_AT_ONCE = 2
+DEFECTS_MAX = 3
+AGAIN_S = 0.2
+GAP_MAX_S = ANSWER_S + RENEW_S
+"""A longer time between two answers or failures was a suspended process's, and no silence of the supervisor's."""
+LOST_PATIENCE_S = 60.0
+"""How long a supervisor may be unreachable before jobs without slots fail."""
+
+
+class LeaseClient:
+    """A supervisor that a pool reaches, its workers, and the newest ``grants``; ``on_grants`` follows each change.
+
+    They are unrecoverable once the supervisor stays away, and ``lost`` says why: another connection may reach it.
+    Reports have what the jobs want (``demands``) and hold (``leases``). ``leave`` closes the ``ground``.
+    """
+
+    def __init__(
+        self, ground: Ground, name: ClientName, demands: Demands, leases: Leases, on_grants: Callable[[], None]
+    ) -> None:
+        self.ground = ground
+        self.supervisor = ground.supervisor
+        self.workers = KnownWorkers(ground.supervisor.handle, ground.killed_for_memory)
+        self.blobs = BlobCache(ground.supervisor.send)
+        self.files_address = ""
+        """Where workers on other machines read files of this one; "" for none."""
+        self.grants = Grants({})
+        self.lost = ""
+        self._name = name
+        self._demands = demands
+        self._leases = leases
+        self._on_grants = on_grants
+        self._sequence = itertools.count(1)
+        self._changed = asyncio.Event()
+        self._clock: Callable[[], float] = lambda: 0.0
+        self._answered_s = 0.0
+        self._defects = 0
+        self._jobs = 0
+
+    async def enter(self) -> None:
+        """Open the supervisor, and give back what the fleet's earlier connections had.
+
+        Raises:
+            FleetUnavailable: it cannot be reached.
+        """
+        try:
+            await self.supervisor.open()
+            for gone in self._name.earlier:
+                await self.supervisor.depart(gone)
+            self.files_address = self.supervisor.files_address(str(self._name))
+        except CodecfleetError:
+            raise
+        except Exception as error:  # Ray raises errors of many kinds
+            message = f"the supervisor cannot be reached: {first_line(error)}"
+            raise FleetUnavailable(message, self.supervisor.what_next) from error
+
+    async def depart(self) -> None:
+        """Tell the supervisor that this client leaves; one out of reach notices the missing renewals."""
+        with suppress(Exception):
+            await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
+
+    async def leave(self) -> None:
+        """Disconnect."""
+        try:
+            await self.supervisor.close()
+        finally:
+            await self.ground.release()
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
+        late = self.ground.late
+        demand = with_pyav(demand if late is None else late.previewed(demand))
+        for _ in range(PROBE_QUESTIONS):
+            try:
+                preview = await asyncio.wait_for(self.supervisor.preview(demand), ANSWER_S)
+            except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
+                return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
+            if not preview.is_probing:
+                break
+        return preview
+
+    def report_soon(self) -> None:
+        """Report a change without waiting for the answer under way."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Renew until cancelled.
+
+        Raises:
+            Exception: a defect, in a report or where grants are taken. A supervisor out of reach is tried again.
+        """
+        self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
+        self._answered_s = self._clock()
+        calls: set[asyncio.Task[None]] = set()
+        async with TaskOwner() as owner:
+            while True:
+                self._changed.clear()
+                call = owner.start(self._renew(), "a report to the supervisor")
+                calls.add(call)
+                call.add_done_callback(calls.discard)
+                changed = owner.start(self._changed.wait(), "a change")
+                await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                # A newer call makes the supervisor answer the older one, so two are never under way for long.
+                await asyncio.sleep(COALESCE_S * max(1, self._jobs))
+                if len(calls) >= CALLS_AT_ONCE:
+                    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _renew(self) -> None:
+        report = self._report()
+        self._jobs = len(report.jobs)
+        try:
+            grants = await asyncio.wait_for(self.supervisor.renew(report, RENEW_S), ANSWER_S)
+        except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
+            await self._miss(error, self._clock() - self._answered_s)
+            return
+        self._answered_s, self._defects = self._clock(), 0
+        if grants.number > self.grants.number:  # else newer ones are known
+            self._accept(grants)
+
+    async def _miss(self, error: Exception, silence_s: float) -> None:
+        """Continue without an answer: granted slots stay usable, and the next try may reach the supervisor."""
+        is_late = isinstance(error, TimeoutError)
+        reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
+        # A late supervisor may be restarting; an error raised by our own code will be raised again.
+        self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
+        if self._defects >= DEFECTS_MAX:
+            self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
+        elif silence_s > LOST_PATIENCE_S:
+            self.lost = f"the supervisor has been out of reach: {reason}"
+            self._accept(self._unrecoverable(self.lost))
+        await asyncio.sleep(AGAIN_S)
+        with suppress(Exception):  # the next report fails too
+            try:
+                await self.supervisor.open()
+            except VersionRefused as refused:
+                self._accept(replace(self._unrecoverable(refused.message), what_next=refused.next_step))
+
+    def _accept(self, grants: Grants) -> None:
+        self.grants = grants
+        self._on_grants()
+
+    def _unrecoverable(self, reason: str) -> Grants:
+        return Grants({}, self.grants.number, unrecoverable=reason, what_next=self.supervisor.what_next)
+
+    def _report(self) -> ClientReport:
+        report = ClientReport(
+            str(self._name),
+            _where(),
+            next(self._sequence),
+            self._demands.reported(self._leases, self.ground.late),
+            acknowledged=self.grants.number,
+            behind=self._demands.reported_later(),
+        )
+        return self.workers.added_to(report)
+
+
+def _where() -> str:
+    """Return where this client runs, as people know it: its Ray job, or its process."""
+    job, host = submission_id(os.environ), socket.gethostname()
+    return f"Ray job {job} on {host}" if job else f"{host} process {os.getpid()}"

@@ -1,0 +1,13 @@
+"""NVIDIA's tables that come with the package, as TOML."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def read_tables(name: str) -> dict[str, Any]:
+    """Return a file of ``configs``, parsed; not to be changed."""
+    text = files(f"{__name__.split('.')[0]}.configs").joinpath(name).read_text(encoding="utf-8")
+    return tomllib.loads(text)

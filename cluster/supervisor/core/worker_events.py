@@ -1,0 +1,185 @@
+"""Events of stations: a process was reserved, started, died, was ended, or was found."""
+
+from dataclasses import replace
+
+from ....actors.backoff import Backoff
+from ...logs.actions import LogAction
+from ...placement.model.inventory import DeviceState
+from ..state import events
+from ..state.events import Effect, Start, Stop
+from ..state.messages import FoundWorker
+from ..state.quarantine import Cause, Quarantine, rests_of
+from ..state.state import SupervisorState
+from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
+from .placing import set_out_stations
+from .quarantining import quarantine, resolved
+from .reconcile import reserve_missing
+
+STEADY_S = 10.0
+"""A process that lived this long did not fail to start: its death begins a new count."""
+RESTS = Backoff(first_s=0.1, most_s=0.4)
+"""How long a station waits after its second death in a row, and so on; after the first it starts again at once."""
+UNRESERVED_REST_S = 0.1
+ORPHANS_S = 30.0
+"""After a restart, a client that has not reported for this long is dead: an answer to it may take 15 s."""
+
+
+def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> list[Effect]:
+    """Start the process."""
+    book = state.station(event.worker, StationState.RESERVING)
+    if book is None:
+        return [Stop(event.worker)]
+    book.to(StationState.STARTING, now_s)
+    book.reserved_cores = event.cores
+    book.unreserved_next, book.unreserved = False, ""
+    station, node = book.station, state.node_of(book)
+    slots = event.cores if event.cores and station.is_processor else station.slots
+    # Those that their probe closed, and those that failed since.
+    avoided = frozenset(
+        gpu.device
+        for gpu in (node.gpus if station.takes_gpu else ())
+        if gpu.state is DeviceState.QUARANTINED or node.quarantine_of(gpu.device)
+    )
+    return [Start(event.worker, station, slots, avoided, None if station.is_processor else node.node.search_path)]
+
+
+def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
+    """Wait a moment; a worker that shares the cores of others is better than none."""
+    book = state.station(event.worker, StationState.RESERVING)
+    if book is None:
+        return [Stop(event.worker)]
+    book.to(StationState.RESTING, now_s, event.reason)
+    book.rest_until_s = now_s + UNRESERVED_REST_S
+    book.unreserved = event.reason
+    has_any = any(each.could_transcode for each in state.stations.values())
+    book.unreserved_next = book.station.is_processor and not has_any
+    return [Stop(event.worker), state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}")]
+
+
+def started(state: SupervisorState, event: events.Started, now_s: float) -> list[Effect]:
+    """Use the process, unless its device is in quarantine."""
+    book = state.station(event.worker, StationState.STARTING)
+    if book is None:
+        return [Stop(event.worker)]
+    book.to(StationState.READY, now_s)
+    book.occupy(event.facts)
+    effects = _check_device(state, book, now_s) if book.station.takes_gpu else []
+    if book.is_holding and book.facts is not None:
+        # It keeps that GPU for a while, so that Ray gives the next worker another.
+        book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
+        return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
+    took = f" on {event.facts.device}" if event.facts.device else ""
+    what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
+    return [*effects, state.note(LogAction.WORKER_UP, book, what)]
+
+
+def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
+    """Compare a worker's device with the quarantines: they may have changed while it started."""
+    if book.facts is None:
+        return []
+    node, trouble = state.node_of(book), book.facts.trouble
+    book.device = resolved(node, book.device)
+    if node.quarantine_of(book.device) is not None:
+        book.facts = replace(book.facts, trouble=trouble or "it is in quarantine")
+    elif trouble and (device := node.gpu(book.device)) is not None:
+        return quarantine(state, node, device, Quarantine(cause=Cause.POLL, reason=trouble, since_s=now_s))
+    return []
+
+
+def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effect]:
+    """Replace the process, at once after a first death; after too many, its device or station is quarantined."""
+    book = state.station(event.worker, StationState.STARTING, StationState.READY)
+    if book is None:
+        return []
+    was_steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
+    book.deaths_in_a_row = 1 if was_steady else book.deaths_in_a_row + 1
+    if book.deaths_in_a_row >= DEATHS_IN_A_ROW_MAX:
+        return [Stop(event.worker), *_quarantined(state, book, event.reason, now_s)]
+    book.to(StationState.RESTING, now_s, event.reason)
+    book.rest_until_s = now_s + RESTS.wait_s(book.deaths_in_a_row - 1)
+    note = state.note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")
+    wake(state, book, now_s)
+    # Its replacement does not wait for the next placement.
+    return [Stop(event.worker), note, *reserve_missing(state, (book,), now_s)]
+
+
+def _quarantined(state: SupervisorState, book: StationBook, reason: str, now_s: float) -> list[Effect]:
+    """Put the device of a station that keeps dying into quarantine, or the station where that is not known."""
+    why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
+    node = state.node_of(book)
+    device = node.gpu(book.device)
+    if book.state is StationState.READY and device is not None:
+        book.to(StationState.RESTING, now_s, reason)
+        book.rest_until_s, book.deaths_in_a_row = now_s, 0
+        wake(state, book, now_s)
+        return quarantine(state, node, device, Quarantine(cause=Cause.DEATHS, reason=why, since_s=now_s))
+    book.to(StationState.QUARANTINED, now_s, why)
+    rest_longer(state, book, now_s)
+    return [state.note(LogAction.WORKER_QUARANTINED, book, f"is in quarantine: {book.reason}")]
+
+
+def rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
+    """Let a quarantined station wait for its next probe, twice as long each time."""
+    book.quarantines += 1
+    book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines)
+
+
+def wake(state: SupervisorState, book: StationBook, now_s: float) -> None:
+    """Let a station that has waited long enough after a death start again."""
+    if book.state is StationState.RESTING and now_s >= book.rest_until_s:
+        book.to(StationState.EMPTY, now_s)
+        state.is_dirty = True
+
+
+def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
+    """Probe the node of a quarantined station that has waited long enough."""
+    if book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
+        return []
+    node = state.node_of(book)
+    return [] if node.is_probing(now_s) else [node.probe_again(now_s)]
+
+
+def stopped(state: SupervisorState, event: events.Stopped, now_s: float) -> list[Effect]:
+    """Free the station."""
+    book = state.station(event.worker, StationState.LEAVING)
+    if book is None:
+        return []
+    book.to(StationState.EMPTY, now_s)
+    return [state.note(LogAction.WORKER_ENDED, book, "was given back")]
+
+
+def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float) -> list[Effect]:
+    """Replace the process once it is idle."""
+    book = state.station(event.worker, StationState.READY)
+    if book is None or book.recycle_due:
+        return []
+    book.recycle_due = event.reason
+    state.is_dirty = True
+    return [state.note(LogAction.WORKER_DUE, book, f"is replaced as soon as it is idle: {event.reason}")]
+
+
+def found(state: SupervisorState, event: events.Found, now_s: float) -> list[Effect]:
+    """Adopt an earlier supervisor's workers; clients get time to report what they hold."""
+    for node in state.nodes:
+        set_out_stations(state, node)
+    effects = [effect for worker in event.workers for effect in _adopt(state, worker, now_s)]
+    if event.workers:
+        state.recovering_until_s = now_s + state.settings.recovery_s
+        state.orphans_due_s = now_s + ORPHANS_S
+    return effects
+
+
+def _adopt(state: SupervisorState, worker: FoundWorker, now_s: float) -> list[Effect]:
+    name, epoch = worker.worker.station, worker.worker.epoch
+    state.epoch = max(state.epoch, epoch + 1)
+    unseen = unseen_station(name)
+    if unseen is not None and state.nodes.get(unseen.node) is not None:
+        state.stations.setdefault(name, StationBook(unseen))
+    book = state.stations.get(name)
+    if book is None or book.state is not StationState.EMPTY:
+        return [Stop(worker.worker)]
+    book.epoch = epoch
+    book.to(StationState.READY, now_s, "adopted")
+    book.occupy(worker.facts)
+    book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
+    return [state.note(LogAction.WORKER_ADOPTED, book, f"was adopted: process {worker.facts.pid}")]

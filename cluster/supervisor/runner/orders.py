@@ -1,0 +1,158 @@
+"""The orders of a supervisor: whether it may still give any, and how those for workers and nodes are carried out."""
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from ....errors import CodecfleetError
+from ...logs.actions import LogAction
+from ...logs.writing import log
+from ...worker_names import WorkerId
+from ..backends.backend import ClusterBackend, NoAnswer, in_time
+from ..state import events
+from ..state.events import Abandon, AbandonOthers, Reserve, Resize, Resized, Start, Stop, SupervisorEvent
+from ..state.settings import SupervisorSettings
+from ..state.terms import Standing, Tenure, after_look
+
+RETRY_S: Final = 1.0
+LOOK_LIMIT_S: Final = 5.0
+RESIZE_LIMIT_S: Final = 30.0  # how long an order for nodes may take; the next one tries again
+
+
+@dataclass(slots=True)
+class Leading:
+    """Whether a supervisor is still the newest. It looks before each order, and once a second."""
+
+    backend: ClusterBackend
+    tenure: Tenure
+    limit_s: float  # it is cut off if it cannot look for so long
+    clock: Callable[[], float]  # seconds in which this process ran
+    sleep: Callable[[float], Awaitable[None]]
+    _looked_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def over(self) -> str:
+        """Why this supervisor may give no order any more; "" while it may."""
+        return self.tenure.standing.value if self.tenure.is_over else ""
+
+    async def leads(self) -> bool:
+        """Wait until it is known whether this is the newest supervisor; return whether it is."""
+        await self.look()
+        while self.tenure.standing is Standing.UNSURE:
+            await self.sleep(RETRY_S)
+            await self.look()
+        return not self.over
+
+    async def look(self, older_than_s: float = 0.0) -> None:
+        """Look once, unless the last look was not ``older_than_s`` ago."""
+        if time.monotonic() - self._looked_s < older_than_s:
+            return
+        try:
+            newest = await in_time(self.backend.newest_term(), LOOK_LIMIT_S)
+        except NoAnswer:
+            self._conclude(None)
+        else:
+            self._looked_s = time.monotonic()
+            self._conclude(newest)
+
+    def superseded(self) -> None:
+        """Take notice that a worker obeys a newer supervisor."""
+        self._conclude(self.tenure.term + 1)
+
+    def _conclude(self, newest: int | None) -> None:
+        was_over = self.tenure.is_over
+        self.tenure = after_look(self.tenure, newest, self.clock(), self.limit_s)
+        if self.tenure.is_over and not was_over:
+            line = f"this supervisor, of term {self.tenure.term}, is {self.over}: it ends"
+            log(LogAction.SUPERVISOR_REPLACED, line)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOrders:
+    """Gives orders to the backend, and feeds back what came of each."""
+
+    backend: ClusterBackend
+    settings: SupervisorSettings
+    feed: Callable[[SupervisorEvent], None]
+    forget: Callable[[WorkerId], None]  # called with a worker that is gone
+
+    async def reserve(self, effect: Reserve) -> None:
+        """Reserve what a worker needs."""
+        limit_s = self.settings.reserve_limit_s
+        late = f"other Ray work holds what it needs; waited {limit_s:g} s"
+        try:
+            cores = await in_time(self.backend.reserve(effect), limit_s, late)
+        except NoAnswer as reason:
+            self.feed(events.NotReserved(effect.worker, str(reason)))
+        else:
+            self.feed(events.Reserved(effect.worker, cores))
+
+    async def run(self, effect: Start) -> None:
+        """Start a worker, then wait for its death."""
+        limit_s = self.settings.start_limit_s
+        try:
+            facts = await in_time(self.backend.start(effect), limit_s, f"it did not answer within {limit_s:g} s")
+        except NoAnswer as reason:
+            self.feed(events.Died(effect.worker, str(reason)))
+        else:
+            self.feed(events.Started(effect.worker, facts))
+            await self.await_death(effect.worker)
+
+    async def await_death(self, worker: WorkerId) -> None:
+        """Report the death of a worker that runs, whenever it comes."""
+        self.feed(events.Died(worker, await self.backend.death_of(worker)))
+
+    async def stop(self, effect: Stop) -> None:
+        """End a worker, and release its reservation."""
+        with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
+            await self.backend.stop(effect.worker)
+        self.forget(effect.worker)
+        self.feed(events.Stopped(effect.worker))
+
+    async def abandon(self, effect: Abandon | AbandonOthers) -> None:
+        """Make a worker cancel what it runs for clients that are gone."""
+        with suppress(Exception):  # a worker that is gone runs nothing
+            if isinstance(effect, Abandon):
+                await self.backend.abandon(effect.worker, effect.client)
+            else:
+                await self.backend.abandon_others(effect.worker, effect.clients)
+
+
+@dataclass(slots=True)
+class Resizing:
+    """Resizes the cluster while the supervisor leads. Of orders that come meanwhile only the newest is carried out."""
+
+    backend: ClusterBackend
+    leading: Leading
+    feed: Callable[[SupervisorEvent], None]
+    _newest: Resize | None = None
+    _is_busy: bool = False
+
+    async def resize(self, order: Resize) -> None:
+        """Carry an order out, or leave that to the call that is busy."""
+        self._newest = order
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._newest is not None and await self.leading.leads():
+                newest, self._newest = self._newest, None
+                self.feed(Resized(await self._trouble_with(newest)))
+        finally:
+            self._is_busy = False
+
+    async def withdraw(self) -> None:
+        """Withdraw the request for nodes: it would stand for ever."""
+        if trouble := await self._trouble_with(Resize(())):
+            log(LogAction.NODES_REFUSED, f"the request for nodes could not be withdrawn, and stands: {trouble}")
+
+    async def _trouble_with(self, order: Resize) -> str:
+        late = f"Ray did not take the order within {RESIZE_LIMIT_S:g} s"
+        try:
+            await in_time(self.backend.resize(order), RESIZE_LIMIT_S, late)
+        except NoAnswer as reason:
+            cause = reason.__cause__
+            return str(cause if isinstance(cause, CodecfleetError) else reason)
+        return ""

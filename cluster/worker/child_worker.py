@@ -1,0 +1,95 @@
+"""A worker that is a child process of this one: how it is seen from here, and what it is asked."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...actors.device.work import Constraints
+from ...actors.process.child import Child
+from ...actors.process.messages import Buffer, Request, beside
+from ...actors.process.process import StartedProcess
+from ...actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ...actors.worker.orders import GoneClients
+from ...actors.worker.outcome import Outcome, failed
+from ...errors import CodecfleetError
+
+if TYPE_CHECKING:
+    from .program import WorkerSeat
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Request["WorkerSeat", WorkerFacts]):
+    """The first request: be a worker."""
+
+    slots: int  #: how much work it runs at once
+    cores: int  #: how many are reserved for it
+
+    async def serve(self, server: "WorkerSeat") -> WorkerFacts:
+        return server.begin(self.slots, self.cores)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPacked(Request["WorkerSeat", Outcome[Any]]):
+    """Run packed work."""
+
+    run: str  #: its name
+    packed_work: Buffer
+    constraints: Constraints
+    blobs: tuple[Buffer, ...]
+
+    async def serve(self, server: "WorkerSeat") -> Outcome[Any]:
+        return await server.host.run(self.run, bytes(self.packed_work), self.constraints, *map(bytes, self.blobs))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRuns(Request["WorkerSeat", None]):
+    """Cancel runs."""
+
+    which: str | GoneClients
+
+    async def serve(self, server: "WorkerSeat") -> None:
+        server.host.cancel(self.which)
+
+
+@dataclass(frozen=True, slots=True)
+class AskHeartbeat(Request["WorkerSeat", Heartbeat]):
+    """Return its state."""
+
+    term: int | None
+
+    async def serve(self, server: "WorkerSeat") -> Heartbeat:
+        return await server.host.heartbeat(self.term)
+
+
+class ChildWorker:
+    """A ``Worker`` in a child process. Used from one event loop."""
+
+    def __init__(self, process: StartedProcess) -> None:
+        self._child: Child[WorkerSeat] = Child(process)
+
+    async def begin(self, slots: int, cores: int) -> WorkerFacts:
+        """Give it these numbers of slots and cores; the answer shows that our code is importable in it.
+
+        Raises:
+            ChildDied: it ended before.
+        """
+        return await self._child.call(Begin(slots, cores))
+
+    async def death(self) -> str:
+        """Wait for its death; return why."""
+        return await self._child.death()
+
+    async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
+        contents = tuple(map(beside, blobs))
+        try:
+            return await self._child.call(RunPacked(run, beside(packed_work), constraints, contents))
+        except CodecfleetError as error:  # the result did not arrive
+            return failed(error)
+
+    def cancel(self, which: str | GoneClients) -> None:
+        self._child.tell(CancelRuns(which))
+
+    async def heartbeat(self, term: int | None = None) -> Heartbeat:
+        return await self._child.call(AskHeartbeat(term))
+
+    def end(self) -> None:
+        self._child.kill("it was told to end")

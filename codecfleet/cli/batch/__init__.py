@@ -1,5 +1,0 @@
-"""The command ``batch``."""
-
-from .command import COMMANDS
-
-__all__ = ["COMMANDS"]

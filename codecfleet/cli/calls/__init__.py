@@ -1,1 +1,0 @@
-"""What commands call in the product, and what they ask for and get."""

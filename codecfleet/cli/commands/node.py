@@ -1,0 +1,195 @@
+"""The commands ``node ...``: this machine as a node of a Ray cluster, and the cluster's nodes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
+
+import typer
+
+from ...cluster.logs.actions import LogAction
+from ...cluster.logs.writing import is_logged, log
+from ...cluster.node.ray_start import DASHBOARD_HOST, DASHBOARD_PORT, DRAIN_S, PORT, NodeOptions
+from ...cluster.placement.labels import parse_labels, parse_zone
+from ...errors import UsageError
+from ...jobs.request.values import parse_count, parse_path
+from ..failures import Failure, failure_of, print_failure
+from ..interrupts import Interrupts
+from ..params import JsonFlag, flag, usual_address_of, valued
+from ..question import Question
+from ..services import Commands, Machines, Offering, Services
+from . import cluster, supervisor
+
+if TYPE_CHECKING:
+    from ...cluster.node.orders import PreparedNode
+
+_HEAD, _OFFER = "With --head", "What it offers"
+_PORT_MAX: Final = 65_535
+_DAY_S: Final = 86_400
+
+_Address = Annotated[
+    str | None,
+    usual_address_of("The head's: host:port. Default: the environment's RAY_ADDRESS or the configuration's."),
+]
+_Cpus = Annotated[
+    str | None, valued("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
+]
+_Zone = Annotated[
+    str | None, valued("--zone", "NAME", "Zone of this machine: Ray's label ray.io/availability-zone.", _OFFER)
+]
+_Labels = Annotated[list[str] | None, valued("--label", "KEY=VALUE", "A label of your own. Repeatable.", _OFFER)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepNode:
+    """``node start --block``: the node runs in this process."""
+
+    options: NodeOptions
+    offered: Offering
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run the node until a signal ends it, with exit code 0; events go to stderr, for a log."""
+        del stdout
+        with Interrupts(services.exit_now) as interrupts:
+            interrupts.attach_here()
+            try:
+                node = services.prepare_node(self.options, self.offered)
+            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+                return _failed(failure_of(error, interrupts.exit_code), error, stderr)
+        return _keep(node, stderr)
+
+
+def _failed(failure: Failure, error: BaseException, stderr: TextIO) -> int:
+    log(LogAction.NODE_FAILED, failure.message)
+    return print_failure(failure, error, stderr)
+
+
+def _keep(node: "PreparedNode", stderr: TextIO) -> int:
+    def say(action: LogAction, line: str) -> None:
+        if is_logged():
+            log(action, line)
+        else:
+            print(f"codecfleet: {line}", file=stderr, flush=True)
+
+    for note in node.notes:
+        say(LogAction.NODE_STARTING, note)
+    try:
+        node.run(lambda: say(LogAction.NODE_UP, "the node is up"))
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failed(failure_of(error), error, stderr)
+    say(LogAction.NODE_DOWN, "the node is down")
+    return 0
+
+
+def _start(
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- OPTIONS]", help="Everything after -- is passed to `ray start` unchanged.", show_default=False
+        ),
+    ] = None,
+    *,
+    head: Annotated[bool, flag("--head", "Start a new cluster instead of joining one.")] = False,
+    address: _Address = None,
+    block: Annotated[
+        bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")
+    ] = False,
+    ip: Annotated[
+        str | None, valued("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
+    ] = None,
+    drain_seconds: Annotated[
+        str | None, valued("--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60.")
+    ] = None,
+    temp_dir: Annotated[
+        str | None,
+        valued(
+            "--temp-dir",
+            "DIR",
+            "Folder for Ray's logs and sockets. Default: the folder ray in RAY_TMPDIR, else in TMPDIR, else in /tmp.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, flag("--insecure", "Start without a token: anyone who reaches this node can run any program on it.")
+    ] = False,
+    port: Annotated[
+        str | None, valued("--port", "N", "Port of the cluster's control service (GCS). Default: 6379.", _HEAD)
+    ] = None,
+    dashboard_host: Annotated[
+        str | None,
+        valued("--dashboard-host", "ADDRESS", "Address of the dashboard and job server. Default: 127.0.0.1.", _HEAD),
+    ] = None,
+    dashboard_port: Annotated[
+        str | None, valued("--dashboard-port", "N", "Port of the dashboard and job server. Default: 8265.", _HEAD)
+    ] = None,
+    cpus: _Cpus = None,
+    zone: _Zone = None,
+    label: _Labels = None,
+    as_json: JsonFlag = False,
+) -> Question | KeepNode:
+    of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
+    if unfit := [name for name, value in of_head.items() if value is not None and not head]:
+        raise UsageError(f"{unfit[0]} goes with --head", "The head's is given as --address host:port.")
+    if not head and not address:
+        raise UsageError("neither a cluster to join nor --head", "Give --address HOST:PORT, or --head to begin one.")
+    if rest and not rest[0].startswith("-"):
+        raise UsageError(f"{rest[0]} is not an option of `ray start`", "What it is to get follows --.")
+    if block and as_json:
+        raise UsageError("--block and --json exclude each other", "Leave one of them out.")
+    offered = _offered(cpus, zone, label)
+    options = NodeOptions(
+        address="" if head or address is None else address,
+        ip=ip or "",
+        port=_number("--port", port, PORT),
+        dashboard_host=dashboard_host or DASHBOARD_HOST,
+        dashboard_port=_number("--dashboard-port", dashboard_port, DASHBOARD_PORT),
+        temp_dir="" if temp_dir is None else str(Path(parse_path("--temp-dir", temp_dir)).absolute()),
+        drain_s=_number("--drain-seconds", drain_seconds, DRAIN_S, _DAY_S),
+        is_open=insecure,
+        rest=tuple(rest or ()),
+    )
+    if block:
+        return KeepNode(options=options, offered=offered)
+    return Question(ask=lambda services, _progress: services.start_node(options, offered), as_json=as_json)
+
+
+def _number(name: str, text: str | None, default: int, most: int = _PORT_MAX) -> int:
+    return default if text is None else parse_count(name, text, most=most)
+
+
+def _offered(cpus: str | None, zone: str | None, label: list[str] | None) -> Offering:
+    return Offering(
+        cpus=None if cpus is None else parse_count("--cpus", cpus),
+        zone=parse_zone(zone or ""),
+        labels=parse_labels(label or ()),
+    )
+
+
+def _env(*, cpus: _Cpus = None, zone: _Zone = None, label: _Labels = None, as_json: JsonFlag = False) -> Question:
+    offered = _offered(cpus, zone, label)
+    return Question(ask=lambda services, _progress: services.node_env(offered), as_json=as_json)
+
+
+def _list(*, address: _Address = None, every: cluster.EveryFlag = False, as_json: JsonFlag = False) -> Question:
+    if not address:
+        raise UsageError("no cluster is named", "Give --address HOST:PORT, or set RAY_ADDRESS.")
+    machines = Machines(address=address, software=False)
+    return Question(ask=lambda services, _progress: cluster.inventory(services, machines, every=every), as_json=as_json)
+
+
+def _stop(*, as_json: JsonFlag = False) -> Question:
+    return Question(ask=lambda services, _progress: services.stop_nodes(), as_json=as_json)
+
+
+COMMANDS: Final[Commands] = {
+    "start": (
+        _start,
+        [
+            "node start --head --ip 10.0.0.1",
+            "node start --address 10.0.0.1:6379 --block",
+            "node start --head -- --metrics-export-port 9100",
+        ],
+    ),
+    "stop": (_stop, ["node stop"]),
+    "list": (_list, ["node list --address 10.0.0.1:6379"]),
+    "drain": (supervisor.COMMANDS["drain"][0], ["node drain gpu-node-3 --address 10.0.0.1:6379"]),
+    "env": (_env, ["node env --zone rack-3"]),
+}

@@ -1,1 +1,0 @@
-"""The commands about what is set once: ``config`` and ``presets``."""

@@ -1,1 +1,0 @@
-"""The commands about where work runs: fleets that are kept up."""

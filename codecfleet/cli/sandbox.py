@@ -1,0 +1,116 @@
+"""Confining this process to the files of one command: docs/security.md."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from ..jobs.request.spec import TranscodeSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileUse:
+    """The files that a command names. Without workers it neither asks for devices nor for a cluster."""
+
+    reads: tuple[str, ...]  #: paths and URLs
+    writes: tuple[str, ...] = ()  #: paths and URLs, each in a folder that is there
+    starts_workers: bool = False
+    address: str | None = None  #: the cluster that it names
+    may_use_gpu: bool = True
+    needs_temporary: bool = False  #: its workers keep files in TMPDIR
+    may_send_traces: bool = False  #: where a collector is named
+
+    @classmethod
+    def of_job(cls, spec: "TranscodeSpec", address: str | None, *more_writes: str | None) -> Self:
+        """Return the files of a job that makes one output, and whatever else it writes."""
+        written = (spec.output, None if spec.no_journal else spec.work, spec.keep_evidence, *more_writes)
+        return cls(
+            reads=tuple(each for each in (spec.source, spec.overlay, spec.subtitle_font) if each is not None),
+            writes=tuple(each for each in written if each is not None),
+            starts_workers=True,
+            address=address,
+            may_use_gpu=spec.device != "cpu",
+            needs_temporary=spec.tonemap is not None,
+            may_send_traces=True,
+        )
+
+
+def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
+    """Confine this process to the files of ``request``, where that is possible: ``mode`` is the setting ``sandbox``.
+
+    Raises:
+        Unsupported: it is not, and the setting requires it.
+    """
+    if mode == "off":
+        return
+    reason = _confined(getattr(request, "files", None))
+    if reason and mode == "required":
+        from ..errors import Unsupported
+
+        advice = 'Run it with local files, or set sandbox to "auto": docs/security.md says what is confined.'
+        raise Unsupported(f"sandbox is required, and this command cannot be confined: {reason}", advice)
+
+
+def _confined(files: FileUse | None) -> str:
+    """Confine this process, or return why not."""
+    from ..actors.media.location import local_path
+    from ..cluster import machine
+    from ..cluster.fleet_variables import WARM
+    from ..cluster.sandbox.confine import FileAccess, confine, why_not
+
+    if files is None:
+        return "its files are not known before it runs, or it reaches a cluster"
+    if reason := _refusal(files) or why_not():
+        return reason
+    reads = tuple(local_path(each) for each in files.reads)
+    try:
+        confine(FileAccess(reads=reads, writes=tuple(_folders(files))), machine.memory_bytes())
+    except OSError as error:
+        return str(error)
+    os.environ[WARM] = "never"  # it is reached by a socket
+    return ""
+
+
+def _refusal(files: FileUse) -> str:
+    """Say why a command needs more than its files; "" where it does not."""
+    from ..actors.media.location import is_local
+    from ..actors.tracing import is_traced
+
+    if not all(map(is_local, (*files.reads, *files.writes))):
+        return "it reads or writes a store"
+    if not files.starts_workers:
+        return ""
+    if files.may_send_traces and is_traced(os.environ):
+        return "it sends traces to a collector"
+    from ..cluster.fleet.warm import is_any_warm
+    from ..cluster.fleet_variables import may_use_warm_fleet
+    from ..cluster.probes.nvml import can_load_nvml
+    from ..cluster.ray.ray_environment import may_begin_without_ray
+
+    if not may_begin_without_ray(files.address):
+        return "it reaches Ray by the network"
+    if files.may_use_gpu and can_load_nvml():
+        return "there is an NVIDIA driver, whose workers run on a Ray of their own"
+    return "a warm fleet does its work" if may_use_warm_fleet(os.environ) and is_any_warm() else ""
+
+
+def _folders(files: FileUse) -> Iterable[Path]:
+    """Yield the folders in which a command writes, and the devices and pipes to which it does."""
+    from tempfile import gettempdir
+
+    from ..actors.media.location import local_path
+    from ..cluster.fleet_variables import events_folder
+
+    for path in (local_path(name).absolute() for name in files.writes):
+        if path.is_dir():
+            yield path
+        is_device = path.exists() and not path.is_dir() and not path.is_file()
+        # A folder for work or evidence may still have to be made.
+        yield path if is_device else next(each for each in path.parents if each.is_dir())
+    if files.needs_temporary:
+        yield Path(gettempdir())
+    if files.starts_workers and (events := events_folder(os.environ)):
+        Path(events).mkdir(parents=True, exist_ok=True)
+        yield Path(events)

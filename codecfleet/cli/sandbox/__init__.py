@@ -1,1 +1,0 @@
-"""Confining a command: what it may open, and the step itself."""

@@ -1,0 +1,109 @@
+"""Lists that commands print: unfinished work, Ray jobs, presets, and the configuration."""
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import one_line
+from .text import bytes_text, clock_text, column_lines, labelled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cluster.submission.job_server import RayJob
+    from ..jobs.journal.found_work import FoundWork
+    from ..jobs.request.config import Config
+    from ..jobs.request.presets import NamedPreset
+
+
+def work_rows(found: "list[FoundWork]") -> list[str]:
+    """Return a row for each."""
+    rows = [("state", "segments", "size", "written", "output", "work"), *map(_work_row, found)]
+    return column_lines(rows) if found else ["no unfinished work"]
+
+
+def work_lines(work: "FoundWork") -> list[str]:
+    """Return everything known about one."""
+    facts = work.to_json()
+    state, segments, size, written, *_ = _work_row(work)
+    rows = [
+        ("work", work.work),
+        ("state", state),
+        ("source", facts["source"]),
+        ("output", facts["output"]),
+        ("encoder", facts["encoder_kind"]),
+        ("segments", f"{segments} done, {facts['segments_in_flight']} were or are in flight"),
+        ("size", size),
+        ("written", written),
+        ("last owner", f"process {facts['pid']} on {facts['host']}" if facts["pid"] else ""),
+        ("damage", facts["damage"]),
+    ]
+    return labelled(rows, 12)
+
+
+def _work_row(work: "FoundWork") -> tuple[str, ...]:
+    facts: dict[str, Any] = work.to_json()
+    segments = f"{facts['segments_done']}/{facts['segments']}" if facts["segments"] is not None else "-"
+    written = "-" if work.age_s is None else f"{clock_text(max(0.0, work.age_s))} ago"
+    return (work.state.value, segments, bytes_text(work.size_bytes), written, facts["output"] or "-", work.work)
+
+
+def job_rows(jobs: "list[RayJob]", now_utc_s: float | None = None) -> list[str]:
+    """Return a row for each Ray job."""
+    now_utc_s = time.time() if now_utc_s is None else now_utc_s
+    rows = [("state", "for", "job", "command"), *(_job_row(job, now_utc_s) for job in jobs)]
+    return column_lines(rows) if jobs else ["no job of codecfleet's"]
+
+
+def _job_row(job: "RayJob", now_utc_s: float) -> tuple[str, ...]:
+    ran = "-"
+    if job.started_utc_s is not None:
+        ran = clock_text(max(0.0, (job.ended_utc_s or now_utc_s) - job.started_utc_s))
+    return (job.phase.value.lower(), ran, job.job_id, one_line(job.command))
+
+
+def job_json(job: "RayJob") -> dict[str, Any]:
+    """Return a Ray job as JSON values."""
+    return {
+        "job": job.job_id,
+        "state": job.phase.value.lower(),
+        "command": job.command,
+        "message": job.message,
+        "exit_code": job.exit_code,
+        "started_utc_s": job.started_utc_s,
+        "ended_utc_s": job.ended_utc_s,
+    }
+
+
+def config_lines(config: "Config") -> list[str]:
+    """Return the configuration as a file that would set it, with where each value came from beside it."""
+    document = config.to_json()
+    rows = [(_assigned(key), _origin(key)) for key in document["keys"]]
+    width = max(len(assigned) for assigned, _ in rows)
+    path = "none, as this user has no home" if document["path"] is None else document["path"]
+    there = "" if document["is_there"] or document["path"] is None else " (not there)"
+    return [f"# {path}{there}", *(f"{assigned:<{width}}  # {origin}" for assigned, origin in rows)]
+
+
+def _assigned(key: dict[str, Any]) -> str:
+    if key["value"] is None:
+        return f"# {key['key']}"
+    return f"{key['key']} = {json.dumps(key['value'], ensure_ascii=False)}"
+
+
+def _origin(key: dict[str, Any]) -> str:
+    return key["place"] or ("default" if key["value"] is not None else f"default: {key['default']}")
+
+
+def preset_rows(presets: "Sequence[NamedPreset]") -> list[str]:
+    """Return a row for each preset; the user's own ones say so."""
+    return column_lines(
+        [("preset", "codec", "for"), *((each.name, each.codec or "-", _purpose(each)) for each in presets)]
+    )
+
+
+def _purpose(preset: "NamedPreset") -> str:
+    if not preset.is_own:
+        return preset.summary
+    hides = ", instead of ours of that name" * preset.hides
+    return f"{preset.summary} (yours: {preset.path}{hides})".lstrip()

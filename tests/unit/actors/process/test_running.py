@@ -1,0 +1,84 @@
+"""Processes of any program: their limits, how they end, and what they leave to be read."""
+
+import select
+import sys
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.process.running import Limits, Prints, how_it_ended, start_command
+
+PATIENCE_S = 20.0
+
+
+@pytest.mark.parametrize(
+    ("code", "last_line", "words"),
+    [
+        (1, "", "it ended with exit code 1"),
+        (1, "Ray itself ended", "Ray itself ended"),
+        (-9, "a line before", "it was killed by SIGKILL"),
+        (-99, "", "it was killed by signal 99"),
+        (None, "", "it does not end, though it was killed"),
+    ],
+)
+def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> None:
+    """Its last line tells best, unless it was killed."""
+    assert how_it_ended(code, last_line) == words
+
+
+def test_a_process_is_heard_and_its_end_is_seen() -> None:
+    """What it prints comes over its channel, which is also its input; its errors are its last words."""
+    program = "import sys; print(sys.stdin.readline().upper(), end=''); sys.exit('it had enough')"
+    process = start_command([sys.executable, "-c", program], prints=Prints.SENT)
+    with process.end as end:
+        end.sendall(b"one line\n")
+        assert select.select([process.death], [], [], PATIENCE_S)[0]
+        assert end.recv(100) == b"ONE LINE\n"
+    assert process.code() == 1
+    assert process.ended() == "it had enough"
+
+
+def test_a_killed_process_says_so() -> None:
+    """Whatever it printed last."""
+    process = start_command(["sh", "-c", "echo one >&2; kill -KILL $$"], prints=Prints.KEPT)
+    assert process.code(PATIENCE_S) == -9
+    assert process.last_words() == "one\n"
+    process.kill()
+    process.kill_group()
+    assert process.ended() == "it was killed by SIGKILL"
+    process.end.close()
+
+
+def test_a_group_ends_as_one() -> None:
+    """What a program has started ends with it."""
+    process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], prints=Prints.ALL_SENT)
+    with process.end as end:
+        orphan = int(end.recv(100))
+        process.kill_group()
+        assert process.ended() == "it was killed by SIGKILL"
+        end.settimeout(PATIENCE_S)
+        assert end.recv(1) == b"", "its output is closed"
+    assert orphan != process.pid
+
+
+@pytest.mark.parametrize(
+    ("limits", "program", "words"),
+    [
+        (Limits(memory_bytes=256 << 20), "bytearray(1 << 30)", "MemoryError"),
+        (Limits(cpu_s=1), "while True: pass", "it was killed by SIGKILL"),
+    ],
+)
+def test_limits_hold(limits: Limits, program: str, words: str) -> None:
+    """Memory that is too much is refused, and too much time of a processor ends the process."""
+    process = start_command([sys.executable, "-c", program], prints=Prints.KEPT, limits=limits)
+    process.end.close()
+    assert process.code(PATIENCE_S) is not None
+    assert process.ended() == words
+
+
+def test_what_cannot_start_leaves_nothing() -> None:
+    """An error of the kernel's is raised as it is, and no descriptor stays open."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(FileNotFoundError):
+        start_command(["/no/such/program"], prints=Prints.SENT)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

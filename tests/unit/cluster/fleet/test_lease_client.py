@@ -1,0 +1,191 @@
+"""How a client renews its leases: what it passes on, what it sends at once, and when it gives up."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+
+from codecfleet.cluster.fleet.leases.demands import Demands
+from codecfleet.cluster.fleet.leases.ground import Ground
+from codecfleet.cluster.fleet.leases.lease_client import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, LeaseClient
+from codecfleet.cluster.fleet.leases.leases import Leases
+from codecfleet.cluster.fleet.pool import ClientName
+from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.preview import PlacementPreview
+from codecfleet.cluster.supervisor.runner.client import SupervisorClient
+from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
+from codecfleet.errors import VersionRefused
+
+AWAY = ActorUnavailableError("away", None)
+Answer = Grants | Exception | None
+"""What a supervisor does with a report; None is that it never answers."""
+
+
+class Leaping(selectors.SelectSelector):
+    """Never waits: its clock leaps to the next timer."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Say what is there."""
+        assert timeout is not None, "nothing will ever happen again"
+        self.now_s += timeout
+        return super().select(0)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """An event loop on such a clock."""
+
+    def __init__(self) -> None:
+        self.leaping = Leaping()
+        super().__init__(self.leaping)
+
+    def time(self) -> float:
+        """Return the seconds that were not waited."""
+        return self.leaping.now_s
+
+
+class Scripted(SupervisorClient):
+    """Answers the reports one after another in order, and those after the last with its last answer."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.sequences: list[int] = []
+        self.opened = 0
+        self.refusal: VersionRefused | None = None
+        self.under_way = self.most_under_way = 0
+        self._answers = answers
+
+    what_next = "Run it again."
+
+    async def open(self) -> None:
+        """Note it."""
+        self.opened += 1
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def renew(self, report: ClientReport, wait_s: float) -> Grants:
+        """Answer after as long as a supervisor without news takes."""
+        answer = self._answers[min(len(self.sequences), len(self._answers) - 1)]
+        self.sequences.append(report.sequence)
+        self.under_way += 1
+        self.most_under_way = max(self.under_way, self.most_under_way)
+        try:
+            await (asyncio.Event().wait() if answer is None else asyncio.sleep(wait_s))
+        finally:
+            self.under_way -= 1
+        if isinstance(answer, Exception):
+            raise answer
+        assert answer is not None
+        return answer
+
+    async def depart(self, client: str) -> None:
+        """Do nothing."""
+
+    async def handle(self, worker: str) -> Any:
+        """Return nothing."""
+
+    def send(self, content: bytes) -> Any:
+        """Return what was given."""
+        return content
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Know nothing."""
+        del demand
+        return PlacementPreview()
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def accepted(
+    supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseClient], None]] | None = None
+) -> list[Grants]:
+    """Return every grant that a client passes on in that many seconds."""
+    found: list[Grants] = []
+
+    async def talk() -> None:
+        talk = LeaseClient(
+            Ground(supervisor=supervisor), ClientName("c"), Demands(None), Leases(), lambda: found.append(talk.grants)
+        )
+        loop = asyncio.get_running_loop()
+        for when_s, act in (at or {}).items():
+            loop.call_at(when_s, act, talk)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(talk.run(), for_s)
+        await asyncio.sleep(0)
+        assert supervisor.under_way == 0, "a call was left behind"
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(talk())
+    return found
+
+
+def test_only_what_is_newer_is_handed_on() -> None:
+    """A supervisor repeats itself, and an answer may be overtaken: neither is news."""
+    first, second = Grants({"j": {"w": 1}}, 1), Grants({"j": {"w": 2}}, 2)
+    assert accepted(Scripted(first, first, second, first), 10) == [first, second]
+
+
+def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
+    """It is reported at once, beside one call at the most."""
+    supervisor = Scripted(None)
+    accepted(
+        supervisor, 1, at={0.2: LeaseClient.report_soon, 0.4: LeaseClient.report_soon, 0.6: LeaseClient.report_soon}
+    )
+    assert (supervisor.sequences, supervisor.most_under_way) == ([1, 2], CALLS_AT_ONCE)
+
+
+def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
+    """While it is out of reach nothing is handed on, and it is looked for after every failure."""
+    back = Grants({"j": {"w": 1}}, 5)
+    supervisor = Scripted(*[AWAY] * 20, back)
+    assert accepted(supervisor, LOST_PATIENCE_S) == [back]
+    assert supervisor.opened == 20
+
+
+def test_patience_ends() -> None:
+    """One that stays away is given up, and still looked for: when it comes back, what it grants counts."""
+    back = Grants({"j": {"w": 1}}, 5)
+    *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
+    assert lost
+    assert all(each.unrecoverable.startswith("the supervisor has been out of reach: ActorUnavailable") for each in lost)
+    assert {each.what_next for each in lost} == {"Run it again."}
+    assert found == back
+
+
+def test_a_suspended_process_was_not_left_alone() -> None:
+    """After a Ctrl-Z or a laptop's sleep the answers under way are late, which the supervisor cannot be blamed for."""
+    back = Grants({"j": {"w": 1}}, 5)
+
+    def sleep(_: LeaseClient) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        loop.leaping.now_s += 3600
+
+    assert accepted(Scripted(None, back), 3600 + LOST_PATIENCE_S, at={0.5: sleep}) == [back]
+
+
+def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
+    """What raises thrice in a row will raise again."""
+    sound = Grants({}, 1)
+    assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
+    given_up = accepted(Scripted(KeyError("x")), 5)
+    assert given_up[0].unrecoverable == "the supervisor fails: KeyError: 'x'"
+
+
+def test_a_supervisor_that_comes_back_with_another_version_is_given_up_at_once() -> None:
+    """The client says why, and what to do."""
+    supervisor = Scripted(KeyError("x"))
+    supervisor.refusal = VersionRefused("it is another version", "Install that one.")
+    refused = accepted(supervisor, 5)[0]
+    assert (refused.unrecoverable, refused.what_next) == ("it is another version", "Install that one.")
+
+
+def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
+    """It may be restarting: three missing answers are not a defect of its code."""
+    assert accepted(Scripted(None), LOST_PATIENCE_S) == []
+    lost = accepted(Scripted(None), 2 * LOST_PATIENCE_S)
+    assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"

@@ -1,0 +1,142 @@
+"""The pool with leases over a fake cluster: cores of a job, connections' names, deaths, files that are shipped."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
+from codecfleet.cluster.fleet.pool import ClientName, more_slots
+from codecfleet.cluster.machine import OomKills
+from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
+from codecfleet.errors import FleetUnavailable, WorkerLost, WorkerOutOfMemory
+from codecfleet.testing import works
+
+from .leased import leased_pool
+
+
+class Noting(SupervisorRunner):
+    """A supervisor that notes who leaves, and whose files are served; it ``refuses`` to serve any where it is to."""
+
+    refuses = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.departed: list[str] = []
+        self.served: list[str] = []
+
+    async def depart(self, client: str) -> None:
+        """Note it."""
+        self.departed.append(client)
+        await super().depart(client)
+
+    def files_address(self, client: str) -> str:
+        """Return an address on a cluster."""
+        return f"head:6379/files-{client}"
+
+    async def serve_files(self, client: str) -> None:
+        """Note it, or refuse."""
+        if self.refuses:
+            raise FleetUnavailable("the reader did not start", "Look at `ray status`.")
+        self.served.append(client)
+
+
+async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_max: int | None = None) -> int:
+    """Return the cores of a job of that many segments, all of which may run."""
+    pool.set_demand(job, replace(plain_demand(job, segments), workers_max=workers_max))
+    async with asyncio.timeout(20):
+        await more_slots(pool, job, min(segments, workers_max or segments) - 1)
+    return pool.state.of(job).cores
+
+
+@pytest.mark.parametrize(
+    ("is_alone", "segments", "workers_max", "cores"),
+    [
+        (True, 3, None, 8),
+        (True, 8, None, 8),
+        # Others' work may come: it uses as many again as it was given, not all that is idle.
+        (False, 3, None, 6),
+        (False, 6, None, 8),
+        # A limit on slots limits the cores; one that is never reached limits nothing.
+        (True, 3, 2, 4),
+        (True, 3, 8, 8),
+    ],
+)
+async def test_idle_cores_count_where_no_other_program_uses_them(
+    *, is_alone: bool, segments: int, workers_max: int | None, cores: int
+) -> None:
+    """A machine of its own is used in full; a cluster at most twice as much as was granted."""
+    pool, _, _ = leased_pool(8, is_alone=is_alone)
+    async with pool:
+        assert await cores_of(pool, segments, workers_max=workers_max) == cores
+
+
+async def test_the_slots_of_a_limited_fleet_have_two_cores_each() -> None:
+    """Three segments at once may use six cores, and a single one those that are left of them."""
+    pool, _, _ = leased_pool(8, 3, is_alone=True)
+    async with pool:
+        assert [await cores_of(pool, 1), await cores_of(pool, 3)] == [6, 6]
+
+
+async def test_what_another_job_uses_is_not_idle() -> None:
+    """Two jobs of one fleet do not both count the same cores as their own slots."""
+    pool, _, _ = leased_pool(8, is_alone=True)
+    async with pool:
+        assert await cores_of(pool, 2, job="first") == 8
+        assert await cores_of(pool, 4, job="second") == 6
+        assert pool.state.of("first").cores == 4
+        assert pool.state.of("unknown").cores == 2
+
+
+@pytest.mark.parametrize(("kills", "error"), [(8, WorkerOutOfMemory), (7, WorkerLost)])
+async def test_a_kill_for_memory_is_named(kills: int, error: type[WorkerLost]) -> None:
+    """All work of a worker that dies while the kernel's counter moves failed for memory; else it just died."""
+    count = 7
+    pool, backend, _ = leased_pool(2, killed_for_memory=OomKills(lambda: count).explains_a_death)
+    async with pool:
+        running = [pool.submit(works.Dwell(job="j", label=label, seconds=3)) for label in "ab"]
+        while not all(run.progress.worker for run in running):  # noqa: ASYNC110 - another thread's progress sets no event
+            await asyncio.sleep(0.001)
+        count = kills
+        backend.kill(next(iter(backend.workers)), "signal 9")
+        found = await asyncio.gather(*running, return_exceptions=True)
+    assert [type(each) for each in found] == [error, error]
+    assert str(found[0]) == str(found[1])
+
+
+async def test_connections_that_are_gone_give_their_slots_back() -> None:
+    """The third connection of a fleet first tells the supervisor that the two before it have left."""
+    pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet").next.next)
+    assert isinstance(supervisor, Noting)
+    async with pool:
+        assert supervisor.departed == ["fleet.0", "fleet.1"]
+    assert supervisor.departed[2:] == ["fleet.2"]
+
+
+def test_names_differ() -> None:
+    """Two fleets have two names, and so have two connections of one."""
+    one, other = ClientName(), ClientName()
+    assert len({str(one), str(one.next), str(other)}) == 3
+    assert one.earlier == ()
+
+
+async def test_files_are_served_for_the_first_work_that_ships_one() -> None:
+    """Their address is known before; where they cannot be served, the work fails with the reason, and takes no slot."""
+    pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet"))
+    assert isinstance(supervisor, Noting)
+    async with pool:
+        assert pool.state.files_address == "head:6379/files-fleet.0"
+        await pool.submit(works.Count(job="j", label="a"))
+        assert supervisor.served == []
+        supervisor.refuses = True
+        runs = [pool.submit(works.Count(job="j", label=label, ships=True)) for label in "bc"]
+        for run in runs:
+            with pytest.raises(FleetUnavailable, match="the reader did not start"):
+                await run
+            assert run.progress.worker == ""
+        supervisor.refuses = False
+        for label in "de":
+            await pool.submit(works.Count(job="j", label=label, ships=True))
+        assert supervisor.served == ["fleet.0"]

@@ -1,0 +1,37 @@
+"""What a node's Ray leaves behind."""
+
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from codecfleet.cluster.node.keeping import remove_dead_listeners
+
+
+@pytest.fixture
+def folder() -> Path:
+    """A folder of sockets whose paths are short enough, where temporary files go."""
+    return Path(tempfile.mkdtemp(prefix="pymp-"))
+
+
+def bound(path: Path) -> socket.socket:
+    """Return a socket at a path."""
+    found = socket.socket(socket.AF_UNIX)
+    found.bind(str(path))
+    return found
+
+
+def test_only_sockets_of_no_process_are_removed(folder: Path) -> None:
+    """A live one stays, with its folder, as does a file; once it is closed it goes too, and so does the folder."""
+    bound(folder / "listener-dead").close()
+    (folder / "listener-file").touch()
+    with bound(folder / "listener-live"):
+        remove_dead_listeners(0)
+        assert {each.name for each in folder.iterdir()} == {"listener-live", "listener-file"}
+    (folder / "listener-file").unlink()
+    remove_dead_listeners(time.time() + 1)
+    assert (folder / "listener-live").exists()  # it was there before
+    remove_dead_listeners(0)
+    assert not folder.exists()

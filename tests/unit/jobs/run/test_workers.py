@@ -1,0 +1,136 @@
+"""What a job does with workers' results that are wrong or doubtful, and why no GPU worked for it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codecfleet import Fleet
+from codecfleet.actors.segment.encoding import EncodedSegment
+from codecfleet.cluster.fleet.pool import Pool
+from codecfleet.cluster.placement.model import Demand, PlacementPreview
+from codecfleet.jobs.report.events import Warned
+from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from ..pools import AlteringPool
+
+LAST = 2
+
+
+def spec_of(folder: Path, clip: Clip, **options: Any) -> TranscodeSpec:
+    """Return a job on a clip in a folder."""
+    return TranscodeSpec(source=make_clip(folder / "in.mkv", clip), output=folder / "out.mkv", **options)
+
+
+async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
+    """The job ends well, with that segment redone."""
+    spec = spec_of(tmp_path, Clip(times=constant_times(50)))
+    lies = [1]
+
+    def changed(result: EncodedSegment) -> EncodedSegment:
+        more = lies.pop() if lies else 0
+        return replace(result, tally=replace(result.tally, frames=result.tally.frames + more))
+
+    pool = AlteringPool(changed)
+    async with Fleet(pool=pool) as fleet:
+        report = await (await fleet.transcode(spec))
+    assert [each.attempts for each in report.segments][:1] == [2]
+    (doubt,) = pool.doubts
+    assert (doubt.worker, doubt.file, doubt.is_wrong) == ("here/cpu#0:1", spec.source, True)
+    assert "frames and gave" in doubt.reason
+
+
+async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -> None:
+    """As a warning that names the work; the report counts all of it. A job that lost none says nothing."""
+    clip = Clip(times=constant_times(50), keyframes=frozenset({0, 25}))
+    spec = spec_of(tmp_path, clip, segment_s=1, overwrite=True)
+
+    async def codes(pool: Pool) -> tuple[list[str], list[str]]:
+        async with Fleet(pool=pool) as fleet:
+            job = await fleet.transcode(spec)
+            said = [each.message async for each in job.events() if isinstance(each, Warned)]
+            return said, [each.message for each in (await job).warnings if each.code == "worker-lost"]
+
+    said, reported = await codes(FaultyPool(LocalPool(2), kills=[("segment 0", 1), ("segment 0", 2)]))
+    again = "a worker died at work on here/cpu#0: 2 pieces of work ran again"
+    died = "segment 0 lost its worker: worker of segment 0 was killed at attempt"
+    assert said == [f"{died} 1, as asked", f"{died} 2, as asked", again]
+    assert reported == [again]
+    assert await codes(LocalPool(2)) == ([], [])
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, is_damaged: bool) -> None:
+    """Unless the source is damaged there: then it is to blame."""
+    spec = spec_of(tmp_path, Clip(times=constant_times(50)))
+    first = 3 if is_damaged else None
+    pool = AlteringPool(
+        lambda result: replace(
+            result, tally=replace(result.tally, first_damaged_packet=first), device_fault="NVDEC broke off"
+        )
+    )
+    async with Fleet(pool=pool) as fleet:
+        await (await fleet.transcode(spec))
+    assert {(each.reason, each.is_wrong) for each in pool.doubts} == (
+        set() if is_damaged else {("NVDEC broke off", False)}
+    )
+
+
+@pytest.mark.parametrize(("lies", "told"), [(1, 0), (2, 1), (3, 2)])
+async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
+    tmp_path: Path, lies: int, told: int
+) -> None:
+    """A first difference is an open GOP's; one that stays when decoding began further back may be the device's."""
+    clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 5)))
+    spec, left = spec_of(tmp_path, clip, segment_s=1), [True] * lies
+
+    def changed(result: EncodedSegment) -> EncodedSegment:
+        if result.segment != LAST or not left:
+            return result
+        left.pop()
+        tally = replace(result.tally, seam_before=result.tally.seam_before[::-1], decoded_by="nvdec")
+        return replace(result, tally=tally)
+
+    pool = AlteringPool(changed)
+    async with Fleet(pool=pool) as fleet:
+        await (await fleet.transcode(spec))
+    assert len(pool.doubts) == told
+    assert all("still differ at the cut" in each.reason for each in pool.doubts)
+
+
+LATE = "processors had done it before a GPU was ready for it"
+
+
+class Beside(AlteringPool):
+    """Runs work on processors, beside a GPU of which ``said`` tells; ``fallback`` is why its decoder was given up."""
+
+    def __init__(self, said: PlacementPreview, fallback: str) -> None:
+        super().__init__(lambda result: replace(result, tally=replace(result.tally, fallback=fallback)))
+        self.said = said
+
+    async def preview(self, demand: Demand) -> PlacementPreview:
+        """Say it."""
+        del demand
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("said", "fallback", "refusal"),
+    [
+        (PlacementPreview(takes_gpu=True), "", LATE),  # Ray was still starting, or it was not worth its start
+        (PlacementPreview(takes_gpu=True), "NVDEC broke off", ""),  # a warning says so
+        (PlacementPreview(gpu_refusal="the captions"), "", "the captions"),
+        (PlacementPreview(), "", ""),
+    ],
+)
+async def test_a_gpu_that_did_not_work_is_explained(
+    said: PlacementPreview, fallback: str, refusal: str, tmp_path: Path
+) -> None:
+    """What the workers did counts, beside what the fleet says that it would do."""
+    spec = spec_of(tmp_path, Clip(times=constant_times(10)))
+    async with Fleet(pool=Beside(said, fallback)) as fleet:
+        report = await (await fleet.transcode(spec))
+    assert report.gpu_refusal == refusal
