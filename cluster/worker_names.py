@@ -1,4 +1,4 @@
-"""Names of nodes, stations and workers: plain text to all that stores or sends them, and parsed where text comes in.
+"""Names of nodes, stations and workers: text to all that stores or sends them, parsed where text comes in.
 
 A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station that without the epoch; the seat is cpu, gpu or dla. A station that
 takes a slice of a GPU is ``NODE/gpu#NUMBER.PART``, but for the first slice. "" is no worker, no station, no node.

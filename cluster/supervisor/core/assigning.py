@@ -7,7 +7,7 @@ from math import ceil
 
 from ...placement.model.placement import Lane, Route
 from ...probes.report.device_report import DeviceKind
-from ...worker_names import NodeId, StationId, WorkerId
+from ...worker_names import NodeId, StationId
 from ..state.clients import JobBook
 from ..state.nodes import Place
 from ..state.stations import StationBook, StationState
@@ -31,11 +31,12 @@ def assign_slots(
     books = list(stations)
     claims, free = _Claims(books, places), {book.station.station: _slots(book) for book in books}
     usable = _by_node(books)
+    held = {name: {each.station: slots for each, slots in job.held.items()} for name, job in jobs.items()}
     assigned: dict[StationId, dict[str, int]] = {}
     for lane in lanes:
         is_plain = device_kinds.get(lane.device, DeviceKind.CPU) is DeviceKind.CPU and lane.route is not Route.DLA
         left = lane.sessions
-        for book in _in_order(usable[lane.node, is_plain], lane, jobs.get(lane.job)):
+        for book in _in_order(usable[lane.node, is_plain], lane, held.get(lane.job, {})):
             name = book.station.station
             taken = min(left, free[name])
             if taken <= 0 or not (is_plain or _fits(book, lane, claims)):
@@ -60,22 +61,21 @@ def _by_node(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, bool], l
     return found
 
 
-def _in_order(stations: list[StationBook], lane: Lane, job: JobBook | None) -> list[StationBook]:
-    """Return stations in the order in which a lane takes their slots."""
-    held = {} if job is None else job.held
-    first = [book for book in stations if book.worker in held or book.device == lane.device]
+def _in_order(books: list[StationBook], lane: Lane, held: Mapping[StationId, int]) -> list[StationBook]:
+    """Return stations in the order in which a lane takes their slots; its job holds slots at those in ``held``."""
+    first = [each for each in books if each.station.station in held or each.device == lane.device]
     if not first:
-        return stations
+        return books
     if all(book.state is StationState.READY for book in first):
         chosen = {book.station.station for book in first}
         first.sort(key=partial(_order, lane, held))
-        return [*first, *(book for book in stations if book.station.station not in chosen)]
-    return sorted(stations, key=partial(_order, lane, held))
+        return [*first, *(book for book in books if book.station.station not in chosen)]
+    return sorted(books, key=partial(_order, lane, held))
 
 
-def _order(lane: Lane, held: Mapping[WorkerId, int], book: StationBook) -> tuple[bool, bool, int, str]:
-    has_device = book.facts is not None and book.device == lane.device
-    return (book.state is not StationState.READY, not has_device, -held.get(book.worker, 0), book.station.station)
+def _order(lane: Lane, held: Mapping[StationId, int], book: StationBook) -> tuple[bool, bool, int, str]:
+    has_device, name = book.facts is not None and book.device == lane.device, book.station.station
+    return (book.state is not StationState.READY, not has_device, -held.get(name, 0), name)
 
 
 class _Claims:
