@@ -242,13 +242,14 @@ class LeasedPool(Pool):
         """Queue work once workers can read this machine's files: no slot is held, and no deadline runs, until then."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
-        self._reader = self._reader or SharedCall(
+        reader = self._reader = self._reader or SharedCall(
             self.client.supervisor.serve_files(str(self._name)), "the files' reader"
         )
         try:
-            await self._reader.wait()
+            await reader.wait()
         except CodecfleetError as error:
-            self._reader = None  # the next work tries again
+            if self._reader is reader:
+                self._reader = None  # the next work tries again
             self._fail(task, error)
         else:
             self._queue(pending)
