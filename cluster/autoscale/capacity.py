@@ -40,11 +40,6 @@ class NodePool:
     needed: int = 0  # nodes that would do for it
     filled: float = 0.0  # of those that come, how many will be full of earlier work's waiting segments
 
-    def spare_s(self, now_s: float, due_s: float) -> float:
-        """Return the node-seconds that earlier work leaves until then."""
-        until = self.there * (due_s - now_s) + self.coming * max(0.0, due_s - self.coming_at_s)
-        return max(0.0, until + self.new * max(0.0, due_s - self.new_at_s) - self.used_s)
-
 
 @dataclass(slots=True)
 class Share:
@@ -105,9 +100,25 @@ def plan_capacity(
     config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], purse: Purse, now_s: float
 ) -> list[Served]:
     """Return what each job gets, in the order in which they are served; ``pools`` and ``purse`` then hold the sums."""
-    planner = _Planner(config, pools, purse, now_s)
+    planner = _Planner(config, pools, purse, now_s, _never(config))
     order = sorted(work, key=lambda each: (each.is_later, each.due_s, each.job))
     return [planner.serve(each) for each in order if each.frames > 0]
+
+
+def _whole(time_s: float, segment_s: float) -> float:
+    """Return the part of a time that whole segments fill on a node that begins empty."""
+    return time_s // segment_s * segment_s if segment_s > 0 else time_s
+
+
+def _never(config: AutoscaleConfig) -> frozenset[str]:
+    """Return the groups that can have no node, even with all others at their ``nodes_min``."""
+    most_per_hour = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
+    purse = Purse(config.nodes_max, most_per_hour)
+    for group in config.groups:
+        purse.spend(group, group.nodes_min)
+    return frozenset(
+        group.name for group in config.groups if not group.nodes_min and not (group.nodes_max and purse.most(group))
+    )
 
 
 @dataclass(slots=True)
@@ -116,6 +127,8 @@ class _Planner:
     pools: Sequence[NodePool]
     purse: Purse
     now_s: float
+    never: frozenset[str]
+    """Groups that can have no node."""
     dear: frozenset[str] = frozenset()
     """Groups that get no new nodes for the job that is served."""
     unplaced: float = 0.0
@@ -153,10 +166,11 @@ class _Planner:
     def _dear(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
         """Return the groups that cost too much to have new nodes for a job that promises no time.
 
-        A group that gets no more nodes, though its limits would allow them, does not count as the least.
+        The least is that of the groups that may have nodes at all, and whose nodes come when they are asked for.
         """
         cost = {pool.group.name: self._cost_alone(work, pool.group) for pool in pools}
-        least = min((cost[pool.group.name] for pool in pools if not pool.is_closed), default=inf)
+        able = (pool.group.name for pool in pools if not pool.is_closed and pool.group.name not in self.never)
+        least = min((cost[name] for name in able), default=inf)
         return frozenset() if work.is_promised else frozenset(name for name in cost if cost[name] > DEAR * least)
 
     def _cost_alone(self, work: JobWork, group: Group) -> float:
@@ -171,8 +185,20 @@ class _Planner:
         if work.waiting and window_s < work.longest_s(pool.group.name):
             return 0.0
         fresh_s = self._room(pool) * self._fresh_s(work, pool, work.due_s)
-        there_s = self._usable(work, pool.group.name, window_s) * pool.spare_s(self.now_s, work.due_s)
-        return min(work.nodes_most(pool.group.name) * window_s, there_s + fresh_s)
+        return min(work.nodes_most(pool.group.name) * window_s, self._spare_s(work, pool, work.due_s) + fresh_s)
+
+    def _spare_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
+        """Return the node-seconds until then that earlier work leaves for whole segments of a job."""
+        name, window_s = pool.group.name, until_s - self.now_s
+        there_s = pool.there * window_s - pool.used_s
+        most_s = work.nodes_most(name) * window_s
+        empty_s = sum(
+            nodes * _whole(max(0.0, until_s - at_s), work.longest_s(name) if work.waiting else 0.0)
+            for nodes, at_s in ((pool.coming, pool.coming_at_s), (pool.new, pool.new_at_s))
+        )
+        # Earlier work takes the nodes that are there first.
+        empty_s = max(0.0, empty_s + min(0.0, there_s))
+        return min(self._usable(work, name, window_s) * min(max(0.0, there_s), most_s) + empty_s, most_s)
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
@@ -185,12 +211,12 @@ class _Planner:
     def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
         """Return the time of the whole segments of a job that a new node can do until then."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
-        longest_s = work.longest_s(pool.group.name)
-        return max(0.0, aim_s // longest_s * longest_s) if longest_s > 0 else max(0.0, aim_s)
+        return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return until when a job is to be done that cannot be done in time."""
-        soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in pools)
+        """Return until when a late job is to be done: a node that it has or may get can do a segment by then."""
+        may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
+        soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4
         return max(work.due_s, self.now_s + (soonest_s - self.now_s) / AIM + grace_s)
 
@@ -207,8 +233,7 @@ class _Planner:
         window_s = served.until_s - self.now_s
         if served.work.waiting and window_s < served.work.longest_s(name):
             return None
-        usable = self._usable(served.work, name, window_s)
-        spare_s = usable * min(pool.spare_s(self.now_s, served.until_s), served.work.nodes_most(name) * window_s)
+        spare_s = self._spare_s(served.work, pool, served.until_s)
         frames = min(served.left_frames, (spare_s - served.shares[name].frames / fps) * fps)
         return _Offer(pool, frames, pool.group.price_per_s * frames / fps)
 

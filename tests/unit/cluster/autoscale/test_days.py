@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 from bench.arrivals import days
 from bench.demand_day import Arrival, Cluster, Day, Kind, least_cost
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
@@ -94,6 +94,19 @@ def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> N
 
 @settings(deadline=None, max_examples=15)
 @given(groups=clusters(), jobs=arrivals(8, files=(1, 1, 1, 30)))
+@example(
+    groups=config(
+        group("cpu", start_s=400.0),
+        group("decoder", "9.00", start_s=120.0),
+        group("encoder", "0.25"),
+        finish_within_s=600.0,
+        idle_s=60.0,
+        turn_s=60.0,
+        nodes_max=3,
+        price="27.50",
+    ),
+    jobs=[Arrival(100.0, "software", segments=27, segment_frames=1000)],
+)
 def test_any_hours_end_within_the_rules(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
     """Whatever comes: every job ends, no limit is passed, no node ends with work, no group flaps, and 0 are left."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from math import inf
 
+import pytest
+
+from codecfleet.cluster.autoscale.config import Group
 from codecfleet.cluster.autoscale.deciding import decide
 from codecfleet.cluster.autoscale.values import Decision
 
@@ -76,6 +79,43 @@ def test_work_without_a_time_never_takes_a_dear_group() -> None:
     assert wanted(found) == {"a": 2, "b": 0}
     assert found.forecasts[0].late_s > 0
     assert "the limits allow no more nodes" in found.forecasts[0].reason
+
+
+@pytest.mark.parametrize(
+    ("fast", "is_promised"),
+    [
+        (group("fast", "90.00", start_s=20.0), False),  # too dear for work without a promised time
+        (group("fast", "1.00", start_s=20.0, nodes_max=0), True),
+        (group("fast", "51.00", start_s=20.0), True),  # above the limit for all groups
+    ],
+)
+def test_a_fast_group_without_nodes_for_a_job_does_not_hide_a_slow_one(fast: Group, *, is_promised: bool) -> None:
+    """A late job gets the nodes that it may have, though those of another group would start much sooner."""
+    groups = config(group("slow", "1.00", start_s=400.0), fast, price="50.00")
+    late = work(slow=100.0, fast=400.0, segment_frames=1600, at_once=10, due_s=300.0, is_promised=is_promised)
+    found = decide(groups, [late], [], None, 0.0)
+    assert wanted(found) == {"slow": 1, "fast": 0}
+    assert found.forecasts[0].late_s < inf
+
+
+@pytest.mark.parametrize(("nodes_max", "price"), [(0, None), (10, "9.50"), (10, "10.50")])
+def test_a_group_that_can_have_no_node_makes_no_other_dear(nodes_max: int, price: str | None) -> None:
+    """Work without a promised time does not wait for a cheap group that the limits leave no node for ever."""
+    groups = config(
+        group("cheap", "10.00", nodes_max=nodes_max), group("dear", "1.00"), group("kept", nodes_min=1), price=price
+    )
+    found = decide(groups, [work(cheap=1000.0, dear=10.0)], [], None, 0.0)
+    assert (wanted(found)["cheap"], wanted(found)["dear"] > 0) == (0, True)
+
+
+def test_nodes_on_their_way_are_kept_for_segments_that_take_longer_than_their_start() -> None:
+    """A promised job that is late keeps the only node it may have: it is not called off and asked for again."""
+    groups = config(group("a", start_s=120.0, nodes_max=1), turn_s=60.0)
+    late = work(a=20.0, segment_frames=1600, frames=4800, at_once=3, due_s=60.0, is_promised=True)
+    last = None
+    for now_s in range(0, 120, 20):
+        last = decide(groups, [late], [], last, float(now_s))
+        assert wanted(last) == {"a": 1}
 
 
 def test_group_that_cannot_do_the_work_is_not_asked() -> None:
