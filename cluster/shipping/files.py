@@ -1,6 +1,6 @@
-"""Shipped files as fsspec opens them: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
+"""Shipped files for fsspec: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
 
-Ray itself carries the bytes, so its token and its TLS hold for them too.
+Ray carries the bytes, so its token and its TLS protect them too.
 """
 
 import os
@@ -15,11 +15,11 @@ from ..ray.ray_failures import cause_of
 
 PROTOCOL: Final = "codecfleet-ship"
 ANSWER_S: Final = 30
-"""How long one answer may take, of 2 MiB at most."""
+"""How long an answer of up to 2 MiB may take."""
 
 
 def shipped_url(address: str, path: str) -> str:
-    """Return the URL of an absolute ``path`` that the reader at ``address`` (HOST:PORT/READER) reads."""
+    """Return the URL of an absolute ``path`` at the reader's ``address`` (HOST:PORT/READER)."""
     return f"{PROTOCOL}://{address}{quote(os.fsencode(path))}"
 
 
@@ -29,29 +29,29 @@ def register() -> None:
 
 
 class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
-    """The files that readers in a cluster read. Raises OSError of the reader's machine, and Ray's errors."""
+    """Files of other machines. Raises OSError of the reader's machine, and Ray's errors."""
 
     protocol = PROTOCOL
     cachable = False
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
-        """Return what is known of a file: ``mtime`` is the version that its reader states."""
+        """Return a file's size, and its version as ``mtime``."""
         size_bytes, version = self.ask("info", path)
         return {"name": path, "type": "file", "size": size_bytes, "mtime": version}
 
     def ask(self, method: str, path: str, *arguments: int) -> Any:
-        """Return the answer of a file's reader."""
+        """Ask a file's reader."""
         host, name, quoted = self._strip_protocol(path).split("/", 2)
         return self.answer(f"{host}/{name}", method, os.fsdecode(unquote_to_bytes("/" + quoted)), *arguments)
 
     def answer(self, address: str, method: str, file: str, *arguments: int) -> Any:
-        """Return what the reader at ``address`` answers."""
+        """Ask the reader at ``address``."""
         cluster, _, name = address.partition("/")
         join_from_child(cluster)
         try:
             reader = named_actor(name)
         except NoSuchActor:
-            raise ConnectionError(f"{name} is gone, which read files for other machines") from None
+            raise ConnectionError(f"{name}, which reads files for other machines, is gone") from None
         try:
             return answer_of(getattr(reader, method).remote(file, *arguments), ANSWER_S)
         except Exception as error:

@@ -1,40 +1,62 @@
-"""Starting the reader of this machine's files."""
+"""The reader of a machine's files for workers on other machines: an actor on the node of a job's driver."""
 
+import os
 from typing import Any, Final
 
+from ...actors.media.stores import shipped_version
 from ...errors import FleetUnavailable
 from ..ray.private_ray import NAMESPACE
 from ..ray.public.actors import answer_of, make_actor
 from ..ray.public.nodes import cluster_address, on_node, this_node
 from ..ray.ray_words import first_line
-from .reader import READER_PREFIX, READS_AT_ONCE, FileReader
 
-START_S: Final = 60
+_READS_AT_ONCE: Final = 8
+_PREFIX: Final = "codecfleet-files-"
+_START_S: Final = 60
+
+
+class FileReader:
+    """Reads files of this machine. It holds nothing between calls, so Ray may start it again at any time.
+
+    It takes any path: whoever can call it can start any program on its node. Raises OSError.
+    """
+
+    def info(self, path: str) -> tuple[int, str]:
+        """Return a file's bytes, and its version, which changes when the file is replaced or written to."""
+        found = shipped_version(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a path may be no text
+            return os.pread(file.fileno(), size, offset)
 
 
 def files_address(client: str) -> str:
     """Return the address, HOST:PORT/NAME, of the reader for the connection called ``client``."""
-    return f"{cluster_address()}/{READER_PREFIX}{client}"
+    return f"{cluster_address()}/{_PREFIX}{client}"
 
 
 def serve_files(client: str) -> Any:
     """Start the reader on the node of this driver; return its handle, with which it ends. Blocks.
 
-    Raises:
-        FleetUnavailable: Ray does not start it.
+    Raises FleetUnavailable: Ray does not start it.
     """
     try:
         options: dict[str, Any] = {
             "num_cpus": 0,
-            "name": f"{READER_PREFIX}{client}",
+            "name": f"{_PREFIX}{client}",
             "namespace": NAMESPACE,
             "get_if_exists": True,
             "max_restarts": -1,
-            "max_concurrency": READS_AT_ONCE,
+            "max_task_retries": -1,  # else calls fail that run when it is killed, or come while it restarts
+            "max_concurrency": _READS_AT_ONCE,
             "scheduling_strategy": on_node(this_node()),
         }
         reader = make_actor(FileReader, options)
-        answer_of(reader.__ray_ready__.remote(), START_S)
+        answer_of(reader.__ray_ready__.remote(), _START_S)
     except Exception as error:  # Ray raises errors of many kinds
         message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
         raise FleetUnavailable(message, "Look at `ray status`, or put the input where every node sees it.") from error

@@ -1,4 +1,4 @@
-"""What a job sends with its work, so that a worker which does not see the source can read it."""
+"""Sent with a job's work, for workers that do not see its source."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,7 @@ class RayShipment(Shipment):
 
 
 def shipment_of(source: str, address: str) -> RayShipment:
-    """Return how to read a local source of this machine, whose reader is at ``address``.
-
-    Raises:
-        InputUnreadable: it is not there any more.
-    """
+    """Return the shipment of a local source, read at ``address``. Raises InputUnreadable: it is gone."""
     from .files import shipped_url
 
     path = local_path(source).absolute()

@@ -21,7 +21,7 @@ from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.tracks.audio import EncodeAudio
 from codecfleet.cluster.fleet.pool import PoolState
 from codecfleet.cluster.shipping.files import ShippedFiles
-from codecfleet.cluster.shipping.reader import FileReader
+from codecfleet.cluster.shipping.serving import FileReader
 from codecfleet.errors import InputUnreadable
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip

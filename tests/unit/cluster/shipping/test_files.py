@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.media.remote_file import RemoteFile, WantedBytes
 from codecfleet.actors.media.stores import open_store, source_version
+from codecfleet.cluster.shipping import serving
 from codecfleet.cluster.shipping.files import ShippedFiles, register, shipped_url
-from codecfleet.cluster.shipping.reader import FileReader
+from codecfleet.cluster.shipping.serving import FileReader
 from codecfleet.cluster.shipping.shipment import shipment_of
-from codecfleet.errors import InputNotFound, InputUnreadable
+from codecfleet.errors import FleetUnavailable, InputNotFound, InputUnreadable
 
 ADDRESS = "10.0.0.1:6379/codecfleet-files-a.0"
 
@@ -87,3 +89,13 @@ def test_a_version_is_that_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "other.mkv").rename(path)
     assert len({first, second, source_version(url)}) == 3
     assert open_store(url)[0].info(url)["size"] == 3
+
+
+def test_calls_of_a_reader_that_is_killed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray starts it again, and repeats the calls under way, the first one among them: it is idempotent."""
+    started: dict[str, Any] = {}
+    monkeypatch.setattr(serving, "this_node", lambda: "0" * 56)
+    monkeypatch.setattr(serving, "make_actor", lambda _kind, options: started.update(options) or SimpleNamespace())
+    with pytest.raises(FleetUnavailable, match="did not start"):
+        serving.serve_files("a.0")  # no actor answers here
+    assert (started["max_restarts"], started["max_task_retries"]) == (-1, -1)
