@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,16 +16,18 @@ from codecfleet.testing import works
 
 from .leased import leased_pool
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class Noting(SupervisorRunner):
-    """A supervisor that notes who leaves, and whose files are served; it ``refuses`` to serve any where it is to."""
-
-    refuses = False
+    """A supervisor that notes which clients leave, and whose files are served; ``refuse`` may refuse to serve them."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.departed: list[str] = []
         self.served: list[str] = []
+        self.refuse: Callable[[], object] | None = None
 
     async def depart(self, client: str) -> None:
         """Note it."""
@@ -38,7 +40,8 @@ class Noting(SupervisorRunner):
 
     async def serve_files(self, client: str) -> None:
         """Note it, or refuse."""
-        if self.refuses:
+        if self.refuse is not None:
+            self.refuse()
             raise FleetUnavailable("the reader did not start", "Look at `ray status`.")
         self.served.append(client)
 
@@ -130,13 +133,34 @@ async def test_files_are_served_for_the_first_work_that_ships_one() -> None:
         assert pool.state.files_address == "head:6379/files-fleet.0"
         await pool.submit(works.Count(job="j", label="a"))
         assert supervisor.served == []
-        supervisor.refuses = True
+        supervisor.refuse = bool
         runs = [pool.submit(works.Count(job="j", label=label, ships=True)) for label in "bc"]
         for run in runs:
             with pytest.raises(FleetUnavailable, match="the reader did not start"):
                 await run
             assert run.progress.worker == ""
-        supervisor.refuses = False
+        supervisor.refuse = None
         for label in "de":
             await pool.submit(works.Count(job="j", label=label, ships=True))
+        assert supervisor.served == ["fleet.0"]
+
+
+async def test_a_failed_start_of_the_reader_leaves_a_newer_one_alone() -> None:
+    """Work that waited for the failed start does not drop the reader that newer work has started meanwhile."""
+    pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet"))
+    assert isinstance(supervisor, Noting)
+    newer = []
+
+    def submit() -> None:
+        supervisor.refuse = None
+        newer.extend(pool.submit(works.Count(job="j", label=label, ships=True)) for label in "bc")
+
+    async with pool:
+        supervisor.refuse = submit
+        with pytest.raises(FleetUnavailable):
+            await pool.submit(works.Count(job="j", label="a", ships=True))
+        with pytest.raises(FleetUnavailable):
+            await newer[0]  # it came while the failed start was still known
+        await newer[1]
+        await pool.submit(works.Count(job="j", label="d", ships=True))
         assert supervisor.served == ["fleet.0"]
