@@ -1,25 +1,21 @@
 """Names of nodes, stations and workers: text to all that stores or sends them, parsed where text comes in.
 
-A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station that without the epoch; the seat is cpu, gpu or dla. A station that
-takes a slice of a GPU is ``NODE/gpu#NUMBER.PART``, but for the first slice. "" is no worker, no station, no node.
+A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station that without the epoch; the seat is that of a ``DeviceKind``.
+Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" is no worker, station or node.
 """
 
-from enum import StrEnum
-from typing import Final, NewType
+from functools import lru_cache
+from typing import Final, NamedTuple, NewType
+
+from .probes.report.device_kinds import SEATS, DeviceKind
 
 CONTROL: Final = "control"  #: The concurrency group of a worker's calls but work: its own thread always answers
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 WORKER: Final = "codecfleet.cluster.worker.program"  #: The program of a worker that is a child process
 
+_DEVICE_SEATS: Final = tuple(kind.seat for kind in DeviceKind if not kind.is_processor)
+
 NodeId = NewType("NodeId", str)  #: Ray's id of a node, or this machine's name where there is no Ray
-
-
-class Seat(StrEnum):
-    """What a station's process works on."""
-
-    CPU = "cpu"
-    GPU = "gpu"  # a whole one, a slice or a vGPU
-    DLA = "dla"
 
 
 class StationId(str):
@@ -28,9 +24,9 @@ class StationId(str):
     __slots__ = ()
 
     @classmethod
-    def of(cls, node: str, seat: Seat, number: int, part: int = 0) -> "StationId":
-        """Return a station's name; ``part`` is the slice of a GPU."""
-        return cls(f"{node}/{seat}#{number}" + (f".{part}" if part else ""))
+    def of(cls, node: str, kind: DeviceKind, number: int, part: int = 0) -> "StationId":
+        """Return the name of a station for this kind of device; ``part`` is the slice of a GPU."""
+        return cls(f"{node}/{kind.seat}#{number}" + (f".{part}" if part else ""))
 
     @property
     def node(self) -> NodeId:
@@ -43,29 +39,42 @@ class StationId(str):
         return self.rpartition("/")[2]
 
     @property
-    def seat(self) -> Seat:
-        """What its process works on; ``ValueError`` for no station."""
-        return Seat(self.local.partition("#")[0])
+    def kind(self) -> DeviceKind:
+        """The kind of device that its seat is named after; ``KeyError`` for no station."""
+        return _parsed(self).kind
 
     @property
     def has_device(self) -> bool:
-        """Whether it is a GPU's, a slice's or a DLA's; False for no station."""
-        return self.local.startswith((Seat.GPU, Seat.DLA))
+        """Whether its process works on more than the processor; False for no station."""
+        return self.local.startswith(_DEVICE_SEATS)
 
     @property
     def number(self) -> int:
         """Its number among its node's stations of its seat."""
-        return int(self.bundle.rpartition("#")[2])
+        return _parsed(self).number
 
     @property
     def part(self) -> int:
         """Which slice of its GPU it takes."""
-        return int(self.local.partition(".")[2] or 0)
+        return _parsed(self).part
 
     @property
     def bundle(self) -> "StationId":
         """The name of its bundle: its own, or that of the first slice of its GPU."""
         return StationId(self.removesuffix(f".{self.part}"))
+
+
+class _Parts(NamedTuple):
+    kind: DeviceKind
+    number: int
+    part: int
+
+
+@lru_cache(maxsize=1 << 14)
+def _parsed(station: StationId) -> _Parts:
+    seat, _, numbers = station.local.partition("#")
+    number, _, part = numbers.partition(".")
+    return _Parts(SEATS[seat], int(number), int(part or 0))
 
 
 class WorkerId(str):

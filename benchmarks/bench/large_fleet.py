@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from codecfleet.cluster.placement.model.inventory import Device, Node
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.worker_names import NodeId
 

@@ -13,7 +13,6 @@ from typing import Final
 
 from ..grouping import counted
 from ..placement.model.inventory import plain_type
-from ..probes.report.device_report import DeviceKind
 from .capacity import LEAST_FRAMES, NodePool, Purse, plan_capacity
 from .config import AutoscaleConfig, Group
 from .reasons import duration, forecast_of, why_more, why_same
@@ -217,7 +216,7 @@ def with_vgpu_rooms(
 
 
 def _limited(group: Group, nodes: Sequence[NodeSeen], last: Decision, rooms: Mapping[str, int]) -> Group:
-    needs = Counter(plain_type(each.name) for each in group.node.devices if each.kind is DeviceKind.VGPU)
+    needs = Counter(plain_type(each.name) for each in group.node.devices if each.kind.is_guest)
     if not needs:
         return group
     name, room = min(((name, rooms.get(name, 0) // count) for name, count in needs.items()), key=lambda each: each[1])

@@ -120,7 +120,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     fps, sessions = sum(lane.fps for lane in placement.lanes), sum(lane.sessions for lane in placement.lanes)
     if fps > 0:
         return NodeSpeed(fps, sessions)
-    gpus = {device.device for device in node.devices if not device.kind.is_processor}
+    gpus = {device.device for device in node.gpus}
     # Of a GPU, where there is one; the first sums up.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
     return NodeSpeed(refusal=named[0].reason if named else "it has nothing for it")

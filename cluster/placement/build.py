@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from ..probes.cuda.tables import is_geforce
 from ..probes.gpus.hardware import Hardware, load_hardware
 from ..probes.report.absence import Unavailable, known
-from ..probes.report.device_report import DeviceKind, DeviceReport, MemoryUse, MigSlice, why_unplaceable
-from ..probes.report.engines import Engine, EngineCount, Trial
+from ..probes.report.device_kinds import DeviceKind
+from ..probes.report.device_report import DeviceReport, MemoryUse, MigSlice, why_unplaceable
+from ..probes.report.engines import MEDIA_ENGINES, Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, named, on_node
 from ..probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
 from ..probes.report.xids import broken_by_xid
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
 _SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is counted as all of it"
-_PLACED = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA)
 
 
 def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_visible: str | None = None) -> Node:
@@ -75,9 +75,9 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
     is limited. A device on which CUDA does not start is closed; what closed it before stays its reason.
     """
     uuid = known(gpu.uuid, "")
-    own_uuid = device.device if device.kind is DeviceKind.MIG else uuid
+    own_uuid = device.device if device.kind.is_slice else uuid
     shared = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.allocatable
-    if device.kind is DeviceKind.IGPU and not isinstance(shared, Unavailable):
+    if device.kind.is_integrated and not isinstance(shared, Unavailable):
         device = replace(device, free_memory_bytes=shared.allocatable_bytes)
     guest = None if device.parent else report.vgpu_guests.get(uuid)
     closed = why_no_cuda(judged, own_uuid) if device.state is DeviceState.OPEN else ""
@@ -119,7 +119,7 @@ def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
     if model is None:
         return device
     # NVML counts a slice's engines, and not a whole GPU's.
-    engines = dict(device.engines) if device.kind is DeviceKind.MIG else {**model[1].engines, **device.engines}
+    engines = dict(device.engines) if device.kind.is_slice else {**model[1].engines, **device.engines}
     return replace(device, engines=engines, trials=tables.trials_of(name, model[1], engines))
 
 
@@ -131,7 +131,7 @@ def _devices_of(
     own = trials.get(uuid) or trials.get(str(report.index), ())
     architecture = known(report.architecture, "")
     state, reason = _state(report)
-    share = guest_share(report.name, hardware) if report.kind is DeviceKind.VGPU else 1.0
+    share = guest_share(report.name, hardware) if report.kind.is_guest else 1.0
     whole = Device(
         device=on_node(node, named(report).identity),
         node=node,
@@ -143,7 +143,7 @@ def _devices_of(
         or architecture,
         driver_branch=driver,
         max_video_clock_mhz=None if isinstance(report.max_video_clock_mhz, Unavailable) else report.max_video_clock_mhz,
-        free_memory_bytes=None if report.kind is DeviceKind.IGPU else _free_bytes(report.memory),
+        free_memory_bytes=None if report.kind.is_integrated else _free_bytes(report.memory),
         share=share or 1.0,
         share_unknown=_SHARE_UNKNOWN if share is None else "",
         state=state,
@@ -180,7 +180,7 @@ def _counts(
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines
-    for engine in (Engine.NVDEC, Engine.NVENC):
+    for engine in MEDIA_ENGINES:
         working = [trial for trial in trials if trial.engine is engine and trial.works]
         reported = max((trial.engines or 0 for trial in working), default=0)
         if working:
@@ -234,8 +234,7 @@ def _simulated_node(node: SimulatedNode, hardware: Hardware) -> Node:
 
 
 def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: Hardware) -> Iterator[Device]:
-    is_processor = device.kind.is_processor
-    stable = device.uuid if device.kind is not DeviceKind.VGPU else f"{node.name}/{device.pci_bus_id}"
+    stable = f"{node.name}/{device.pci_bus_id}" if device.kind.is_guest else device.uuid
     hosts = device.virtualization == HOST_OF_VGPUS
     geforce = is_geforce(device.name)
     broken = broken_by_xid(device.xids)
@@ -245,12 +244,12 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         node=NodeId(node.name),
         kind=device.kind,
         name=device.name,
-        engines={engine: count for engine, count in device.engines.items() if engine in _PLACED or is_processor},
+        engines={engine: count for engine, count in device.engines.items() if engine in device.kind.engines},
         trials=device.trials,
         architecture=hardware.architecture_of(device.name, device.architecture, device.compute_capability),
         driver_branch=node.driver.partition(".")[0],
         max_video_clock_mhz=device.max_video_clock_mhz,
-        free_memory_bytes=None if is_processor else device.memory_bytes or None,
+        free_memory_bytes=None if device.kind.is_processor else device.memory_bytes or None,
         encoder_sessions_max=None if geforce else device.encoder_sessions_max,
         share=device.share,
         state=state,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from ...errors import UsageError
-from ..probes.report.engines import Direction, Engine
+from ..probes.report.engines import MEDIA_ENGINES, Direction, Engine
 from .model.inventory import Device, DeviceState, Node
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -65,8 +65,8 @@ def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]
 
     A device that its probe closed does nothing.
     """
-    able = (device for device in node.devices if device.state is not DeviceState.QUARANTINED)
-    gpus = [device for device in able if not device.kind.is_processor and device.device in offered]
+    able = (device for device in node.gpus if device.state is not DeviceState.QUARANTINED)
+    gpus = [device for device in able if device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})
     engines = {engine for _, engine in found}
     yield KIND, next((kind.value for kind in (Engine.NVENC, Engine.NVDEC) if kind.value in engines), Engine.CPU.value)
@@ -81,5 +81,5 @@ def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]
 def _codecs(gpu: Device) -> Iterator[tuple[str, str]]:
     """Yield a label for each codec that an engine of a GPU was found to do."""
     for trial in gpu.trials:
-        if trial.works and trial.engine in (Engine.NVENC, Engine.NVDEC) and gpu.engine_count(trial.engine):
+        if trial.works and trial.engine in MEDIA_ENGINES and gpu.engine_count(trial.engine):
             yield f"{_VERBS[trial.case.direction]}{trial.case.codec.value}", trial.engine.value

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..probes.report.device_report import DeviceKind
+from ..probes.report.device_kinds import DeviceKind
 from ..probes.report.engines import Engine, Trial
 
 

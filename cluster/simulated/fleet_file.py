@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ...errors import UsageError
 from ..probes.gpus.hardware import MIB, GpuModel, Hardware, MigProfileFacts, VgpuTypeEntry, load_hardware
-from ..probes.report.device_report import DeviceKind
+from ..probes.report.device_kinds import DeviceKind
 from ..probes.report.engines import Engine, Trial
 from ..toml_file import load_model
 from .devices import SimulatedDevice, SimulatedFleet, SimulatedNode, SimulatedSlice, SimulatedVgpu

@@ -98,7 +98,7 @@ def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed
         found = survey(on.address, demand_of(plan))
         return _placed(plan, found.inventory, policy, f"the cluster at {on.address}", found.growth)
     here = _this_machine()
-    has_gpu = any(not device.kind.is_processor for node in here.nodes for device in node.devices)
+    has_gpu = any(node.gpus for node in here.nodes)
     return _placed(plan, here, policy, "this machine", _UNTRIED if has_gpu else "")
 
 

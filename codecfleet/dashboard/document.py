@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cluster.supervisor.status import ENGINE_NAMES, NO_SUPERVISOR, History, PieceSeen, Status
+from ..cluster.supervisor.status import NO_SUPERVISOR, History, PieceSeen, Status
 from ..cluster.worker_names import StationId
 from ..console.top import BROKEN, LIMITED, ScreenRow, Table, counted, counts_of, sums_of, tables, worker_order
 from ..errors import FleetUnavailable, one_line
@@ -126,7 +126,7 @@ def _row_of(worker: "WorkerStatus", history: History) -> dict[str, Any]:
 
 
 def _row_of_gone(name: StationId, history: History) -> dict[str, Any]:
-    what = {"on": ENGINE_NAMES.get(name.seat, "GPU"), "state": "gone", "slots": 0}
+    what = {"on": name.kind.title, "state": "gone", "slots": 0}
     return _row(history.gone[name], name, what, history)
 
 

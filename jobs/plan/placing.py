@@ -29,7 +29,7 @@ from ...cluster.placement.model import (
     Rendition,
 )
 from ...cluster.placement.rates import Rates, start_rates
-from ...cluster.probes.report import CodecCase, DeviceKind, Direction, Engine, MediaCodec
+from ...cluster.probes.report import CodecCase, Direction, Engine, MediaCodec
 from ...cluster.text_lines import wrapped
 from ...errors import NotEnoughMemory, Unsupported, redacted
 from .plan import Plan
@@ -297,7 +297,7 @@ def _counted(inventory: Inventory) -> str:
     gpus = {
         device.parent or device.device for device in devices if not device.kind.is_processor and not device.hosts_vgpus
     }
-    slices = sum(device.kind is DeviceKind.MIG for device in devices)
+    slices = sum(device.kind.is_slice for device in devices)
     cores = sum(device.engines.get(Engine.CPU, 0) for device in devices if device.kind.is_processor)
     parts = [counted(len(inventory.nodes), "node"), *([counted(len(gpus), "GPU")] if gpus else [])]
     parts += [counted(slices, "MIG slice")] if slices else []

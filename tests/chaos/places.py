@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from codecfleet.cluster.fleet_variables import EVENTS
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.supervisor.runner.recording import SUFFIX
 from tests.driver_sim.build import BuildError, built_libraries

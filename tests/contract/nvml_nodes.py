@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
-from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess, DeviceReport
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess, DeviceReport
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 from codecfleet.testing import FakeNvml

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 
 from codecfleet.cluster.autoscale.values import WantedNodes
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.supervisor.backends.backend import ClusterBackend
 from codecfleet.cluster.supervisor.state.events import Reserve, Resize
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import Station
-from codecfleet.cluster.worker_names import Seat, StationId
+from codecfleet.cluster.worker_names import StationId
 from codecfleet.errors import FleetUnavailable
 
 KEPT = "all promises are kept\n"
@@ -50,7 +51,7 @@ async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda:
 
 async def _what_is_reserved_stays(backend: ClusterBackend, node: str) -> None:
     """A node is not ended while something of ours is on it, though it was named."""
-    station = Station(StationId.of(node, Seat.CPU, 0), 1)
+    station = Station(StationId.of(node, DeviceKind.CPU, 0), 1)
     await backend.reserve(Reserve(f"{node}/cpu#0:1", station, 1, 0.0))
     await _until(backend, lambda nodes: any(each.node == node and not each.free_cores for each in nodes))
     await backend.resize(want(2, node))

@@ -9,7 +9,8 @@ import pytest
 from codecfleet.cluster.probes.gpus.devices import GPM_INTERVAL_S, probe_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How
 from codecfleet.cluster.probes.vgpu.guest import GUEST_ABSENCES
 from codecfleet.testing import FakeNvml

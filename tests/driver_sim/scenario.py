@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import Direction, Engine, Trial
 from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 
 from .build import LIBRARIES, PACKAGES, BuildError, built_libraries

@@ -9,7 +9,7 @@ from codecfleet.cli.app import run
 from codecfleet.cli.plan import PlanOn, Surveyed, place_on
 from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice
-from codecfleet.cluster.placement.model.placement import Route
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.jobs.plan.placing import demand_of

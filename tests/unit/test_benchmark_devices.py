@@ -25,7 +25,7 @@ from live_health import judge_slots
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import EngineUnfit

@@ -215,8 +215,8 @@ class Leases:
 def _allowed(constraints: Constraints, workers: Collection[WorkerId]) -> Collection[WorkerId]:
     """Return which of these workers may run work under its constraints."""
     if constraints.same_kind_as:
-        seat = WorkerId(constraints.same_kind_as).station.seat
-        workers = [worker for worker in workers if worker.station.seat == seat]
+        kind = WorkerId(constraints.same_kind_as).station.kind
+        workers = [worker for worker in workers if worker.station.kind is kind]
     return [worker for worker in workers if worker.station not in constraints.avoid] or workers
 
 

@@ -11,11 +11,12 @@ from functools import lru_cache
 from itertools import groupby
 
 from ...grouping import counted
+from ...probes.report.device_kinds import Route
 from ...probes.report.engines import MediaCodec
 from ...text_lines import gigabytes
 from ..model.demand import Demand, EncoderChoice
 from ..model.inventory import Inventory
-from ..model.placement import Lane, Placement, Refusal, Route
+from ..model.placement import Lane, Placement, Refusal
 from ..model.policy import Policy
 from ..rates import Rates
 from .fill import Claim, Fill
@@ -27,13 +28,6 @@ from .recipes import Kinds
 ALL_TAKEN = "every device that could do it is taken by other work just now"
 _OTHERS_FIRST = "other jobs came first"
 _TOO_LATE = "one more session would be open only when those before it have done everything"
-_WHY = {
-    Route.GPU: "NVDEC decodes {} and {} encodes on the same device, so no picture leaves it",
-    Route.HYBRID: "NVDEC decodes {} and the host's processor encodes with {}, which the track is bound to",
-    Route.UPLOAD: "the host's processor decodes {}, and {} encodes on the device",
-    Route.CPU: "the processor decodes {} and encodes with {}",
-}
-"""Why a lane is what it is, with the codec that is decoded and the encoders."""
 
 
 def place(
@@ -83,7 +77,7 @@ def _lanes_of(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
 @lru_cache
 def _why(decoded: MediaCodec, route: Route, kinds: Kinds) -> str:
     names = ("NVENC" if kind.is_nvenc else kind.implementation for kind in kinds)
-    return _WHY[route].format(decoded.value, " and ".join(dict.fromkeys(names)))
+    return route.why.format(decoded.value, " and ".join(dict.fromkeys(names)))
 
 
 class _Refusals:

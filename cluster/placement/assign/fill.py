@@ -8,7 +8,6 @@ from itertools import zip_longest
 from math import ceil
 
 from ..model.demand import Demand
-from ..model.placement import Route
 from .ledger import Ledger, Site
 from .option_queue import PlacementOption
 from .options import Catalogue, Options
@@ -85,7 +84,7 @@ class Fill:
 
     def _choose(self, claim: Claim, options: Options) -> None:
         claim.options, claim.limit = options, claim.wanted
-        if claim.wanted > 1 and not any(recipe.route is Route.CPU for recipe in options.open_recipes):
+        if claim.wanted > 1 and not any(recipe.route.is_software for recipe in options.open_recipes):
             key = (claim.wanted, claim.demand.segments, options)
             if key not in self._useful:
                 self._useful[key] = _useful_sessions(claim.wanted, claim.demand.segments, options, self._ledger)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...probes.gpus.hardware import MIB, Hardware
-from ...probes.report.engines import Engine
+from ...probes.report.engines import MEDIA_ENGINES, Engine
 from ...text_lines import gigabytes
 from ..model.inventory import Device, Node
 from ..model.policy import Policy
@@ -17,7 +17,7 @@ from .recipes import Recipe
 
 ROUNDING = 1e-9
 _CPU = Engine.CPU.name
-_IDLE = {Engine.NVDEC.name: 0.0, Engine.NVENC.name: 0.0}
+_IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Ledger:
         self.context_bytes = hardware.memory.context_mib * MIB  # what a process takes of a device
         self.given_back: list[int] = []  # the hosts, by index, to which sessions were given back, in that order
         self.sites: list[Site] = []
-        totals = dict.fromkeys((Engine.NVDEC, Engine.NVENC, Engine.CPU), 0.0)
+        totals = dict.fromkeys((*MEDIA_ENGINES, Engine.CPU), 0.0)
         for index, node in enumerate(nodes):
             host = _host(node, index, policy, hardware.host.rest_mib * MIB)
             gpus: dict[str, _Caps] = {}
@@ -200,7 +200,7 @@ class Ledger:
 
 
 def _host(node: Node, index: int, policy: Policy, rest_bytes: int) -> Host:
-    processor = next((device for device in node.devices if device.kind.is_processor), None)
+    processor = node.processor
     cores = None
     if processor is not None:
         cores = max(0.0, processor.engine_count(Engine.CPU) - policy.cores_reserved) * policy.sessions_per_core
@@ -213,7 +213,7 @@ def _host(node: Node, index: int, policy: Policy, rest_bytes: int) -> Host:
         processor="" if processor is None else processor.name,
         cores=cores,
         memory_bytes=memory,
-        has_gpu=any(not device.kind.is_processor for device in node.devices),
+        has_gpu=bool(node.gpus),
         system=_Caps("its node takes {} encoder sessions at most, all GPUs together", node.system_encoder_sessions_max),
     )
 

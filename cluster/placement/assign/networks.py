@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...probes.report.device_kinds import Route
 from ..model.demand import Demand
-from ..model.inventory import DeviceState, Dla, Inventory, Node
-from ..model.placement import Lane, Placement, Refusal, Route
+from ..model.inventory import Device, DeviceState, Inventory, Node, dla_number
+from ..model.placement import Lane, Placement, Refusal
 from ..model.policy import Policy, PreemptibleUse
 from .fill import sessions_wanted
 from .options import node_refusal
@@ -32,7 +33,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
     taken = [0] * len(places)
     claims = []
     for demand in sorted(demands, key=lambda each: (-each.priority, each.job)):
-        asked = [at for at, (_, dla) in enumerate(places) if not demand.dlas or dla.number in demand.dlas]
+        asked = [at for at, (_, dla) in enumerate(places) if not demand.dlas or dla_number(dla) in demand.dlas]
         claims.append(_Claim(demand, asked, [at for at in asked if not refused[at]]))
     while hungry := [claim for claim in claims if claim.wants_more and claim.free(taken)]:
         claim = min(hungry, key=lambda claim: claim.order)
@@ -53,7 +54,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
     """Say why no machine has a DLA for a job, whatever its state; "" where one has."""
-    numbers = {dla.number for node in inventory.nodes for dla in node.dlas}
+    numbers = {dla_number(dla) for node in inventory.nodes for dla in node.dlas}
     if not numbers:
         return "no machine has a DLA"
     wanted = set(demand.dlas or numbers)
@@ -82,7 +83,7 @@ class _Claim:
         return [at for at in self.usable if taken[at] < SESSIONS_PER_DLA]
 
 
-def _lane(job: str, node: Node, dla: Dla, sessions: int) -> Lane:
+def _lane(job: str, node: Node, dla: Device, sessions: int) -> Lane:
     return Lane(
         job=job,
         node=node.node,
@@ -93,13 +94,13 @@ def _lane(job: str, node: Node, dla: Dla, sessions: int) -> Lane:
         cores=sessions * CORES_PER_SESSION,
         memory_bytes=0,
         kinds=(),
-        reason=f"the processor decodes, and the network runs on DLA {dla.number}",
+        reason=Route.DLA.why.format(dla_number(dla)),
     )
 
 
-def _refusal(node: Node, dla: Dla, policy: Policy) -> str:
+def _refusal(node: Node, dla: Device, policy: Policy) -> str:
     if dla.state is not DeviceState.OPEN:
-        return f"DLA {dla.number} is {dla.state.value} because {dla.state_reason}"
+        return f"{dla.name} is {dla.state.value} because {dla.state_reason}"
     return node_refusal(node, policy)
 
 

@@ -6,7 +6,6 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import log
 from typing import NamedTuple
 
-from ..model.placement import Route
 from .ledger import Ledger, Site
 from .recipes import Recipe
 
@@ -118,4 +117,4 @@ def _step(gain_fps: float) -> int:
 
 def _fixed_key(option: PlacementOption) -> tuple[float, bool, int]:
     """Return what options are sorted by that no session changes."""
-    return (-option.site.device.share, option.recipe.route is Route.CPU, option.site.order)
+    return (-option.site.device.share, option.recipe.route.is_software, option.site.order)

@@ -6,7 +6,7 @@ from heapq import heapify, heapreplace
 
 from ...probes.gpus.hardware import Hardware, load_hardware
 from ..model.demand import Demand
-from ..model.placement import Lane, Placement, Route
+from ..model.placement import Lane, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
     scheduled = schedule(demand, lanes, hardware)
     held: dict[str, float] = {}
     for entry in scheduled:
-        if entry.lane.route is not Route.CPU:
+        if not entry.lane.route.is_software:
             held[entry.lane.device] = max(held.get(entry.lane.device, 0.0), entry.ends_s)
     wall_s = max((entry.ends_s for entry in scheduled), default=None)
     cpu_s = sum(entry.lane.cores * entry.frames / entry.lane.fps for entry in scheduled if entry.lane.fps > 0)
@@ -71,7 +71,7 @@ def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, lis
     for index, lane in enumerate(lanes):
         sessions = free.setdefault(lane.fps / lane.sessions, [])
         before = opened.get(lane.node, 0)
-        if lane.route is Route.CPU:
+        if lane.route.is_software:
             sessions += [(0.0, index)] * lane.sessions
         else:
             sessions += [(times.first_start_s + (before + n) * times.start_s, index) for n in range(lane.sessions)]

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ...probes.gpus.hardware import MIB, HostMemory
+from ...probes.report.device_kinds import Route
 from ...probes.report.engines import CodecCase, Engine
 from ..measurements import beside, core_fps_beside
 from ..memory import frame_bytes, session_bytes
 from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
-from ..model.placement import Route
 from ..model.policy import Policy
 from ..rates import (
     Curve,
@@ -29,13 +29,7 @@ from ..rates import (
 )
 
 Kinds = tuple[EncoderKind, ...]
-_ROUTES = {
-    (True, True): Route.GPU,
-    (True, False): Route.HYBRID,
-    (False, True): Route.UPLOAD,
-    (False, False): Route.CPU,
-}
-"""By whether a GPU decodes and whether one encodes."""
+_ROUTES = {(route.decoder, route.encoder): route for route in Route}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,7 @@ class RecipeRequest:
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
             return decoding or "nothing is known of how fast its engines are"
-        is_hybrid = usable[0].route is Route.HYBRID and not self.stages.demand.needs_gpu
+        is_hybrid = usable[0].route.encoder is Engine.CPU and not self.stages.demand.needs_gpu
         if is_hybrid and (refusal := self._hybrid_refusal(usable[0])):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
@@ -221,7 +215,7 @@ class RecipeRequest:
         core_s = sum(self._core_s(stage, beside_gpu=bool(decodes)) for stage in in_software)
         if not decodes:
             core_s += self._core_s(self.stages.software_decode)
-        route = _ROUTES[bool(decodes), bool(encodes)]
+        route = _ROUTES[decoder, Engine.NVENC if encodes else Engine.CPU]
         decoding, encoding = (
             [curve_of(self.rates, self.device, stage) for stage in stages] for stages in (decodes, encodes)
         )

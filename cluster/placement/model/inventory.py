@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from ...probes.report.device_report import DeviceKind
+from ...probes.report.device_kinds import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
 from ...probes.report.gpu_identity import ShownGpus
-from ...worker_names import NodeId, Seat, StationId
+from ...worker_names import NodeId, StationId
 
 
 class DeviceState(Enum):
@@ -20,9 +20,9 @@ class DeviceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device: a whole GPU, a MIG slice, a vGPU, a Tegra iGPU, or the node's processor."""
+    """One device of any kind."""
 
-    device: str  # unique: the UUID where it is stable, else node and PCI bus id; ``<node>/cpu`` for a processor
+    device: str  # unique: the UUID where it is stable, else node and PCI bus id; ``<node>/cpu``; a DLA's station
     node: NodeId
     kind: DeviceKind
     name: str
@@ -59,24 +59,14 @@ class Device:
         return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
 
 
-@dataclass(frozen=True, slots=True)
-class Dla:
-    """A DLA of a Tegra. It is apart from the GPU: an error of one is final for the process that uses it."""
-
-    device: StationId  # unique in the inventory; its worker's station is named like it
-    number: int  # among those of its node
-    state: DeviceState = DeviceState.OPEN
-    state_reason: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One machine."""
 
     node: NodeId
     name: str
-    devices: tuple[Device, ...]  # its processor among them
-    dlas: tuple[Dla, ...] = ()  # for jobs that run networks, never for transcodes
+    devices: tuple[Device, ...]  # its processor among them, without its DLAs
+    dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error is final for the process that uses one
     preemptible: bool = False
     memory_bytes: int | None = None
     speed: float = 1.0  # of its cores, relative to the reference core
@@ -89,6 +79,16 @@ class Node:
     machine_uuid: str = ""  # a virtual machine's, as its host knows it; "" where it may not be read
     search_path: str | None = None  # its workers' LD_LIBRARY_PATH, None where they keep the node's own
     driver_choice: str = ""  # which CUDA driver its workers load, and why, "" where there was nothing to choose
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """Its GPUs and slices."""
+        return tuple(device for device in self.devices if not device.kind.is_processor)
+
+    @property
+    def processor(self) -> Device | None:
+        """Its processor, None where nothing is known of it."""
+        return next((device for device in self.devices if device.kind.is_processor), None)
 
     @property
     def cores(self) -> int:
@@ -123,9 +123,18 @@ def processor_of(node: NodeId, name: str, cores: int, memory_bytes: int | None =
     return Node(node=node, name=name, devices=(processor(node, cores),), memory_bytes=memory_bytes)
 
 
-def dlas_of(node: NodeId, count: int) -> tuple[Dla, ...]:
-    """Return a node's ``count`` DLAs."""
-    return tuple(Dla(StationId.of(node, Seat.DLA, number), number) for number in range(count))
+def dlas_of(node: NodeId, count: int) -> tuple[Device, ...]:
+    """Return a node's ``count`` DLAs, which are named like their workers' stations."""
+    kind, stations = DeviceKind.DLA, (StationId.of(node, DeviceKind.DLA, number) for number in range(count))
+    return tuple(
+        Device(device=each, node=node, kind=kind, name=f"DLA {each.number}", engines={Engine.DLA: 1})
+        for each in stations
+    )
+
+
+def dla_number(dla: Device) -> int:
+    """Return a DLA's number among those of its node."""
+    return StationId(dla.device).number
 
 
 @dataclass(frozen=True, slots=True)

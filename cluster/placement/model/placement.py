@@ -1,20 +1,10 @@
 """What ``place`` answers: frozen values, each with its reason."""
 
 from dataclasses import dataclass
-from enum import Enum
 
+from ...probes.report.device_kinds import Route
 from ...worker_names import NodeId
 from .demand import EncoderKind
-
-
-class Route(Enum):
-    """Which way the frames of a segment go; all of it on one host."""
-
-    GPU = "gpu"  #: decoded by NVDEC, processed and encoded by NVENC, on one device
-    HYBRID = "hybrid"  #: decoded by a GPU's NVDEC, encoded by its host's processor
-    CPU = "cpu"  #: decoded and encoded by the processor
-    UPLOAD = "upload"  #: decoded by the processor, encoded by NVENC
-    DLA = "dla"  #: decoded by the processor, and given to a network on a DLA; nothing is encoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

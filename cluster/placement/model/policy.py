@@ -10,12 +10,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...probes.report.device_report import DeviceKind
-from ...probes.report.engines import Engine
+from ...probes.report.engines import MEDIA_ENGINES, Engine
 from ...toml_file import load_model
 from .inventory import Inventory, Node
 
-ALL_ENGINES = frozenset({Engine.NVDEC, Engine.NVENC, Engine.CPU})
+ALL_ENGINES = frozenset({*MEDIA_ENGINES, Engine.CPU})
 
 _HELP = "docs/placement.md lists the keys of a policy and their values."
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -66,7 +65,7 @@ def with_policy(node: Node, policy: Policy) -> Node:
     if policy.vgpu_share == 0:
         return node
     devices = (
-        replace(device, share=policy.vgpu_share, share_unknown="") if device.kind is DeviceKind.VGPU else device
+        replace(device, share=policy.vgpu_share, share_unknown="") if device.kind.is_guest else device
         for device in node.devices
     )
     return replace(node, devices=tuple(devices))

@@ -34,7 +34,7 @@ def preview_of(
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     refusals = [refusal for refusal in placement.refusals if refusal.job == demand.job]
-    gpus = {device.device for node in inventory.nodes for device in node.devices if not device.kind.is_processor}
+    gpus = {device.device for node in inventory.nodes for device in node.gpus}
     refused = (refusal.reason for refusal in refusals if not gpus.isdisjoint(refusal.devices))
     never = ""
     waits = demand.encoder is EncoderChoice.NVENC

@@ -16,7 +16,8 @@ from ..nvml.gpm import WHOLE_GPU, GpmMeasure, begin_gpm
 from ..nvml.mig import probe_mig, probe_profiles, read_memory, whole_gpu_engines
 from ..nvml.use import probe_health, probe_use
 from ..report.absence import Maybe, Unavailable, known
-from ..report.device_report import DeviceKind, DeviceReport, MigReport
+from ..report.device_kinds import DeviceKind
+from ..report.device_report import DeviceReport, MigReport
 from ..report.engines import EngineCount
 from ..report.gpu_identity import GUEST
 from ..vgpu.guest import guest_absence
@@ -139,7 +140,7 @@ def _finish(
         index=subject.index,
         kind=kind,
         uuid=subject.uuid,
-        uuid_is_stable=kind is not DeviceKind.VGPU,
+        uuid_is_stable=not kind.is_guest,
         pci_bus_id=questions.ask("nvmlDeviceGetPciInfo", read=lambda info: read_text(info.busId)),
         name=known(name, f"GPU {subject.index}"),
         architecture=questions.ask("nvmlDeviceGetArchitecture", read=_architecture),

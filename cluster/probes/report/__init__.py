@@ -1,7 +1,8 @@
 """The values that probes return."""
 
 from .absence import Absence, Maybe, Unavailable
-from .device_report import CodecSession, DeviceKind, DeviceProcess
+from .device_kinds import DeviceKind
+from .device_report import CodecSession, DeviceProcess
 from .engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 __all__ = [

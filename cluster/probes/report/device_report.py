@@ -4,26 +4,11 @@ Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from .absence import Maybe, Unavailable, known
+from .device_kinds import DeviceKind
 from .engines import EngineCount
 from .xids import broken_by_xid
-
-
-class DeviceKind(Enum):
-    """What sort of device work can be pinned to."""
-
-    GPU = "gpu"  #: a whole GPU: bare metal, or passed through to this machine
-    MIG = "mig"  #: one MIG instance; its GPU is named by ``parent_uuid``
-    VGPU = "vgpu"  #: a vGPU seen from its guest
-    IGPU = "igpu"  #: the GPU of a Tegra SoC
-    CPU = "cpu"  #: the host's processor
-
-    @property
-    def is_processor(self) -> bool:
-        """Whether it runs software alone; every other kind is a GPU, or a part of one."""
-        return self is DeviceKind.CPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ class Engine(Enum):
     CPU = "cpu"
 
 
+MEDIA_ENGINES = (Engine.NVDEC, Engine.NVENC)
+"""Those that drivers report the use of, and trials try."""
+
+
 class Direction(Enum):
     """Which way a codec works."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable, known
-from ..report.device_report import DeviceKind
+from ..report.device_kinds import DeviceKind
 from .values import Scheduler, VgpuLoad
 
 FIXED: Final = "fixed share"
@@ -100,7 +100,7 @@ def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
     A vGPU's percentages are of the whole engine, of which it has ``share``, but under a fixed share of its own part.
     Without a host's word the scheduler counts as NVIDIA's default, best effort.
     """
-    is_whole = kind is DeviceKind.VGPU and scheduler != FIXED
+    is_whole = kind.is_guest and scheduler != FIXED
     return share if is_whole else 1.0
 
 

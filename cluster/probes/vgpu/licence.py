@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable
-from ..report.device_report import DeviceKind
+from ..report.device_kinds import DeviceKind
 from .values import LicensableFeature, LicensableFeatures
 
 UNLICENSED_FPS: Final = 3.0
@@ -71,7 +71,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
     """Return what the driver limits a device of this kind to for its licence, in frames a second; None for nothing."""
-    full_speed = kind is not DeviceKind.VGPU or isinstance(licence, Unavailable) or licence.is_valid
+    full_speed = not kind.is_guest or isinstance(licence, Unavailable) or licence.is_valid
     return None if full_speed else UNLICENSED_FPS
 
 

@@ -80,8 +80,7 @@ class PrivateBackend(RayCalls):
         if not again and seen.knows_its_gpus:
             return seen.unprobed()
         probed = await probe_ray_node(self._ray_id, again=again, called=node)
-        gpus = tuple(device for device in probed.devices if not device.kind.is_processor)
-        return replace(seen, devices=gpus, shown=probed.shown).unprobed()
+        return replace(seen, devices=probed.gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
         """Record the reservation: no other program could take it from Ray."""

@@ -104,7 +104,7 @@ class RayCalls(ClusterBackend):
             RayWorker,
             settings,
             order.slots,
-            takes_gpu=order.station.takes_gpu,
+            takes_gpu=order.station.kind.takes_gpu,
             part=order.station.station.part,
             counts_slices=order.station.counts_slices,
             avoided=tuple(name.removeprefix(f"{order.station.node}/") for name in sorted(order.avoided)),

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
 
-from ...placement.model.placement import Lane, Route
-from ...probes.report.device_report import DeviceKind
+from ...placement.model.placement import Lane
 from ...worker_names import NodeId, StationId
 from ..state.clients import JobBook
 from ..state.nodes import Place
@@ -18,7 +17,6 @@ _OUT_OF_USE = frozenset({StationState.LEAVING, StationState.RESTING, StationStat
 def assign_slots(
     lanes: Sequence[Lane],
     stations: Iterable[StationBook],
-    device_kinds: Mapping[str, DeviceKind],
     jobs: Mapping[str, JobBook],
     places: Mapping[NodeId, Mapping[str, Place]],
 ) -> dict[StationId, dict[str, int]]:
@@ -30,34 +28,33 @@ def assign_slots(
     """
     books = list(stations)
     claims, free = _Claims(books, places), {book.station.station: _slots(book) for book in books}
-    usable = _by_node(books)
+    usable = _by_seat(books)
     held = {name: {each.station: slots for each, slots in job.held.items()} for name, job in jobs.items()}
     assigned: dict[StationId, dict[str, int]] = {}
     for lane in lanes:
-        is_plain = device_kinds.get(lane.device, DeviceKind.CPU) is DeviceKind.CPU and lane.route is not Route.DLA
         left = lane.sessions
-        for book in _in_order(usable[lane.node, is_plain], lane, held.get(lane.job, {})):
+        for book in _in_order(usable[lane.node, lane.route.seat], lane, held.get(lane.job, {})):
             name = book.station.station
             taken = min(left, free[name])
-            if taken <= 0 or not (is_plain or _fits(book, lane, claims)):
+            if taken <= 0 or not _fits(book, lane, claims):
                 continue
             here = assigned.setdefault(name, {})
             here[lane.job] = here.get(lane.job, 0) + taken
             free[name] -= taken
             left -= taken
-            if not is_plain:
+            if book.station.kind.takes_gpu:
                 claims.take(book, lane.device)
             if not left:
                 break
     return assigned
 
 
-def _by_node(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, bool], list[StationBook]]:
-    """Return the stations that are in use or may be, by node and whether they are processors': ready ones first."""
-    found = defaultdict[tuple[NodeId, bool], list[StationBook]](list)
+def _by_seat(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, str], list[StationBook]]:
+    """Return the stations that are in use or may be, by node and seat: ready ones first."""
+    found = defaultdict[tuple[NodeId, str], list[StationBook]](list)
     for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
         if book.state not in _OUT_OF_USE and not book.outgoing:
-            found[book.station.node, book.station.is_processor].append(book)
+            found[book.station.node, book.station.kind.seat].append(book)
     return found
 
 
@@ -88,7 +85,7 @@ class _Claims:
         self._taken: set[str] = set()  # units
         self._given: set[str] = set()  # devices
         for book in books:
-            if book.facts is not None and not book.station.is_processor:
+            if book.facts is not None and book.station.kind.takes_gpu:
                 self.take(book, book.device)
 
     def take(self, book: StationBook, device: str) -> None:
@@ -112,9 +109,10 @@ class _Claims:
 
 
 def _fits(book: StationBook, lane: Lane, claims: _Claims) -> bool:
-    if lane.route is Route.DLA or book.station.dla is not None:
-        return book.station.station == lane.device
-    return claims.can_get(book, lane.device)
+    kind = book.station.kind
+    if kind.takes_gpu:
+        return claims.can_get(book, lane.device)
+    return kind.is_processor or book.station.station == lane.device
 
 
 def _slots(book: StationBook) -> int:
@@ -128,9 +126,9 @@ def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]
 
     ``slots`` are {job: slots} assigned to the station.
     """
-    if not book.station.takes_gpu:
+    if not book.station.kind.takes_gpu:
         return book.station.slots
-    here = [lane for lane in lanes if lane.node == book.station.node and lane.route is not Route.CPU]
+    here = [lane for lane in lanes if lane.node == book.station.node and not lane.route.is_software]
     return ceil(
         sum(
             max((count * lane.cores / lane.sessions for lane in here if lane.job == job), default=0.0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...placement.model.inventory import Device, DeviceState, Dla, Inventory, Node
+from ...placement.model.inventory import Device, DeviceState, Inventory, Node
 from ...probes.report.engines import Engine
 from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place, places_of
@@ -53,7 +53,7 @@ def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationB
     Ray chooses a worker's GPU, so a worker's own report outranks what Ray was expected to give. A station that never
     had a device may get any that no station has; what is left then has no station.
     """
-    stations = [book for book in stations if book.station.takes_gpu]
+    stations = [book for book in stations if book.station.kind.takes_gpu]
     taken = {book.device for book in stations if book.device}
     places = places_of(node)
     held = {book.station.station.bundle: places[book.device].unit for book in stations if book.device in places}
@@ -84,7 +84,7 @@ def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId,
     return None
 
 
-def _effective_dla(dla: Dla, stations: list[StationBook]) -> Dla:
+def _effective_dla(dla: Device, stations: list[StationBook]) -> Device:
     for book in stations:
         if book.station.station == dla.device and book.state is StationState.QUARANTINED:
             return replace(dla, state=DeviceState.QUARANTINED, state_reason=book.reason)
@@ -104,9 +104,9 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
     """Return the slots of processors' stations, and the cores that GPUs' workers hold to encode what they decode."""
     slots = 0
     for book in stations:
-        if book.station.takes_gpu:
+        if book.station.kind.takes_gpu:
             slots += book.reserved_cores if book.state in (StationState.STARTING, StationState.READY) else 0
-        elif not book.station.is_processor:
+        elif not book.station.kind.is_processor:
             continue
         elif book.state is StationState.READY:
             slots += book.ready_slots
@@ -130,6 +130,6 @@ def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, in
     if book.unreserved_next:
         return 0
     free = free_cores.get(book.station.node, 0)
-    cores = min(wanted, max(0, free)) if free > 0 or not book.station.is_processor else wanted
+    cores = min(wanted, max(0, free)) if free > 0 or not book.station.kind.is_processor else wanted
     free_cores[book.station.node] = free - cores
     return cores

@@ -92,7 +92,7 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
     """Return how many cores a session of a job keeps: as placed; where it is not any more, one if it encodes there."""
-    device = processor_name(book.station.node) if book.station.is_processor else book.device
+    device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
     for lane in state.plan_of(job.key).lanes_at.get(book.station.node, ()):
         if lane.device == device:
             return lane.cores / lane.sessions
@@ -148,14 +148,14 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
         return _why_all_died(usable, "DLA's worker process")
     if not job.demand.needs_devices:
         return ""
-    gpus = (book for book in books if book.station.takes_gpu)
+    gpus = (book for book in books if book.station.kind.takes_gpu)
     return _why_all_died(gpus, "GPU's worker process") or _why_no_gpu_left(state) or _why_stranded(state, job, now_s)
 
 
 def _why_no_gpu_left(state: SupervisorState) -> str:
     """Say why no GPU is left: those that were usable are in quarantine for what happened at work; else ""."""
     nodes = [node for node in state.nodes if node.ray.gpus]
-    devices = [(node, device) for node in nodes for device in node.node.devices if not device.kind.is_processor]
+    devices = [(node, device) for node in nodes for device in node.node.gpus]
     if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):
         return ""
     found = [each for node, device in devices if (each := node.quarantine_of(device.device)) is not None]
@@ -185,7 +185,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
     has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
-    processors = (book for book in state.stations.values() if book.station.is_processor)
+    processors = (book for book in state.stations.values() if book.station.kind.is_processor)
     died = _why_all_died(processors, "worker process")
     return (died, _FIND_THE_CAUSE) if died else ("", "")
 
@@ -223,5 +223,7 @@ def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
     # A station that waits after such an attempt is not a job's target now.
-    gpus = [book for book in state.stations.values() if book.station.takes_gpu and book.station.node in plan.lanes_at]
+    gpus = [
+        book for book in state.stations.values() if book.station.kind.takes_gpu and book.station.node in plan.lanes_at
+    ]
     return next((book.unreserved for book in gpus if book.unreserved and book.state in NOT_STARTED), "")

@@ -53,7 +53,9 @@ def _device_seen(
         if before is not None:
             book.conditions[device.device] = unseen(before)
         return []
-    stations = [each for each in state.stations.values() if each.station.node == device.node and each.station.takes_gpu]
+    stations = [
+        each for each in state.stations.values() if each.station.node == device.node and each.station.kind.takes_gpu
+    ]
     effects = _heed_xids(state, book, device, seen.health.xids, stations)
     own = _own_load(state, device, stations, event.fps)
     grave = [xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE]

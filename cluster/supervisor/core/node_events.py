@@ -87,7 +87,7 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
     effects: list[Effect] = [Note(LogAction.NODE_UNPROBED, line, book.ids)]
     effects += miss_trials(state, book, f"its node gave no report: {event.reason}", now_s)
     for station in _rested(state, event.node, now_s):
-        if station.station.is_processor:
+        if station.station.kind.is_processor:
             effects += _release(state, station, now_s)
         else:
             rest_longer(state, station, now_s)

@@ -41,11 +41,11 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     inventory = usable_inventory(state)
     demands = tuple(job.demand for job in state.clients.jobs())
     placement, effects = place_or_refuse(state.planner, demands, inventory)
-    targets = _assigned(state, inventory, placement)
+    targets = _assigned(state, placement)
     late = [name for name in targets if _is_late(state.stations[name])] if state.settings.bridges else []
     if late:
         now, _ = place_or_refuse(state.planner, demands, without_late_gpus(inventory, state.stations.values()))
-        targets = {name: targets[name] for name in late} | _assigned(state, inventory, now)
+        targets = {name: targets[name] for name in late} | _assigned(state, now)
     state.plans = Plans(placement, targets)
     state.unservable = _find_unservable(state, inventory)
     state.capacity_slots = sum(node.cores for node in inventory.nodes if node.state is DeviceState.OPEN)
@@ -61,7 +61,7 @@ def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
         elif book.state is StationState.EMPTY:
             book.station = station
         # Once Ray has free cores, a worker that reserves them replaces one that only shares those of others.
-        shares = book.state is StationState.READY and book.reserved_cores == 0 and station.is_processor
+        shares = book.state is StationState.READY and book.reserved_cores == 0 and station.kind.is_processor
         has_free = node.ray.free_cores >= min(station.slots, node.ray.cores)
         book.outgoing = (shares and has_free) or bool(book.recycle_due)
 
@@ -91,15 +91,14 @@ def place_or_refuse(
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 
-def _assigned(state: SupervisorState, inventory: Inventory, placement: Placement) -> dict[StationId, dict[str, int]]:
-    kinds = {device.device: device.kind for node in inventory.nodes for device in node.devices}
+def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, dict[str, int]]:
     places = {book.ray.node: places_of(book) for book in state.nodes}
-    return assign_slots(placement.lanes, state.stations.values(), kinds, state.clients.jobs_by_key, places)
+    return assign_slots(placement.lanes, state.stations.values(), state.clients.jobs_by_key, places)
 
 
 def _is_late(book: StationBook) -> bool:
     """Return whether a station is a GPU's whose worker has not started."""
-    return book.station.takes_gpu and book.state is not StationState.READY
+    return book.station.kind.takes_gpu and book.state is not StationState.READY
 
 
 def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:

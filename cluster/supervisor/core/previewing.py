@@ -68,4 +68,4 @@ def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner:
 def _has_late_gpus(state: SupervisorState) -> bool:
     """Return whether the first GPU's worker has still to start, as after a private Ray."""
     ready = (book for book in state.stations.values() if book.state is StationState.READY)
-    return state.settings.gpu_start_s > 0 and not any(book.station.takes_gpu for book in ready)
+    return state.settings.gpu_start_s > 0 and not any(book.station.kind.takes_gpu for book in ready)

@@ -46,7 +46,7 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
         book.epoch = state.epoch
         book.reserved_cores = 0
         book.to(StationState.RESERVING, now_s)
-        gpus = state.planner.policy.gpu_share if book.station.takes_gpu else 0.0
+        gpus = state.planner.policy.gpu_share if book.station.kind.takes_gpu else 0.0
         effects.append(Reserve(book.worker, book.station, cores, gpus))
     return effects
 
@@ -66,12 +66,12 @@ def _keeps_a_sick_gpu(state: SupervisorState, book: StationBook, beside: Sequenc
     """Return whether a station holds a quarantined GPU, which Ray would else give to another that is wanted there."""
     if not book.is_holding or book.outgoing or state.node_of(book).quarantine_of(book.device) is None:
         return False
-    return any(each.station.takes_gpu for each in beside)
+    return any(each.station.kind.takes_gpu for each in beside)
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
     """Return how long a worker stays unused: no time where a processor's worker waits for cores that it reserves."""
     is_draining = state.node_of(book).state is DeviceState.DRAINING
-    has_cores = book.station.takes_gpu and book.reserved_cores
-    is_wanted = has_cores and any(each.station.is_processor and each.state in NOT_STARTED for each in beside)
+    has_cores = book.station.kind.takes_gpu and book.reserved_cores
+    is_wanted = has_cores and any(each.station.kind.is_processor and each.state in NOT_STARTED for each in beside)
     return 0.0 if book.outgoing or is_draining or is_wanted else state.settings.idle_release_s

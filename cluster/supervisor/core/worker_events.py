@@ -33,14 +33,14 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.reserved_cores = event.cores
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
-    slots = event.cores if event.cores and station.is_processor else station.slots
+    slots = event.cores if event.cores and station.kind.is_processor else station.slots
     # Those that their probe closed, and those that failed since.
     avoided = frozenset(
         gpu.device
-        for gpu in (node.gpus if station.takes_gpu else ())
+        for gpu in (node.gpus if station.kind.takes_gpu else ())
         if gpu.state is DeviceState.QUARANTINED or node.quarantine_of(gpu.device)
     )
-    return [Start(event.worker, station, slots, avoided, None if station.is_processor else node.node.search_path)]
+    return [Start(event.worker, station, slots, avoided, None if station.kind.is_processor else node.node.search_path)]
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
@@ -52,7 +52,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.rest_until_s = now_s + UNRESERVED_REST_S
     book.unreserved = event.reason
     has_any = any(each.could_transcode for each in state.stations.values())
-    book.unreserved_next = book.station.is_processor and not has_any
+    book.unreserved_next = book.station.kind.is_processor and not has_any
     return [Stop(event.worker), state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}")]
 
 
@@ -63,7 +63,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
         return [Stop(event.worker)]
     book.to(StationState.READY, now_s)
     book.occupy(event.facts)
-    effects = _check_device(state, book, now_s) if book.station.takes_gpu else []
+    effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
         # It keeps that GPU for a while, so that Ray gives the next worker another.
         book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"

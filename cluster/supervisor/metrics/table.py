@@ -11,8 +11,8 @@ from typing import Final
 from ....actors.device.pieces import Ending
 from ....actors.worker.heartbeat import Decoding
 from ...placement.model.inventory import DeviceState
-from ...probes.report.device_report import DeviceKind
-from ...probes.report.engines import Engine, MediaCodec
+from ...probes.report.device_kinds import SEATS, DeviceKind
+from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
 from ..state.quarantine import Cause
 from ..state.stations import StationState
 
@@ -65,8 +65,6 @@ class NodeUse(Enum):
 
 SEVERAL = "several"  # the codec of work of several codecs in one worker
 NONE = "none"  # the codec of work that encodes no video
-WORKER_ENGINES: Final = ("cpu", "gpu", "dla")  # of a station (``Station.engine``)
-POLLED_ENGINES: Final = (Engine.NVDEC, Engine.NVENC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def _values(members: Iterable[Enum]) -> tuple[str, ...]:
     return tuple(str(member.value) for member in members)
 
 
-_ENGINE: Final = {"engine": WORKER_ENGINES}
+_ENGINE: Final = {"engine": tuple(SEATS)}
 _LOSS: Final = {**_ENGINE, "cause": _values(LossCause)}
 
 NODES: Final = Metric(
@@ -125,7 +123,7 @@ DEVICES: Final = Metric(
     "codecfleet_devices",
     "GPUs, slices and vGPUs; a node's state or Ray makes them `draining` or `cordoned`",
     {
-        "kind": _values(kind for kind in DeviceKind if not kind.is_processor),
+        "kind": _values(kind for kind in DeviceKind if kind.takes_gpu),
         "state": _values(DeviceState),
     },
 )
@@ -158,7 +156,7 @@ QUEUE_AGE: Final = Metric(
 ENGINE_USE: Final = Metric(
     "codecfleet_engine_use_ratio",
     "how busy GPUs' engines are, 0 to 1: the mean of all that report it; 0 if none does",
-    {"engine": _values(POLLED_ENGINES)},
+    {"engine": _values(MEDIA_ENGINES)},
 )
 GPU_MEMORY_USED: Final = Metric("codecfleet_gpu_memory_used_bytes", "memory in use on all polled GPUs, by anyone")
 GPU_MEMORY: Final = Metric("codecfleet_gpu_memory_bytes", "memory of all polled GPUs, used or not")

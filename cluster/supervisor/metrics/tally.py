@@ -10,6 +10,8 @@ from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...placement.model.inventory import Device
 from ...probes.report.absence import Maybe, Unavailable
+from ...probes.report.device_kinds import SEATS
+from ...probes.report.engines import MEDIA_ENGINES
 from ...worker_names import NodeId, WorkerId
 from ..state import events
 from ..state.clients import JobBook
@@ -68,11 +70,11 @@ class MetricTally:
             case events.Started(worker):
                 if station := self._station(worker, StationState.STARTING):
                     self._new.add(worker)
-                    yield MetricSample(table.WORKERS_STARTED, 1, (station.station.engine,))
-                    yield MetricSample(table.WORKER_START, now_s - station.since_s, (station.station.engine,))
+                    yield MetricSample(table.WORKERS_STARTED, 1, (station.station.kind.seat,))
+                    yield MetricSample(table.WORKER_START, now_s - station.since_s, (station.station.kind.seat,))
             case events.NotReserved(worker):
                 if station := self._station(worker, StationState.RESERVING):
-                    yield MetricSample(table.NOT_RESERVED, 1, (station.station.engine,))
+                    yield MetricSample(table.NOT_RESERVED, 1, (station.station.kind.seat,))
             case events.Died(worker):
                 yield from self._lost(worker, self._cause_of_death(worker))
             case events.NodesSeen(nodes):
@@ -89,7 +91,7 @@ class MetricTally:
             return
         before = _NOTHING_DONE if worker in self._new else before
         self._new.discard(worker)
-        engine = station.station.engine
+        engine = station.station.kind.seat
         if (frames := after.frames_done - before.frames_done) > 0:
             codec = _codec_of(self._state.clients.at(worker)) or self._codecs.get(worker, table.NONE)
             decoded_by = (after if after.running else before).decoded_by.value
@@ -128,7 +130,7 @@ class MetricTally:
 
     def _lost(self, worker: WorkerId, cause: LossCause) -> Iterator[MetricSample]:
         if station := self._station(worker, StationState.STARTING, StationState.READY):
-            labels = (station.station.engine, cause.value)
+            labels = (station.station.kind.seat, cause.value)
             yield MetricSample(table.WORKERS_LOST, 1, labels)
             if running := _used_slots(self._state, station):
                 yield MetricSample(table.WORK_LOST, running, labels)
@@ -173,8 +175,8 @@ class MetricTally:
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         ready = [each for each in self._state.stations.values() if each.state is StationState.READY]
         yield from self._costs(ready, passed_s)
-        for engine in table.WORKER_ENGINES:
-            found = [each for each in ready if each.station.engine == engine]
+        for engine in SEATS:
+            found = [each for each in ready if each.station.kind.seat == engine]
             used = sum(_used_slots(self._state, each) for each in found)
             for metric, count in ((table.WORKER_SECONDS, len(found)), (table.SLOT_SECONDS, used)):
                 if count and passed_s > 0:
@@ -207,7 +209,7 @@ class MetricTally:
 def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
     """Yield a sample for every series of every gauge but the queue's age: 0 too, so that none keeps an old value."""
     nodes = [each.node for each in state.nodes]
-    devices = [device for node in nodes for device in node.devices if not device.kind.is_processor]
+    devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
     yield MetricSample(table.NODES_WANTED, sum(size.wanted for size in state.scaling.decision.sizes))
     yield from _counted(table.DEVICES, ((device.kind.value, device.state.value) for device in devices))
@@ -224,9 +226,9 @@ def _counted(metric: Metric, found: Iterable[tuple[str, ...]]) -> Iterator[Metri
 
 def _workers(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
     stations = state.stations.values()
-    yield from _counted(table.WORKERS, ((each.station.engine, each.state.value) for each in stations))
-    for engine in table.WORKER_ENGINES:
-        ready = [each for each in stations if each.state is StationState.READY and each.station.engine == engine]
+    yield from _counted(table.WORKERS, ((each.station.kind.seat, each.state.value) for each in stations))
+    for engine in SEATS:
+        ready = [each for each in stations if each.state is StationState.READY and each.station.kind.seat == engine]
         yield MetricSample(table.SLOTS, sum(each.ready_slots for each in ready), (engine,))
         yield MetricSample(table.SLOTS_IN_USE, sum(_used_slots(state, each) for each in ready), (engine,))
         yield MetricSample(table.SPEED, sum(fps.get(each.worker, 0.0) for each in ready), (engine,))
@@ -244,7 +246,7 @@ def _queue(state: SupervisorState) -> Iterator[MetricSample]:
 def _polled(state: SupervisorState, devices: Iterable[Device]) -> Iterator[MetricSample]:
     names = {device.device for device in devices}
     found = [each for node in state.nodes for name, each in node.conditions.items() if name in names]
-    for engine in table.POLLED_ENGINES:
+    for engine in MEDIA_ENGINES:
         uses = _known(use_of(each.seen, engine) for each in found)
         mean = sum(uses) / len(uses) / FULL_PERCENT if uses else 0.0
         yield MetricSample(table.ENGINE_USE, mean, (engine.value,))

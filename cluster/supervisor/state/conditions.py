@@ -14,7 +14,7 @@ from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.device_report import why_unplaceable
-from ...probes.report.engines import Engine
+from ...probes.report.engines import MEDIA_ENGINES, Engine
 from ...probes.vgpu.hosted import HostedVgpu
 from ...probes.vgpu.licence import UNLICENSED_FPS, fps_limit
 
@@ -29,7 +29,6 @@ MEMORY_NOTICED: Final = 0.02
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
 """A factor on our own use where it is estimated from speed, so that our load does not pass for others'."""
-_ENGINES: Final = (Engine.NVDEC, Engine.NVENC)
 
 
 class LoadBasis(Enum):
@@ -114,7 +113,7 @@ def next_condition(
         seen=seen,
         seen_s=now_s,
         basis=basis,
-        others={engine: _engine_others(before, seen, own, engine, basis) for engine in _ENGINES},
+        others={engine: _engine_others(before, seen, own, engine, basis) for engine in MEDIA_ENGINES},
         memory_others=level,
         memory_others_bytes=others_bytes,
         encoder_sessions_others=_sessions_others(seen, own),

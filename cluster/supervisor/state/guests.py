@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ...placement.model.inventory import Device, plain_type
 from ...probes.report.absence import known
-from ...probes.report.device_report import DeviceKind
 from ...probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
 from .nodes import NodeBook
 from .state import SupervisorState
@@ -56,7 +55,7 @@ def percent_part(book: NodeBook, device: Device) -> float:
 
 
 def _guests(book: NodeBook) -> list[Device]:
-    return [device for device in book.gpus if device.kind is DeviceKind.VGPU]
+    return [device for device in book.gpus if device.kind.is_guest]
 
 
 def _hosts_of(state: SupervisorState, book: NodeBook) -> Iterator[VgpuHost]:

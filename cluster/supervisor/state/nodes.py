@@ -124,7 +124,7 @@ class NodeBook:
     @property
     def gpus(self) -> tuple[Device, ...]:
         """All its GPUs and slices, as probed."""
-        return tuple(device for device in self.known.devices if not device.kind.is_processor)
+        return self.known.gpus
 
     def gpu(self, device: str) -> Device | None:
         """Return one of its GPUs and slices, as probed."""
@@ -205,7 +205,7 @@ def places_of(node: NodeBook) -> dict[str, Place]:
 
 def _shown_by(node: Node) -> ShownGpus:
     """Return the GPUs that a node's devices are or belong to, where NVML gave no names."""
-    devices = [device for device in node.devices if not device.kind.is_processor]
+    devices = node.gpus
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
         slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ....actors.backoff import Backoff
 from ...placement.model.inventory import Device, DeviceState
-from ...probes.report.engines import Engine, How
+from ...probes.report.engines import MEDIA_ENGINES, Engine, How
 from ...worker_names import NodeId
 
 REST_MAX_S: Final = 3600.0
@@ -176,12 +176,9 @@ def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str
     return ""
 
 
-_TRIED: Final = (Engine.NVDEC, Engine.NVENC)
-
-
 def working_engines(device: Device) -> frozenset[Engine]:
     """Return which of NVDEC and NVENC a trial found working."""
-    return frozenset(trial.engine for trial in device.trials if trial.works and trial.engine in _TRIED)
+    return frozenset(trial.engine for trial in device.trials if trial.works and trial.engine in MEDIA_ENGINES)
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
@@ -195,7 +192,7 @@ def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
     own = replace(probed, trials=tuple(trial for trial in probed.trials if trial.how is not How.KIND))
     working = working_engines(own)
     reasons = {trial.engine: trial.reason for trial in own.trials if not trial.works}
-    for engine in _TRIED:
+    for engine in MEDIA_ENGINES:
         if engine in quarantine.engines - working:
             return f"its {engine.value.upper()} failed the trial: {reasons.get(engine) or 'it was not tried'}"
     return "" if working else "none of its engines passed a trial"

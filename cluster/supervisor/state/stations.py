@@ -8,8 +8,9 @@ from ...logs.entry import LogIds
 from ...machine import slots_of_processes
 from ...placement.assign.networks import SESSIONS_PER_DLA
 from ...placement.model.inventory import Node
+from ...probes.report.device_kinds import DeviceKind
 from ...probes.report.gpu_identity import Units, on_node
-from ...worker_names import NodeId, Seat, StationId, WorkerId
+from ...worker_names import NodeId, StationId, WorkerId
 
 DEATHS_IN_A_ROW_MAX = 5
 """A station whose processes die this often, each soon after its start, is quarantined."""
@@ -74,24 +75,14 @@ class Station:
         return self.station.node
 
     @property
-    def engine(self) -> Seat:
-        """What its process works on."""
-        return self.station.seat
-
-    @property
-    def is_processor(self) -> bool:
-        """Whether it runs CPU work alone."""
-        return self.engine is Seat.CPU
-
-    @property
-    def takes_gpu(self) -> bool:
-        """Whether its bundle books a share of a GPU."""
-        return self.engine is Seat.GPU
+    def kind(self) -> DeviceKind:
+        """The kind of device that it is for."""
+        return self.station.kind
 
     @property
     def dla(self) -> int | None:
         """The number of its DLA, if it has one."""
-        return self.station.number if self.engine is Seat.DLA else None
+        return self.station.number if self.kind.runs_networks else None
 
 
 @dataclass(slots=True)
@@ -142,7 +133,9 @@ class StationBook:
     @property
     def is_holding(self) -> bool:
         """Whether its process cannot work, and only keeps its GPU so that Ray assigns others to other workers."""
-        return self.facts is not None and self.station.takes_gpu and bool(self.facts.trouble or not self.facts.device)
+        return (
+            self.facts is not None and self.station.kind.takes_gpu and bool(self.facts.trouble or not self.facts.device)
+        )
 
     @property
     def worker(self) -> WorkerId:
@@ -158,7 +151,7 @@ class StationBook:
     def could_transcode(self) -> bool:
         """Whether a transcoding worker is up here, or starts without a reservation."""
         is_up = self.state in (StationState.READY, StationState.STARTING)
-        return self.station.dla is None and (is_up or self.unreserved_next)
+        return not self.station.kind.runs_networks and (is_up or self.unreserved_next)
 
     @property
     def ready_slots(self) -> int:
@@ -174,12 +167,12 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
     """
     cores = [sum(device.engines.values()) for device in node.devices if device.kind.is_processor]
     processors = [
-        Station(StationId.of(node.node, Seat.CPU, number), slots)
+        Station(StationId.of(node.node, DeviceKind.CPU, number), slots)
         for count in cores
         for number, slots in enumerate(slots_of_processes(count))
     ]
     slices = [
-        Station(StationId.of(node.node, Seat.GPU, number, part), GPU_SLOTS, units.parts_max, units.counts_slices)
+        Station(StationId.of(node.node, DeviceKind.GPU, number, part), GPU_SLOTS, units.parts_max, units.counts_slices)
         for number in range(gpus)
         for part in range(units.parts_max)
     ]
@@ -188,6 +181,6 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 def unseen_station(station: StationId) -> Station | None:
     """Return the station of a DLA or slice by its name: its worker may be found before its node was probed."""
-    if station.seat is Seat.DLA:
+    if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ...device_values import Said, health_values, licence_values
 from ...placement.model.inventory import Device
-from ...probes.report.engines import Engine
+from ...probes.report.engines import MEDIA_ENGINES, Engine
 from ...probes.vgpu.values import VgpuLoad
 from ..state.conditions import FULL_PERCENT, Condition, use_of
 from ..state.nodes import NodeBook
@@ -14,7 +14,6 @@ from ..state.quarantine import DeviceRecord
 
 GIB: Final = 1 << 30
 NOT_POLLED = "it has not been polled yet"
-_ENGINES = (Engine.NVDEC, Engine.NVENC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def _polled(said: Said, condition: Condition, now_s: float) -> dict[str, Any]:
     return {
         "seen_s": round(now_s - condition.seen_s, 1),
         "told_by": condition.basis.value,
-        "use": {engine.value: _use(said, condition, engine) for engine in _ENGINES},
+        "use": {engine.value: _use(said, condition, engine) for engine in MEDIA_ENGINES},
         "memory": _memory(said, condition),
         "encoder_sessions": _sessions(said, condition),
         "throttle": said.value("throttle", seen.throttle),

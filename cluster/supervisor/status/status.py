@@ -4,8 +4,9 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
+from ...probes.report.device_kinds import SEATS
 from ...version import VERSION
 from ...worker_names import StationId, WorkerId
 from ..core.granting import why_not
@@ -14,8 +15,6 @@ from ..state.nodes import NodeBook
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from .device_status import DeviceStatus, device_status
-
-ENGINE_NAMES: Final = {"cpu": "processor", "dla": "DLA"}  # what people call stations' engines other than a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class WorkerStatus:
 
     worker: StationId  # the station's name
     node: str  # its node's display name
-    kind: str  # cpu, gpu or dla
+    kind: str  # its seat: cpu, gpu or dla
     state: str
     since_s: float  # how long it has been in that state
     reason: str  # for that state
@@ -55,7 +54,8 @@ class WorkerStatus:
     @property
     def on(self) -> str:
         """What it runs on, for people."""
-        return ENGINE_NAMES.get(self.kind) or self.device or "GPU"
+        kind = SEATS[self.kind]
+        return (kind.takes_gpu and self.device) or kind.title
 
     @property
     def used(self) -> int:
@@ -155,8 +155,7 @@ def status_of(
     devices = tuple(
         device_status(state.nodes.title(node.ray.node), device, node, now_s)
         for node in state.nodes
-        for device in node.node.devices
-        if not device.kind.is_processor
+        for device in node.node.gpus
     )
     return Status(
         pid=os.getpid(),
@@ -232,7 +231,7 @@ def _worker(
     return WorkerStatus(
         worker=station.station.station,
         node=state.nodes.title(station.station.node),
-        kind=station.station.engine,
+        kind=station.station.kind.seat,
         state=station.state.value,
         since_s=round(now_s - station.since_s, 1),
         reason=station.reason,

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from ...cluster.probes.report import CodecSession, DeviceKind, DeviceProcess, Engine
+from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
@@ -155,10 +155,7 @@ class FakeNvmlDevice:
     @property
     def is_guest(self) -> bool:
         """Whether it is a vGPU that its guest sees."""
-        return (
-            self.simulated.kind is DeviceKind.VGPU
-            or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
-        )
+        return self.simulated.kind.is_guest or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
     @property
     def is_host(self) -> bool:
@@ -173,7 +170,7 @@ class FakeNvmlDevice:
     @property
     def is_igpu(self) -> bool:
         """Whether it is part of a Tegra SoC."""
-        return self.simulated.kind is DeviceKind.IGPU
+        return self.simulated.kind.is_integrated
 
     @property
     def architecture(self) -> int:

@@ -8,7 +8,7 @@ from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.autoscale.deciding import decide, with_vgpu_rooms
 from codecfleet.cluster.autoscale.values import Decision, GroupSize, NodeSeen
 from codecfleet.cluster.placement.model.inventory import Device
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 
 from .groups import config, group, work
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from codecfleet.cluster.placement.assign.recipes import Recipe, RecipeRequest, SessionStages
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
-from codecfleet.cluster.placement.model.placement import Lane, Placement, Route
+from codecfleet.cluster.placement.model.placement import Lane, Placement
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind, Route
 from codecfleet.cluster.probes.report.engines import Engine
 
 RATES = start_rates()

@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.policy import Policy, with_policy
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 

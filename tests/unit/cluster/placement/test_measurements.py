@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.measurements import beside, core_fps_beside, measurement_of
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.inventory import Device
-from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import (
     Rates,
@@ -21,6 +21,7 @@ from codecfleet.cluster.placement.rates import (
     software_fps,
     start_rates,
 )
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from .worlds import demand, gpu, inventory, node, rendition

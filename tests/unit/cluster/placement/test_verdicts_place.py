@@ -24,7 +24,7 @@ from codecfleet.cluster.probes.cuda.choosing import choose_driver
 from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, ForwardNote, KernelModule
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 
 REPOSITORY: Final = Path(__file__).parents[4]

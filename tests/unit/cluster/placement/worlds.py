@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Enc
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory, Node
 from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 GIB = 1 << 30

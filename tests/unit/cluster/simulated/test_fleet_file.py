@@ -13,7 +13,7 @@ from codecfleet.cluster.placement.model.inventory import Device, DeviceState, In
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.node.report import NodeReport, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedFleet
 from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet

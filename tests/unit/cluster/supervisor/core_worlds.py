@@ -5,7 +5,7 @@ from dataclasses import replace
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, Node
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for

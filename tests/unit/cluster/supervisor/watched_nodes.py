@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.report.absence import Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.state.events import HealthSeen, HealthUnseen, NodesSeen, Probed
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode

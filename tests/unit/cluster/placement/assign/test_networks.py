@@ -11,9 +11,10 @@ from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.assign.networks import SESSIONS_PER_DLA, place_networks
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory, Node, dlas_of, processor_of
-from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.supervisor.state.planner import Planner
 
 

@@ -7,10 +7,11 @@ from fractions import Fraction
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
-from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import ALL_ENGINES, Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from ..worlds import demand, gpu, inventory, node, rendition

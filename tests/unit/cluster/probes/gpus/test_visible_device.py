@@ -4,7 +4,7 @@ import pytest
 
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.gpus.visible_device import TakenDevice, narrow, show_the_gpu
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeNvml

@@ -10,11 +10,11 @@ from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
 from codecfleet.cluster.placement.model.inventory import Inventory
-from codecfleet.cluster.placement.model.placement import Route
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.node.report import NodeReport, from_json, pack, unpack
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 
 

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport
 from codecfleet.cluster.probes.tegra.memory import Allocatable, MemorySource

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.vgpu.hosted import HostedVgpu, VgpuHost, hosted_vgpu, own_part
 from codecfleet.cluster.probes.vgpu.values import VgpuLoad
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.vgpu.licence import Licence, LicenceState, fps_limit, licence_of
 from codecfleet.cluster.probes.vgpu.values import LicensableFeature, LicensableFeatures
 

@@ -7,7 +7,8 @@ import pytest
 
 from codecfleet.cluster.probes.gpus.nvml_child import NvmlAnswers, read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind, DeviceReport
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
+from codecfleet.cluster.probes.report.device_report import DeviceReport
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.guest import (
     GUEST_ABSENCES,

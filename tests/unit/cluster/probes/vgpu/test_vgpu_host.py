@@ -8,7 +8,8 @@ import pytest
 
 from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceKind, DeviceProcess
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
+from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from codecfleet.cluster.probes.vgpu.values import (

@@ -17,7 +17,7 @@ from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.gpu_identity import NamedGpu, ShownGpus
 from codecfleet.cluster.supervisor.backends.backend import HERE
 from codecfleet.cluster.supervisor.backends.machine_backend import MachineBackend

@@ -25,7 +25,7 @@ class SlowGpuWorld(World):
 
     def carry_out(self, effect: Effect) -> None:
         """Hold back what starts a GPU's worker."""
-        if isinstance(effect, Start) and effect.station.takes_gpu:
+        if isinstance(effect, Start) and effect.station.kind.takes_gpu:
             self.starting.append(effect)
         else:
             super().carry_out(effect)

@@ -26,8 +26,8 @@ def started(search_path: str | None) -> World:
 def test_a_gpus_worker_gets_the_path_that_was_tried_on_its_node(path: str | None) -> None:
     """Processes on a GPU load the driver that was chosen; those of the processor load what the node loads."""
     for start in started(path).started:
-        assert start.search_path == (path if start.station.takes_gpu else None)
-    assert any(start.station.takes_gpu for start in started(path).started)
+        assert start.search_path == (path if start.station.kind.takes_gpu else None)
+    assert any(start.station.kind.takes_gpu for start in started(path).started)
 
 
 def test_a_gpu_that_its_probe_closed_is_avoided() -> None:
@@ -39,4 +39,4 @@ def test_a_gpu_that_its_probe_closed_is_avoided() -> None:
     world.feed(NodesSeen((ray,)), Probed(replace(probed, devices=(closed, *probed.devices[1:]))))
     world.say("one", nvenc("j", 40))
     world.wait(2)
-    assert {start.avoided for start in world.started if start.station.takes_gpu} == {frozenset({closed.device})}
+    assert {start.avoided for start in world.started if start.station.kind.takes_gpu} == {frozenset({closed.device})}

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.model.caps import with_caps
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
-from codecfleet.cluster.placement.model.placement import Placement, Route
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
+from codecfleet.cluster.probes.report.device_kinds import Route
 from codecfleet.cluster.supervisor.core.effective import effective_nodes
 from codecfleet.cluster.supervisor.state.events import Asked, Died, NodesSeen, Order, Renewed, Reserve, Ticked
 from codecfleet.cluster.supervisor.state.messages import ClientReport, RayNode

@@ -38,7 +38,7 @@ def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> N
     # Ray gives the second GPU to the first station.
     for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
         (start,) = [e for e in decided(core, Reserved(reserve.worker, 0), 0.0) if isinstance(e, Start)]
-        assert start.station.takes_gpu
+        assert start.station.kind.takes_gpu
         decided(core, Started(reserve.worker, WorkerFacts(5, start.slots, uuid)), 0.0)
     grants = grants_for(core.state, "one", 0.0)
     lanes = {lane.device: lane.sessions for lane in core.state.placement.lanes}

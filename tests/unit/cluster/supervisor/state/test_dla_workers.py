@@ -60,7 +60,7 @@ def test_each_dla_has_a_process_of_its_own() -> None:
         "o/dla#0": 2,
         "o/dla#1": 2,
     }
-    assert [(start.station.dla, start.slots, start.station.takes_gpu) for start in world.started] == [
+    assert [(start.station.dla, start.slots, start.station.kind.takes_gpu) for start in world.started] == [
         (0, 2, False),
         (1, 2, False),
     ]

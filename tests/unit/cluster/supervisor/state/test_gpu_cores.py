@@ -11,10 +11,10 @@ from codecfleet.actors.worker.heartbeat import WorkerFacts
 from codecfleet.cluster.placement.build import documented_devices
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
-from codecfleet.cluster.placement.model.placement import Lane, Route
+from codecfleet.cluster.placement.model.placement import Lane
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind, Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.assigning import cores_for
@@ -25,7 +25,7 @@ from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport
 from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState
-from codecfleet.cluster.worker_names import Seat, StationId
+from codecfleet.cluster.worker_names import StationId
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
 from ..core_worlds import decided
@@ -53,7 +53,7 @@ def station(
     kind: DeviceKind, state: StationState = StationState.EMPTY, *, slots: int = 8, reserved: int = 0
 ) -> StationBook:
     """Return a station of node n, with a process where its state says so."""
-    name = StationId.of("n", Seat.GPU if kind is GPU else Seat.CPU, 0)
+    name = StationId.of("n", DeviceKind.GPU if kind is GPU else DeviceKind.CPU, 0)
     book = StationBook(Station(name, slots), state, reserved_cores=reserved)
     if state is StationState.READY:
         book.occupy(WorkerFacts(7, slots, "n/x" if kind is GPU else ""))
@@ -190,7 +190,7 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     (start,) = [
         effect for effect in decided(core, Reserved(reserve.worker, reserve.cores), 0.0) if isinstance(effect, Start)
     ]
-    assert start.station.takes_gpu
+    assert start.station.kind.takes_gpu
     decided(core, Started(reserve.worker, WorkerFacts(5, start.slots, machine[0].device)), 0.0)
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
     decided(core, NodesSeen((left,)), 1.0)

@@ -7,8 +7,7 @@ import pytest
 from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Device
-from codecfleet.cluster.placement.model.placement import Route
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind, Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.state.events import Measured, NodesSeen, Probed, RecycleDue, Renewed, Reserve, Stop
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
 from codecfleet.cluster.supervisor.state.events import KeepQuarantines, Order
 from codecfleet.cluster.supervisor.state.kept import pack_kept, unpack_orders, unpack_quarantines

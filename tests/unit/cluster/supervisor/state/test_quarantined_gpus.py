@@ -51,9 +51,9 @@ class Lowest(World):
     def carry_out(self, effect: Effect) -> None:
         """Give out GPUs, and let workers find out what is wrong with theirs."""
         match effect:
-            case Reserve(worker, station, _, _) if station.takes_gpu:
+            case Reserve(worker, station, _, _) if station.kind.takes_gpu:
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
-            case Start(worker, station, slots, avoided) if station.takes_gpu:
+            case Start(worker, station, slots, avoided) if station.kind.takes_gpu:
                 self.started.append(effect)
                 self.pending += decided(self.core, Started(worker, self._facts(worker, slots, avoided)), self.now_s)
                 return

@@ -10,7 +10,7 @@ from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
-from codecfleet.cluster.probes.report.device_report import DeviceKind
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -140,7 +140,7 @@ class RayWorld(World):
         self.feed(Probed(probed))
 
     def _slice_for(self, start: Start) -> str:
-        if not start.station.takes_gpu:
+        if not start.station.kind.takes_gpu:
             return ""
         bundle = start.station.station.bundle
         if bundle not in self._bundles:
