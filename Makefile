@@ -8,9 +8,9 @@ CLIP := examples/media/bunny.mp4
 DEMO := demo-output/bunny.hevc
 # More options for one run: make test PYTEST="-k seams", make demo DEMO_OPTIONS="--workers 2", make bench BENCH="film.mp4".
 PYTEST ?=
-# How many tests run at once: one for each core, but each may start a Ray of its own.
+# How many tests run at once: one per core, 8 at most, since each may start a Ray.
 TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
-# Left by a run in which tests failed, and nothing else went wrong (pytest's exit code 1): how many examples it tried.
+# Written when tests failed (pytest's exit code 1): the Hypothesis profile of that run.
 FAILED := .pytest_cache/tests-failed
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
 MEDIA ?=
@@ -18,18 +18,18 @@ DAMAGE ?=
 FUZZ ?=
 CHAOS ?=
 BENCH ?=
-# Each process takes tests that stand together and gives half of its rest to one that has none left. Of the ways to share
-# tests out it is the one in which the run goes on, and ends, when a test takes its process with it.
+# worksteal: a process takes neighbouring tests, and an idle one takes half of another's rest. The only mode in which a
+# run continues and ends after a test has killed its process.
 AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist worksteal
 # Run tests with these options and this profile of Hypothesis.
 RUN = rm -f $(FAILED); $(BIN)/pytest -q $(AT_ONCE) $(1) --hypothesis-profile $(2) $(PYTEST) || \
 	{ test $$? -ne 1 || echo $(2) > $(FAILED); exit 1; }
 
-# A cluster that the caller's environment names is not this checkout's business.
+# Tests must not reach a cluster that the caller's environment names.
 unexport RAY_ADDRESS
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# No address, so that the files serve whatever index a machine is set up for; hashes, so that it does not matter which.
+# No index address: any index serves these files, since the hashes are fixed.
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .DEFAULT_GOAL := help
@@ -60,9 +60,10 @@ test-again: setup ## run what failed last, one test at a time, and stop at what 
 docs: setup ## write the tables of options and counts into docs/ and configs/
 	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py tests/docs/test_nvidia_tables.py
 
-lint: setup ## check style and types
+lint: setup ## check style, imports between rooms, and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks/*.py benchmarks/bench examples
 
@@ -91,7 +92,7 @@ dist: setup ## build the sdist and the wheel in dist/, and the wheel's bill of m
 audit: $(AUDITOR) ## look for known vulnerabilities in what the lock files pin (needs a service that knows of them)
 	$(AUDITOR) --strict --disable-pip --require-hashes $(addprefix --requirement ,$(wildcard *.lock deploy/*.lock))
 
-# The newest, in an environment of its own: what it depends on does not belong to the product.
+# In an environment of its own: its dependencies are not the product's.
 $(AUDITOR): | $(VENV)/.installed
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install -q pip-audit
@@ -114,7 +115,7 @@ $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# NVIDIA's own packages run on the driver simulator; where they do not install, what needs them is skipped and says so.
+# NVIDIA's packages run on the driver simulator; where they do not install, their tests are skipped.
 $(VENV)/.nvidia: requirements-nvidia.lock | $(VENV)/.installed
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements-nvidia.lock || \
 		echo "NVIDIA's packages do not install here: tests that need them are skipped" >&2

@@ -1,4 +1,4 @@
-"""Background tasks of an object that is started and closed: the error of each is reported."""
+"""Background tasks of an object that is started and closed; the error of each task is reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,7 +23,7 @@ class Background:
         self._is_over = False
 
     def spawn(self, name: str, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
-        """Run ``work`` beside; after the end it is cancelled before it begins."""
+        """Start ``work`` in a background task; after ``stop`` or ``end`` the task is cancelled before it begins."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -32,7 +32,7 @@ class Background:
         return task
 
     def stop(self) -> None:
-        """Cancel all tasks, without waiting; no other begins."""
+        """Cancel all tasks without waiting; no new task starts."""
         self._is_over = True
         for task in self._tasks:
             task.cancel()
@@ -58,14 +58,14 @@ class Background:
 
 
 class SharedCall:
-    """A call that several callers await, and that goes on where one of them is cancelled."""
+    """A call that several callers await; it continues when one of them is cancelled."""
 
     def __init__(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.create_task(work, name=name)
         self._task.add_done_callback(consume_exception)
 
     async def wait(self) -> None:
-        """Wait until it has ended; raise its own error, or ``Cancelled`` if ``cancel`` ended it."""
+        """Wait until the call has ended; raise its error, or ``Cancelled`` if ``cancel`` ended it."""
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -75,6 +75,6 @@ class SharedCall:
             raise Cancelled(f"{self._task.get_name()} was cancelled") from None
 
     async def cancel(self) -> None:
-        """Cancel it for all its callers."""
+        """Cancel the call for all its callers."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

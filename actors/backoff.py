@@ -16,7 +16,7 @@ class Backoff:
     factor: float = 2.0
 
     def wait_s(self, failures: int) -> float:
-        """Return how long to wait after that many failures in a row; after none, not at all."""
+        """Return how long to wait after ``failures`` failures in a row; 0 after none."""
         if failures <= 0:
             return 0.0
         return min(self.first_s * self.factor ** min(failures - 1, _DOUBLED_MOST), self.most_s)

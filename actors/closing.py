@@ -1,15 +1,27 @@
-"""Objects that a ``with`` block closes at its end."""
+"""Objects that a ``with`` block closes at its end, and clean-up after a failed block."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 
+@contextmanager
+def undone_by(undo: Callable[[], object]) -> Iterator[None]:
+    """Call ``undo`` if the block fails."""
+    try:
+        yield
+    except BaseException:  # an interrupt too must leave nothing open
+        undo()
+        raise
+
+
 class Closing(ABC):
-    """What holds something until it is closed."""
+    """Holds something until it is closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release what it holds."""
 
     def __enter__(self) -> Self:
         """Return itself."""

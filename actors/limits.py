@@ -1,4 +1,4 @@
-"""What a source may state about itself: more is refused before it takes memory or time.
+"""Limits on what a source may state about itself: larger values are refused before they take memory or time.
 
 The job's own program checks every source; a worker only bounds the pictures that it decodes.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from ..errors import InputTooLarge, UsageError
 
 VARIABLE: Final = "CODECFLEET_"
-"""A limit's variable has this before its name in capitals."""
+"""The prefix of a limit's variable, before the limit's name in capitals."""
 _NO_END: Final = (1 << 31) - 1
 """FFmpeg's largest number of tracks and of pixels."""
 
@@ -26,7 +26,7 @@ class InputLimits:
     max_tracks: int = 1_000  # of all kinds together
     max_packets: int = 50_000_000  # of one track; of video, each takes 40 bytes of memory
     max_attachment_bytes: int = 64 << 20  # of one attached file, such as a font
-    max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, for each byte of the source
+    max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, per byte of the source
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "InputLimits":
@@ -40,24 +40,24 @@ class InputLimits:
 
     @property
     def options(self) -> dict[str, str]:
-        """What FFmpeg itself is to refuse while it opens a source. One track more is let in, so that we see it."""
+        """Return the limits for FFmpeg itself while it opens a source: one track more, so that we see the excess."""
         return {"max_pixels": str(min(self.max_pixels, _NO_END)), "max_streams": str(min(self.max_tracks + 1, _NO_END))}
 
     def check_size(self, name: str, width: int, height: int) -> None:
-        """Raise ``InputTooLarge`` where pictures of this size are too large."""
+        """Raise ``InputTooLarge`` if pictures of this size are too large."""
         self.check("max_pixels", width * height, f"{name} states pictures of {width}x{height}")
 
     def check(self, limit: str, found: int | Fraction, message: str) -> None:
-        """Raise ``InputTooLarge`` with ``message`` where more than a limit was found."""
+        """Raise ``InputTooLarge`` with ``message`` if a value exceeds its limit."""
         most = getattr(self, limit)
         if found > most:
             raise InputTooLarge(f"{message}; {limit} allows {most}", self.advice(limit))
 
     @staticmethod
     def advice(limit: str) -> str:
-        """Return what to do with a source that breaks a limit."""
+        """Return the next step for a source that exceeds a limit."""
         return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
 
 
 NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})
-"""Of a source that was checked before."""
+"""The limits of a source that was checked before."""

@@ -1,4 +1,4 @@
-"""Tasks with an owner: a block of code that ends when one of them fails, and that ends them when it ends."""
+"""Tasks with an owner: a block of code that fails when one of them fails, and that ends them when it ends."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

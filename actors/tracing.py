@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry, where the environment names a collector (docs/traces.md); else nothing of it is imported.
+"""Spans of OpenTelemetry, if the environment names a collector (docs/logs.md); else OpenTelemetry is not imported.
 
-A span's parent is a W3C traceparent, plain text that travels in work as any other value.
+A span's parent is a W3C traceparent, plain text that travels in work like any other value.
 """
 
 import logging
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 Value: TypeAlias = str | int | float | bool
 
 PARENT: Final = "TRACEPARENT"
-"""The variable by which a program is given the span that it belongs to."""
+"""The variable that tells a program which span it belongs to."""
 _TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _COLLECTORS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _OTLP: Final = "otlp"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _OFTEN_MS: Final = 200
-"""How often spans are sent: a worker is ended soon after its last work."""
+"""How often spans are sent: a worker may end soon after its last work."""
 _EXPORTER: Final = "opentelemetry-exporter-otlp-proto-http"
 _PREFIX: Final = "codecfleet."
 
@@ -40,7 +40,7 @@ def names_collector(environment: Mapping[str, str]) -> bool:
 
 
 def unserved(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each thing that the variables ask of traces and that is not done."""
+    """Return a line for each requested feature of traces that is not supported."""
     named = _exporters(environment)
     others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
     protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
@@ -57,7 +57,6 @@ def unserved(environment: Mapping[str, str]) -> list[str]:
 
 
 def _exporters(environment: Mapping[str, str]) -> list[str]:
-    """Return the exporters that are named, in small letters; none where traces are off."""
     named = environment.get("OTEL_TRACES_EXPORTER", "")
     return [] if _is_off(environment) else [name for each in named.lower().split(",") if (name := each.strip())]
 
@@ -67,13 +66,13 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 def caller(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable of the span that a program belongs to, for one that does its work elsewhere; {} for none."""
+    """Return the variable that names a program's span, for a program that does its work elsewhere; {} for none."""
     parent = environment.get(PARENT, "")
     return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
 
 def is_traced(environment: Mapping[str, str]) -> bool:
-    """Return whether spans are sent: they are asked for, and what sends them is installed."""
+    """Return whether spans are sent: they are requested, and the package that sends them is installed."""
     if not names_collector(environment):
         return False
     from importlib.metadata import PackageNotFoundError, version
@@ -85,14 +84,14 @@ def is_traced(environment: Mapping[str, str]) -> bool:
 
 
 class TraceSpan:
-    """A span, or none. ``traceparent`` makes another one its child; "" where there is none."""
+    """A span, or none. ``traceparent`` makes another span its child; "" if there is none."""
 
     def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
         self._recorded = recorded
         self.traceparent = traceparent
 
     def note(self, **attributes: Value) -> None:
-        """Add attributes; their names get ``codecfleet.`` in front, texts are redacted, empty ones left out."""
+        """Add attributes: their names get the prefix ``codecfleet.``, texts are redacted, empty ones left out."""
         if self._recorded is not None:
             self._recorded.set_attributes(_named(attributes))
 
@@ -112,7 +111,7 @@ NO_SPAN: Final = TraceSpan()
 
 
 class Tracing:
-    """Begins spans with a tracer of OpenTelemetry's; ``send`` has those sent that have ended."""
+    """Begins spans with an OpenTelemetry tracer; ``send`` sends the ended ones."""
 
     def __init__(self, tracer: "Tracer", send: Callable[[], object] = bool) -> None:
         self._tracer = tracer
@@ -131,14 +130,14 @@ class Tracing:
 
 
 def tracing() -> Tracing | None:
-    """Return what begins this process's spans; None where none are wanted, or OpenTelemetry cannot begin any."""
+    """Return this process's tracing; None if none is wanted, or OpenTelemetry does not start."""
     begun = _begun()
     return begun if isinstance(begun, Tracing) else None
 
 
 @cache
 def _begun() -> Tracing | str:
-    """Return what begins this process's spans, or why it cannot; "" where none are wanted."""
+    """Return this process's tracing, or why there is none; "" if none is wanted."""
     try:
         return _opened() if is_traced(os.environ) else ""
     except Exception as error:  # noqa: BLE001 - whatever OpenTelemetry makes of its variables: no work fails for its traces
@@ -147,21 +146,21 @@ def _begun() -> Tracing | str:
 
 @contextmanager
 def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
-    """Open a span around the block, below ``parent``, where spans are wanted."""
+    """Open a span around the block, below ``parent``, if spans are wanted."""
     if (found := tracing()) is None:
         yield NO_SPAN
         return
     begun = found.begin(name, parent, attributes)
     try:
         yield begun
-    except BaseException as error:
+    except BaseException as error:  # the span says how the block ended
         begun.end(error)
         raise
     begun.end()
 
 
 def send_spans(limit_s: float) -> None:
-    """Send the spans that have ended, for ``limit_s`` at most: a collector out of reach must hold nothing up."""
+    """Send the ended spans, for ``limit_s`` at most: an unreachable collector must not delay anything."""
     if (found := tracing()) is not None:
         sending = threading.Thread(target=found.send, name="codecfleet-spans", daemon=True)
         sending.start()
@@ -169,7 +168,7 @@ def send_spans(limit_s: float) -> None:
 
 
 def _opened() -> Tracing:
-    # OpenTelemetry takes a part of a second to load.
+    # OpenTelemetry takes a fraction of a second to load.
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource

@@ -1,11 +1,8 @@
-"""Detecting driver calls that never return, and releasing their callers.
+"""Detects driver calls that never return, and releases their callers.
 
-A thread inside a C library cannot be stopped from outside. A ``CallThread`` makes the calls itself, so its callers get
-out of one that hangs: for few, long calls, as a DLA's. A ``CallWatch`` only reports overdue calls, since handing over
-thousands a second would cost more than the calls: a worker process then fails its work and exits.
-
-Both need the interpreter. A call that never releases its lock stops every thread of the process; the supervisor notices
-the missing heartbeats (docs/supervisor.md).
+``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` only reports overdue
+calls, of thousands a second: the worker then fails its work and exits. A call that holds the GIL stops both; the
+supervisor misses the heartbeats (docs/supervisor.md).
 """
 
 import concurrent.futures
@@ -24,7 +21,7 @@ from ..errors import EngineHung
 ResultT = TypeVar("ResultT")
 
 Patience = Callable[["Future[Any]", float], bool]
-"""Waits until a future is done or that many seconds have passed, and returns whether it is done."""
+"""Waits until a future is done or so many seconds have passed, and returns whether it is done."""
 
 CALL_S: Final = 60.0
 """A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
@@ -87,7 +84,7 @@ class CallThread:
 
 
 class WatchedCall:
-    """One call under watch while it is entered; on exit ``EngineHung`` if it had been reported as overdue."""
+    """One call under watch while it is entered; raises ``EngineHung`` on exit if it was reported as overdue."""
 
     __slots__ = ("_limit_s", "_watch", "_what", "_who", "due_s")
 
@@ -97,7 +94,7 @@ class WatchedCall:
         self._what = what
         self._limit_s = limit_s
         self.due_s = math.inf
-        """When it should be over, by the watch's clock."""
+        """Its deadline by the watch's clock."""
 
     @property
     def error(self) -> EngineHung:
@@ -117,7 +114,7 @@ class WatchedCall:
 
 
 class CallWatch:
-    """Reports each call that does not return once, wherever it is made. Safe from any thread.
+    """Reports, once, each call that does not return, wherever it is made. Safe from any thread.
 
     A dozen threads make ten thousand calls a second, so beginning and ending one takes no lock, only one atomic
     operation on a dictionary, and wakes no thread: the watch's thread checks once per shortest limit, and a call that
@@ -157,7 +154,7 @@ class CallWatch:
         return WatchedCall(self, who, what, self.opening_s)
 
     def begin(self, call: WatchedCall) -> None:
-        """Watch a call from now on."""
+        """Start watching a call."""
         self._calls[call] = None
         if self._thread is None:
             with self._rest:

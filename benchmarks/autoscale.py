@@ -1,4 +1,4 @@
-"""Play days of arrivals on up to 1,000 nodes that do not exist, and see what the autoscaler makes of them.
+"""Play days of arriving jobs on up to 1,000 simulated nodes, to measure the autoscaler.
 
 ``python benchmarks/autoscale.py``; README.md beside this file says what each number means.
 """
@@ -30,7 +30,7 @@ UNTIL_S = 10 * 86_400.0
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     document = describe_run(None)
     for line in described_lines(document):
@@ -57,10 +57,10 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--jobs", type=int, default=1000, metavar="N", help="jobs of a day, about (default: 1000)")
-    add("--segments", type=int, default=900, metavar="N", help="segments of a job, about (default: 900)")
+    add("--jobs", type=int, default=1000, metavar="N", help="approximate number of jobs a day (default: 1000)")
+    add("--segments", type=int, default=900, metavar="N", help="approximate number of segments a job (default: 900)")
     add("--look-seconds", type=float, default=30.0, metavar="S", help="time between decisions (default: 30)")
-    add("--plot", type=Path, metavar="FILE.svg", help="also draw the nodes over the day with a wave")
+    add("--plot", type=Path, metavar="FILE.svg", help="also draw the nodes over the day whose load is a wave")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
@@ -75,7 +75,7 @@ def large_config() -> AutoscaleConfig:
 
 
 def kinds_of(config: AutoscaleConfig) -> dict[str, Kind]:
-    """Return kinds of work at documented speeds: 1080p to HEVC and H.264 in software, and on whatever costs least."""
+    """Return kinds of work at documented speeds: 1080p to HEVC and H.264, in software and on the cheapest device."""
     rates = start_rates()
     speeds = Speeds(config, lambda demands, inventory: place(demands, inventory, rates, Policy()))
     kinds = {}
@@ -102,7 +102,7 @@ def kinds_of(config: AutoscaleConfig) -> dict[str, Kind]:
 def figures(
     day: Day, config: AutoscaleConfig, kinds: dict[str, Kind], jobs: Sequence[Arrival]
 ) -> dict[str, float | int | list[str]]:
-    """Return what is to be said of a day."""
+    """Return the figures of a day."""
     promised = [number for number, job in enumerate(sorted(jobs, key=lambda job: job.at_s)) if job.within_s is not None]
     least = least_cost(config, kinds, jobs)
     return {

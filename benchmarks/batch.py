@@ -1,4 +1,4 @@
-"""Time batches: the start, memory and resumption of a long list, and small files against FFmpeg in a shell loop.
+"""Time batches: the start, memory and resumption of a long list, and small files compared with FFmpeg in a shell loop.
 
 ``python benchmarks/batch.py``; README.md beside this file says what each number means.
 """
@@ -24,7 +24,7 @@ _IN_A_FOLDER = 1000
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -33,11 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--entries", type=int, default=100_000, metavar="N", help="entries of the long list (default: 100000; 0: none)")
-    add("--killed-after", type=int, default=2000, metavar="N", help="files after which a run is killed (default: 2000)")
+    add("--killed-after", type=int, default=2000, metavar="N", help="kill each run after N files (default: 2000)")
     add("--files", type=int, default=1000, metavar="N", help="small files to encode (default: 1000; 0: none)")
     add("--film", type=Path, metavar="FILE", help="cut the small files from this film, half a second each")
-    add("--rounds", type=int, default=1, metavar="N", help="times that both do the files, by turns (default: 1)")
-    add("--processes", type=int, default=os.cpu_count(), metavar="N", help="FFmpegs at once (default: one per core)")
+    add("--rounds", type=int, default=1, metavar="N", help="rounds; in each, both do all files (default: 1)")
+    add("--processes", type=int, default=os.cpu_count(), metavar="N", help="concurrent FFmpegs (default: one per core)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
@@ -61,7 +61,7 @@ def _time(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _long_list(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Run the list, kill it, run it on, and kill it again; return what each run said at its first and last moment."""
+    """Run the list, kill the run, continue it, and kill it again; return the first and the last line of each run."""
     listed = _make_list(folder / "list", options.entries)
     runs = []
     for name in ("first run, killed", "second run, killed"):
@@ -69,7 +69,7 @@ def _long_list(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]
         told = subprocess.run(command, check=False, capture_output=True, text=True)
         said = [json.loads(line) for line in told.stdout.splitlines()]
         if [each["what"] for each in said] != ["first", "killed"]:
-            raise CommandFailed(f"the batch ended otherwise: {told.stderr[-500:]}")
+            raise CommandFailed(f"the batch ended unexpectedly: {told.stderr[-500:]}")
         first, last = said
         runs.append(
             {
@@ -99,7 +99,7 @@ def _make_list(folder: Path, entries: int) -> Path:
 
 
 def _small_files(options: argparse.Namespace, folder: Path, ffmpeg: str) -> dict[str, Any]:
-    """Return what the small files are, and the seconds that each contender takes for them, in each round."""
+    """Return a description of the small files, and the seconds that each contender takes for them in each round."""
     if options.film is None:
         kind, loop = "1 to 2 s at 240p, x264 medium, crf 23", Loop(ffmpeg, options.processes, "medium", 4, 23)
         clips = cut_short(folder / "clips", options.files, ffmpeg)

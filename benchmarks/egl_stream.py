@@ -1,7 +1,7 @@
-"""Frames through an EGLStream, and pixels of EGLImages, on this machine's GPU: rules, bytes, speed beside a plain copy.
+"""Frames through an EGLStream, and pixels of EGLImages, on this machine's GPU: rules, bytes, and speed against a copy.
 
-``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a process of its
-own: some show what the driver does to programs that break a rule.
+``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate process:
+some show what the driver does to programs that break a rule.
 """
 
 import argparse
@@ -45,7 +45,7 @@ BOTH = 2
 FORMATS = ("nv12", "p010le", "nv16", "p210le", "yuv444p", "rgba", "bgra", "abgr", "argb", "rgb24", "bgr24", "gray")
 
 
-# Parts: each returns what was seen, as JSON.
+# Parts: each returns its results, as JSON.
 
 
 def part_rules() -> Iterator[tuple[str, Any]]:
@@ -93,7 +93,7 @@ def part_rules() -> Iterator[tuple[str, Any]]:
 
 
 def part_most() -> Iterator[tuple[str, Any]]:
-    """Present until there is no room: 64 frames."""
+    """Present frames until there is no room, up to 64."""
     ends = Ends(fifo_frames=64)
     ends.stream.wait_s = 0.3
     count = 0
@@ -134,7 +134,7 @@ def check_format(name: str, memory: FrameMemory) -> None:
 
 
 def part_speed(count: int = 4000) -> Iterator[tuple[str, Any]]:
-    """Send 1080p NV12 through, with and without copies, beside copies of the same bytes within the device."""
+    """Send 1080p NV12 through, with and without copies, and compare with copies of the same bytes within the device."""
     for fifo_frames in (8, 0):
         for copies in (0, 1, 2):
             name = f"{'FIFO of 8' if fifo_frames else 'mailbox'}, {copies} copies a frame"
@@ -152,7 +152,7 @@ def part_speed(count: int = 4000) -> Iterator[tuple[str, Any]]:
 
 
 def stream_fps(count: int, fifo_frames: int, copies: int) -> float:
-    """Return the frames that a producer presents a second until its consumer has had all of them."""
+    """Return how many frames per second pass from a producer to its consumer."""
     ends = Ends(LARGE, fifo_frames=fifo_frames)
     calls, taken = ends.calls, 0
     source, target = calls.allocate(LARGE), calls.allocate(LARGE)
@@ -196,7 +196,7 @@ def part_public(count: int = 1000) -> Iterator[tuple[str, Any]]:
 
 
 async def through(place: str, count: int) -> int:
-    """Return how many of the presented pictures came out with their bytes, in order."""
+    """Return how many of the presented pictures came out unchanged, in order."""
     pictures = [np.full((1620, 1920), value, np.uint8) for value in range(8)]
     right = 0
     with EglStream(fifo_frames=8, fps=25) as stream:
@@ -210,7 +210,7 @@ async def through(place: str, count: int) -> int:
 
 
 def part_processes() -> Iterator[tuple[str, Any]]:
-    """Consume here what another process presents, over a descriptor."""
+    """Consume, over a descriptor, the frames that another process presents."""
     ours, theirs = socket.socketpair()
     stream = EglStream(fifo_frames=8, wait_s=8)
     descriptor = stream.descriptor()
@@ -240,7 +240,7 @@ def part_processes() -> Iterator[tuple[str, Any]]:
 
 
 def part_produce() -> Iterator[tuple[str, Any]]:
-    """Be the other process, and its producer."""
+    """Run as the other process, the producer."""
     die_at = int(os.environ.get("DIE_AT", "0"))
     with (
         EglStream(descriptor=received(), wait_s=8) as stream,
@@ -255,7 +255,7 @@ def part_produce() -> Iterator[tuple[str, Any]]:
 
 
 def part_consume() -> Iterator[tuple[str, Any]]:
-    """Be the other process, and its consumer, which dies with a frame in its hands."""
+    """Run as the other process, the consumer, which dies while it holds a frame."""
     with EglStream(descriptor=received(), wait_s=8) as stream, ConsumerSession(egl_cuda(), stream) as consumer:
         for _ in range(int(os.environ["DIE_AT"])):
             while consumer.acquire(0.2) is None:
@@ -335,7 +335,7 @@ def part_memory_images() -> Iterator[tuple[str, Any]]:
 
 
 def part_lost_context() -> Iterator[tuple[str, Any]]:
-    """Reset the context of a connected end: entering it is refused before the driver is called."""
+    """Reset the context of a connected end: entering it is then refused without calling the driver."""
     ends = Ends(fifo_frames=4)
     ends.put(1)
     ends.calls.driver.cuDevicePrimaryCtxReset(0)
@@ -346,7 +346,7 @@ def part_lost_context() -> Iterator[tuple[str, Any]]:
 
 
 def fence() -> int:
-    """Return a sync for what OpenGL was asked for so far (EGL_SYNC_FENCE_KHR)."""
+    """Return a sync for all OpenGL commands so far (EGL_SYNC_FENCE_KHR)."""
     display = device_display()
     return int(display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None))
 
@@ -357,22 +357,22 @@ PARTS = {name.removeprefix("part_"): value for name, value in list(globals().ite
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
-    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="these parts alone")
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run only these parts")
     parser.add_argument("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
     if options.part:
         for name, seen in PARTS[options.part[0]]():
             print(json.dumps([name, seen]), flush=True)
-        # Sessions that a broken rule left open would call the driver again.
+        # Sessions left open by a broken rule would call the driver again.
         os._exit(0)
     return run_in_folder(lambda _: measure(options), None)
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run all parts, each in a process of its own, and print and save what they say."""
+    """Run all parts, each in a separate process, and print and save their results."""
     document = describe_run(None) | describe_gpus()
     print("\n".join(described_lines(document)), flush=True)
     document["parts"] = {}
@@ -383,7 +383,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def run_part(part: str) -> dict[str, Any]:
-    """Run one part; return what it saw, and how it ended."""
+    """Run one part; return its results, and how it ended."""
     command = [sys.executable, __file__, "--part", part]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:

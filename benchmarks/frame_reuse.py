@@ -1,4 +1,4 @@
-"""Does a consumer that never waits see the frames that it was given? Decodes on a GPU into memory that is reused.
+"""Check that a consumer that never waits sees correct frames, while a GPU decodes into reused memory.
 
 ``python benchmarks/frame_reuse.py FILE``; README.md beside this file says what each number means. It needs PyTorch and
 CuPy.
@@ -24,13 +24,14 @@ from codecfleet import Frame
 from codecfleet.actors.nvidia.cuda.device_memory import DevicePool
 
 WIDTH: Final = 4096
-"""Of the matrices that the consumer's stream multiplies before each frame is read: it falls behind the decoder.
+"""The size of the matrices that the consumer's stream multiplies before it reads each frame, so that it falls behind
+the decoder.
 
-One product that takes long: CUDA holds about 1,000 launches back, and with short ones it is fewer frames behind.
+One long product: CUDA queues only about 1,000 launches, so short ones would put it fewer frames behind.
 """
 WAYS: Final = ("unread", "torch", "interface", "record", "cupy", "unordered")
 REORDERED: Final = 16
-"""More pictures than any stream is reordered by."""
+"""More pictures than any stream reorders."""
 
 
 def repeated(film: str, path: Path, *, frames: int) -> None:
@@ -61,7 +62,7 @@ def host_sums(film: str, *, frames: int) -> list[int]:
 
 
 def device_frames(film: str, *, frames: int, **options: Any) -> Iterator[Frame]:
-    """Yield frames on the device, in memory that is too small for many of them."""
+    """Yield frames on the device, with memory for only a few of them."""
     for number, frame in enumerate(codecfleet.frames(film, place="device", decoder="nvdec", **options), 1):
         yield frame
         del frame
@@ -73,7 +74,7 @@ class Consumer:
     """Sums frames on a stream of its own, behind matrix products, and waits only at the end."""
 
     def __init__(self, frames: int, device: int = 0) -> None:
-        import torch  # noqa: PLC0415 - named where it is needed
+        import torch  # noqa: PLC0415 - imported where it is needed
 
         self._torch = torch
         self._place = torch.device("cuda", device)
@@ -83,7 +84,7 @@ class Consumer:
         self.taken = 0
 
     def add(self, rows: Any) -> None:
-        """Put the sum of a frame behind some work."""
+        """Queue the sum of a frame after some work."""
         self._weights @ self._weights
         self.sums[self.taken] = rows.sum(dtype=self._torch.int64)
         self.taken += 1
@@ -105,15 +106,15 @@ class Consumer:
             self.add(self._torch.as_tensor(frame, device=self._place))
 
     def by_record(self, frame: Frame) -> None:
-        """Take a frame in one stream, use it in another, and say so."""
+        """Take a frame in one stream, use it in another, and record that stream."""
         rows = self._torch.from_dlpack(frame)
         frame.record_stream(self._stream.cuda_stream)
         with self.working():
             self.add(rows)
 
     def by_cupy(self, frame: Frame) -> None:
-        """Take a frame by CuPy, on the same stream."""
-        import cupy  # noqa: PLC0415 - named where it is needed
+        """Take a frame with CuPy, on the same stream."""
+        import cupy  # noqa: PLC0415 - imported where it is needed
 
         with cupy.cuda.ExternalStream(self._stream.cuda_stream, self._place.index), self.working():
             self.add(self._torch.as_tensor(cupy.from_dlpack(frame).sum(dtype="int64"), device=self._place))
@@ -126,7 +127,7 @@ class Consumer:
 
 @contextmanager
 def without_waits() -> Iterator[None]:
-    """Reuse memory as if no consumer had read it: the errors that the test has to find."""
+    """Reuse memory without waiting for consumers: causes the errors that the test must find."""
     original = DevicePool.take_back_after
 
     def forgetful(self: DevicePool, address: int, size_bytes: int, users: dict[int, int]) -> None:
@@ -141,7 +142,7 @@ def without_waits() -> Iterator[None]:
 
 
 def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: Any) -> dict[str, Any]:
-    """Let a consumer sum as many frames, and return how many sums are wrong, and the speed."""
+    """Let a consumer sum frames; return how many sums are wrong, and the speed."""
     consumer = Consumer(len(wanted), device)
     take = getattr(consumer, f"by_{way}")
     began = time.monotonic()
@@ -155,15 +156,15 @@ def run(film: str, wanted: list[int], way: str, *, device: int = 0, **options: A
 
 
 def speed(film: str, *, frames: int, **options: Any) -> dict[str, Any]:
-    """Return how fast frames come that no consumer reads."""
+    """Return the speed of frames that no consumer reads."""
     began = time.monotonic()
     count = sum(1 for _ in device_frames(film, frames=frames, **options))
     return {"way": "unread", "frames": count, "fps": round(count / (time.monotonic() - began))}
 
 
 def both_devices(film: str, wanted: list[int], **options: Any) -> list[dict[str, Any]]:
-    """Decode on two devices of one process at once, each with a consumer of its own; and look at the current device."""
-    import torch  # noqa: PLC0415 - named where it is needed
+    """Decode on two devices of one process at once, each with its own consumer; and check the current device."""
+    import torch  # noqa: PLC0415 - imported where it is needed
 
     found: list[dict[str, Any]] = []
     torch.cuda.set_device(1)
@@ -190,10 +191,10 @@ def both_devices(film: str, wanted: list[int], **options: Any) -> list[dict[str,
 
 
 def main() -> int:
-    """Measure, print, and save; return 1 if a sum is wrong, or if the test finds no error where there is one."""
+    """Measure, print and save; return 1 if a sum is wrong, or if the test misses the deliberate errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("film")
-    parser.add_argument("--frames", type=int, default=10_000, help="how many frames each consumer takes")
+    parser.add_argument("--frames", type=int, default=10_000, help="number of frames for each consumer")
     parser.add_argument("--memory-mib", type=int, default=400, help="how much is decoded ahead")
     parser.add_argument("--threads", type=int, default=2, help="segments decoded at once")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS, help="consumers")
@@ -214,7 +215,7 @@ def main() -> int:
 
 
 def is_bad(row: dict[str, Any]) -> bool:
-    """Return whether a row's sums are not what they must be: without the waits some are wrong, else none."""
+    """Return whether a row's sums are unexpected: without the waits some must be wrong, otherwise none."""
     return "wrong" in row and (row["wrong"] > 0) != (row["way"] == "unordered")
 
 

@@ -36,18 +36,18 @@ Way = ChildWay | FleetWay
 ResultT = TypeVar("ResultT")
 
 DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
-"""The worker's ways, and what they are measured against."""
+"""The worker's ways, and the raw ways with which they are compared."""
 RUN_S = 5.0
-"""How long a run is to take, where the command line does not say how often it decodes the film."""
+"""The length of a run, unless the command line says how often it decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
-"""How long the worker's first way is warmed up at least: its second process starts meanwhile."""
+"""The least warm-up time of the worker's first way: its second process starts meanwhile."""
 WARM_ROUNDS_MOST = 8
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was measured so far."""
+    """The results so far."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     first_pictures_s: list[float] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Findings:
     sessions: dict[str, SessionCounts] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the results as plain values."""
         compare_rows(self.rows)
         return {
             "rows": self.rows,
@@ -67,7 +67,7 @@ class Findings:
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     findings = Findings()
     ended = run_in_folder(lambda _: asyncio.run(_measure(options, findings)), None)
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
     add("--threads", type=int, nargs="+", default=[18], metavar="N", help="sessions a GPU (18)")
-    add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="how many GPUs, one number after the other (1)")
+    add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="numbers of GPUs, one after the other (1)")
     ways = {way.value: way.value for way in WAYS}
     usual = [way.value for way in DEFAULT_WAYS]
     add(
@@ -91,12 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=ways,
         default=usual,
         metavar="WAY",
-        help="which rows (default: raw's two and the worker's)",
+        help="ways to measure (default: both raw ways and the worker's)",
     )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
-    add("--films", type=int, metavar="N", help="how often each session decodes the film (default: for 5 s, 4 at most)")
-    add("--first", type=int, default=20, metavar="N", help="times to the first picture (default: 20)")
-    add("--profile", action="store_true", help="after the runs, one more of each worker's, sampled")
+    add("--films", type=int, metavar="N", help="times each session decodes the film (default: for 5 s, at most 4)")
+    add("--first", type=int, default=20, metavar="N", help="measurements of the first picture's time (default: 20)")
+    add("--profile", action="store_true", help="after the runs, profile one more run of each worker's way")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
@@ -109,7 +109,7 @@ async def _measure(options: argparse.Namespace, findings: Findings) -> None:
     print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in film.described.items()), flush=True)
 
     def keep() -> None:
-        """Save what there is so far: a run may be ended before its end."""
+        """Save the results so far: a run may be interrupted."""
         if options.save:
             save_results(options.save, document | findings.document())
 
@@ -129,7 +129,7 @@ async def _measure(options: argparse.Namespace, findings: Findings) -> None:
 
 
 def _devices(gpus: int) -> list[str]:
-    """Return the names of the first GPUs, of those that this process's environment leaves."""
+    """Return the names of the first GPUs that are visible to this process."""
     left = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = left.split(",") if left else [str(index) for index in range(gpus)]
     if len(names) < gpus:
@@ -186,7 +186,7 @@ class _On:
                 await self._profile([way for way in ways if isinstance(way, FleetWay)])
 
     async def _rows(self, ways: Sequence[Way], threads: int) -> None:
-        """Run each way in turn (A B C A B C), once all are warm."""
+        """Run the ways in turn (A B C A B C), once all are warm."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
         hosts: dict[Way, list[HostUse]] = {way: [] for way in ways}
@@ -216,7 +216,10 @@ class _On:
             )
 
     async def _warmed(self, way: Way, threads: int) -> int:
-        """Run a way until it makes no more processes and sessions; return how often a run is to decode the film."""
+        """Warm a way up until it makes no more processes and sessions.
+
+        Return how often a run should decode the film.
+        """
         wall_s, made = 0.0, -1
         for _ in range(WARM_ROUNDS_MOST):
             _, wall_s = await self._once(way, threads, 1)
@@ -248,9 +251,9 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return what the chosen ways need, and so is there."""
+    """Return a part that the chosen ways need, and that therefore exists."""
     if value is None:
-        message = "a way was chosen without what it runs on"
+        message = "a chosen way lacks the part it runs on"
         raise LookupError(message)
     return value
 

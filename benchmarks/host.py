@@ -1,4 +1,4 @@
-"""Time a result's way from a fleet's host to the fleet: the channel alone, between two processes.
+"""Time the transfer of results from a fleet's host to the fleet: only the channel, between two processes.
 
 ``python benchmarks/host.py``; README.md beside this file says what each number means.
 """
@@ -24,7 +24,7 @@ SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 108
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     document = describe_run(None)
     print("\n".join(described_lines(document)))
@@ -74,7 +74,7 @@ class AskForIt(Request[Made, NDArray[np.uint8]]):
     """Ask for the result."""
 
     async def serve(self, server: Made) -> NDArray[np.uint8]:
-        """Return it."""
+        """Return the result."""
         return server.result
 
 

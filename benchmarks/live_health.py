@@ -1,4 +1,4 @@
-"""Watch a supervisor see another program's NVDEC load, give up slots for it, and take them back.
+"""Watch a supervisor detect another program's NVDEC load, reduce its slots, and restore them.
 
 ``python benchmarks/live_health.py FILM``; README.md beside this file says what is recorded.
 """
@@ -29,17 +29,17 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import STATUS_SCHEMA, status_lines
 
 SESSIONS = 64
-"""More than any GPU takes: how many there are is placement's to say."""
+"""More than any GPU takes, so that placement decides the number."""
 LOOK_S = 1.0
 SETTLE_S = 15.0
 POLL_S = SupervisorSettings().health_s
 POLLS = 3
-"""How many polls are waited for where nothing else says how long to watch."""
+"""How many polls to wait for if nothing else sets the time to watch."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What was seen: a line each second, and the whole status at the end of each phase."""
+    """The observations: a line each second, and the whole status at the end of each phase."""
 
     began_s: float
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -47,14 +47,14 @@ class Record:
     texts: dict[str, str] = field(default_factory=dict)
 
     def look(self, phase: str, fleet: DecodeFleet) -> dict[str, Any]:
-        """Note how things stand, and print it."""
+        """Record the current state, and print it."""
         status = fleet.status()
         device = status.devices[0] if status.devices else None
         use = None if device is None else device.use.get("nvdec")
         sample = {
             "t_s": round(time.monotonic() - self.began_s, 1),
             "phase": phase,
-            # Not what the pool has: there what still runs on slots that were taken back counts too.
+            # Not the pool's count, which includes work still running on slots that were taken back.
             "slots": sum(job.granted_slots for job in status.jobs),
             "polled_ago_s": None if device is None else device.seen_s,
             "nvdec_percent": None if not use else use["percent"],
@@ -67,14 +67,14 @@ class Record:
         return sample
 
     def keep_status(self, phase: str, fleet: DecodeFleet) -> None:
-        """Keep what ``codecfleet status --json`` and ``--watch`` would say now."""
+        """Keep the current output of ``codecfleet status --json`` and ``--watch``."""
         status = fleet.status()
         self.statuses[phase] = {"schema": STATUS_SCHEMA, "supervisor": status.to_json()}
         self.texts[phase] = "\n".join(status_lines(status))
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _: asyncio.run(_measure(options)), None)
 
@@ -115,7 +115,7 @@ async def _measure(options: argparse.Namespace) -> None:
 
 
 def _gpu() -> str:
-    """Return the name of the first GPU that this process's environment leaves."""
+    """Return the name of the first GPU that is visible to this process."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
 
 
@@ -149,7 +149,7 @@ async def _look_for(seconds: float, phase: str, fleet: DecodeFleet, record: Reco
 
 
 async def _decode(fleet: DecodeFleet, seconds: float) -> None:
-    """Decode on the fleet's worker, with all slots, for about so long."""
+    """Decode on the fleet's worker, with all slots, for about this long."""
     ends_s = time.monotonic() + seconds - LOOK_S
     while time.monotonic() < ends_s:
         await fleet.run(FleetWay.DEVICE, max(fleet.slots, 1), 2)
@@ -198,10 +198,10 @@ def _slots(record: Record) -> dict[str, int]:
 
 
 def judge_slots(slots: dict[str, int]) -> None:
-    """Print what came of it.
+    """Print the result.
 
     Raises:
-        CommandFailed: slots did not shrink for others, shrank for ourselves, or did not come back.
+        CommandFailed: the slots did not shrink for the other program, shrank for our own load, or did not come back.
     """
     print("\nslots at the end of each phase: " + ", ".join(f"{phase} {count}" for phase, count in slots.items()))
     if slots["others"] >= slots["idle"]:

@@ -1,4 +1,4 @@
-"""Show that memory does not grow with length: the same clip as it is and looped, driver, workers and object store.
+"""Show that memory does not grow with length: driver, workers and object store, for a clip as it is and looped.
 
 ``python benchmarks/memory.py CLIP --loop-to-minutes 30``; README.md beside this file says what each number means.
 """
@@ -22,7 +22,7 @@ _MIB = 2**20
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     if not options.clip.is_file():
         sys.exit(f"there is no file {options.clip}")
@@ -54,7 +54,7 @@ def _compare(options: argparse.Namespace, folder: Path) -> None:
     records = [_measure(path, facts, case, options, folder) for path, facts in sources.items()]
     document |= {"clip": options.clip.name, "memory": records}
     kind = "/".join(sorted({record["memory_kind"] for record in records}))
-    print(f"\nPeak {kind} in MiB; each role's own peak, which need not fall together.\n")
+    print(f"\nPeak {kind} in MiB; the roles' peaks need not coincide.\n")
     print("\n".join(_lines(records)))
     if options.save:
         print(f"\nsaved: {save_results(options.save, document)}")

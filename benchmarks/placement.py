@@ -1,4 +1,4 @@
-"""Time placement: 1,000 nodes with 8 GPUs each, and 10,000 segments, of one job and of a hundred.
+"""Time placement: 1,000 nodes with 8 GPUs each, and 10,000 segments of one job and of a hundred jobs.
 
 ``python benchmarks/placement.py``; README.md beside this file says what each number means.
 """
@@ -27,9 +27,9 @@ FULL_NODES = 20
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
-    gc.set_threshold(10_000)  # as the processes that place
+    gc.set_threshold(10_000)  # as in the processes that place work
     document = describe_run(None)
     for line in described_lines(document):
         print(line)
@@ -80,7 +80,7 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
 
 
 def _different(encoder: EncoderChoice) -> list[Demand]:
-    """Return jobs of which no two share what is worked out for one, or move for another without a look."""
+    """Return jobs that share no cached results and cannot replace each other unexamined."""
     found = []
     for index in range(400):
         demand, width = _demand(f"job-{index:03d}", 25, encoder), 1920 + 2 * index

@@ -1,4 +1,4 @@
-"""Time planning: of an hour of film made by hand (100,000 packets), and of a real file with as many packets.
+"""Time planning: for a synthetic index of an hour (100,000 packets), and for a real file with as many packets.
 
 ``python benchmarks/planning.py``; README.md beside this file says what each number means.
 """
@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _synthetic(options: argparse.Namespace) -> dict[str, Spread]:
     indexes = [film_index(options.packets, options.seconds) for _ in range(options.repeats)]
-    # A new index for every run: it remembers what was worked out of it.
-    return {"cuts, index made by hand": spread([_timed(partial(choose_cuts, index))[0] for index in indexes])}
+    # A new index for every run: an index caches derived results.
+    return {"cuts, synthetic index": spread([_timed(partial(choose_cuts, index))[0] for index in indexes])}
 
 
 def _real(options: argparse.Namespace, folder: Path) -> dict[str, Spread]:

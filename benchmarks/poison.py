@@ -1,4 +1,4 @@
-"""One stream that breaks NVDEC beside good ones, on one fleet with ``--device gpu``: who ends how, and what it cost.
+"""One stream that breaks NVDEC among good ones, on one fleet with ``--device gpu``: how each job ends, and the cost.
 
 ``python benchmarks/poison.py --poison FILE --good FILE...``; README.md beside this file says what is recorded.
 """
@@ -22,13 +22,13 @@ from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.report.report import Report
 
 LOST_MAX: Final = 2
-"""How many processes one bad stream may cost: the one it shares with others, and its own."""
+"""How many processes one bad stream may kill: a shared one, and its own."""
 IN_A_SHARED_PROCESS: Final = ("lost", "suspect")
 IN_ITS_OWN: Final = ("guilty", "killed")
 
 
 def main() -> int:
-    """Run what the command line asks for; return 0 where all is as it should be, else 1."""
+    """Run what the command line requests; return 0 if all is as expected, else 1."""
     options = _parser().parse_args()
     missing = [str(path) for path in (options.poison, *options.good) if not path.is_file()]
     if missing:
@@ -85,7 +85,7 @@ async def _try(options: argparse.Namespace, folder: Path) -> list[str]:
 async def _transcoded(
     films: Sequence[Path], device: str, options: argparse.Namespace, folder: Path
 ) -> list[Report | BaseException]:
-    """Transcode all films at once on one fleet; return each one's report, or what ended it."""
+    """Transcode all films at once on one fleet; return each one's report or error."""
     async with Fleet(workers=options.workers, jobs_at_once=len(films)) as fleet:
         jobs = [
             await fleet.transcode(
@@ -131,14 +131,14 @@ def _failed_checks(film: Path, output: str) -> list[str]:
 
 
 def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return which workers died under any of the films, and how many processes in which one segment ran alone."""
+    """Return the workers that died while running any of the films, and the number of dead single-segment processes."""
     failures = [failure for row in rows for failure in row["failures"]]
     shared = sorted({failure["where"] for failure in failures if failure["fault"] in IN_A_SHARED_PROCESS})
     return {"workers": shared, "alone": sum(failure["fault"] in IN_ITS_OWN for failure in failures)}
 
 
 def _problems(rows: Sequence[dict[str, Any]], lost: dict[str, Any]) -> list[str]:
-    """Return what is not as it should be."""
+    """Return the deviations from what is expected."""
     problems = [f"{row['file']}: {row['outcome']}" for row in rows if row["exit_code"]]
     ended = [row for row in rows if not row["exit_code"]]
     problems += [f"{row['file']}: not the bytes of --device cpu" for row in ended if not row["equals_device_cpu"]]

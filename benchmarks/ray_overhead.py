@@ -1,4 +1,4 @@
-"""Measure what Ray and the client take of each piece of work: CPU of driver, supervisor, workers, raylets and GCS.
+"""Measure the cost of Ray and the client for each work item: CPU of driver, supervisor, workers, raylets and GCS.
 
 ``python benchmarks/ray_overhead.py``; README.md beside this file says what each number means.
 """
@@ -29,15 +29,15 @@ KINDS = {
     "raylets": "/raylet",
     "GCS": "/gcs_server",
 }
-"""What is in the command line of each kind of process."""
+"""Text in the command line of each kind of process."""
 SIDES = ("driver", *KINDS)
 SETTLE_S = 3.0
-"""Ray counts what has ended a moment later."""
+"""Ray counts ended work a moment later."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One row: what one of it is called, what the driver is told to do, and how often."""
+    """One row: the name of its unit, the driver's phase, and the number of repetitions."""
 
     name: str
     order: str
@@ -45,7 +45,7 @@ class Phase:
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _folder: _measure(options), None)
 
@@ -54,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--workers", type=int, default=2, metavar="N", help="nodes of one CPU, a worker each (default: 2)")
-    add("--pieces", type=int, default=2000, metavar="N", help="of work that does nothing (default: 2000)")
-    add("--results", type=int, default=500, metavar="N", help="pieces whose result has 1 MiB (default: 500)")
+    add("--pieces", type=int, default=2000, metavar="N", help="work items that do nothing (default: 2000)")
+    add("--results", type=int, default=500, metavar="N", help="work items with a result of 1 MiB (default: 500)")
     add("--calls", type=int, default=4000, metavar="N", help="small calls of a worker (default: 4000)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
@@ -85,7 +85,7 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 def _phase(job: "subprocess.Popen[str]", phase: Phase, resting: Mapping[str, float]) -> dict[str, float]:
-    """Return the CPU milliseconds of each side for one, less those of a second at rest, and how many a second had."""
+    """Return each side's CPU milliseconds for one unit, less those at rest, and the units per second."""
     before, began_s = _cpu_s(), time.monotonic()
     if job.stdin is not None:
         job.stdin.write(f"{phase.order} {phase.count}\n")
@@ -109,7 +109,7 @@ def _line(output: IO[str] | None) -> str:
 
 
 def _cpu_s() -> dict[str, float]:
-    """Return the CPU seconds of each kind of the cluster's processes so far: all are below this one."""
+    """Return the CPU seconds of each kind of cluster process so far; all are descendants of this one."""
     found: dict[str, float] = dict.fromkeys(KINDS, 0.0)
     for process in ProcessTree(os.getpid()).look():
         program = command_line(process.pid).split(" ", 1)[0]

@@ -1,4 +1,4 @@
-"""Measure how soon lost work runs again after a worker or a node was killed, on a local Ray cluster of three nodes.
+"""Measure how soon lost work runs again after a worker or node is killed, on a local Ray cluster of three nodes.
 
 ``python benchmarks/recovery.py [--runs N]``; README.md beside this file says what is recorded.
 """
@@ -30,7 +30,7 @@ WARM_S = 6.0
 
 
 async def drive() -> None:
-    """Keep every slot of the cluster busy; print a line for each piece that was lost and runs again."""
+    """Keep every slot of the cluster busy; print a line for each lost work item that runs again."""
     async with connecting_pool(os.environ["RAY_ADDRESS"], None) as pool:
         print("ready", flush=True)
         numbers = iter(range(1, 1_000_000))
@@ -68,7 +68,10 @@ def _kill_node(cluster: RayCluster, rng: random.Random) -> None:
 
 
 def measure(cluster: RayCluster, kill: Callable[[RayCluster, random.Random], None], seed: int) -> dict[str, Any]:
-    """Kill something at a random moment; return when its work was known to be lost, and ran again, in seconds."""
+    """Kill something at a random moment.
+
+    Return the seconds until its work was known to be lost, and until it ran again.
+    """
     rng = random.Random(seed)  # noqa: S311 - a repeatable choice
     command = [sys.executable, __file__, "--drive"]
     driver = subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, text=True)

@@ -22,7 +22,7 @@ from codecfleet.actors.encode.settings import Codec
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     missing = [str(path) for path in options.files if not path.is_file()]
     if missing:
@@ -42,9 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--segment-seconds", type=Fraction, default=Fraction(1), metavar="S", help="length of segments (default: 1)")
     add("--jobs", type=int, default=4, metavar="N", help="files at once (default: 4)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: one per core)")
-    add("--limit-seconds", type=float, metavar="S", help="begin no other file after so long")
+    add("--limit-seconds", type=float, metavar="S", help="begin no more files after this long")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
-    add("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each file; a next run goes on there")
+    add("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each file; later runs continue it")
     return parser
 
 
@@ -93,7 +93,7 @@ async def _compare(options: argparse.Namespace, folder: Path) -> list[dict[str, 
 def _save(
     name: str | None, document: dict[str, Any], settings: dict[str, Any], rows: Sequence[dict[str, Any]], asked: int
 ) -> None:
-    """Keep what there is: a long comparison may be interrupted."""
+    """Save the results so far: a long comparison may be interrupted."""
     if name:
         ordered = sorted(rows, key=lambda row: str(row["file"]))
         save_results(name, document | {"settings": settings, "files_of_run": asked, "rows": ordered})

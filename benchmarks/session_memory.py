@@ -1,4 +1,4 @@
-"""Measure what one segment's session takes of a machine's memory, by encoder, preset and size.
+"""Measure the memory of one segment's session, by encoder, preset and size.
 
 ``python benchmarks/session_memory.py --save session-memory``; README.md beside this file says what each number means.
 """
@@ -30,7 +30,7 @@ _IN_CHILD = "--in-child"
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     if sys.argv[1:2] == [_IN_CHILD]:
         print(_peak_of(Path(sys.argv[2])))
         return 0
@@ -61,7 +61,7 @@ def _measure_all(options: argparse.Namespace, folder: Path) -> None:
         for preset in (options.presets_4k if size == _SIZES[-1] else options.presets)
     ]
     records = [_record(size, codec, preset, options.frames, folder) for size, codec, preset in cases]
-    print("\nPeak of a process with one session, less what it has before; pictures of 8 bits and 4:2:0.\n")
+    print("\nPeak memory of a process with one session, less its memory before; 8-bit 4:2:0 pictures.\n")
     print("\n".join(table_lines(("encoder", "preset", "size", "MiB", "in pictures"), [_row(each) for each in records])))
     if options.save:
         document |= {"frames": options.frames, "sessions": records}
@@ -76,7 +76,7 @@ def _record(size: tuple[int, int], codec: Codec, preset: int, frames: int, folde
     spec = TranscodeSpec(source=str(clip), output=str(output), codec=codec, preset=preset, segment_s=Fraction(1000))
     order = folder / "order.pickle"
     order.write_bytes(pickle.dumps(plan_transcode(spec).work("job", 0, 0, 0)))
-    # A process of its own: its peak is one session's, and the last one left nothing behind.
+    # A separate process, so that its peak is that of one session.
     told = subprocess.run([sys.executable, __file__, _IN_CHILD, str(order)], check=True, capture_output=True, text=True)
     encoder = PROFILES[codec].implementation
     record = {"encoder": encoder, "preset": preset, "width": size[0], "height": size[1], "bytes": int(told.stdout)}
@@ -91,7 +91,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 
 
 def _make_clip(path: Path, size: tuple[int, int], frames: int) -> None:
-    """Encode a gradient that moves, with as many reference pictures as a decoder of this size must keep."""
+    """Encode a moving gradient, with as many reference pictures as a decoder must keep at this size."""
     width, height = size
     row = np.arange(width, dtype=np.uint16)
     column = np.arange(height, dtype=np.uint16)[:, None]
@@ -108,7 +108,7 @@ def _make_clip(path: Path, size: tuple[int, int], frames: int) -> None:
 
 
 def _peak_of(order: Path) -> int:
-    """Run a pickled work order; return by how many bytes the process's peak grew over what it had before."""
+    """Run a pickled work order; return by how many bytes the process's peak memory grew."""
     work = pickle.loads(order.read_bytes())
     before = _status_bytes("VmRSS")
     work.run(WorkContext())

@@ -1,7 +1,7 @@
-"""Decoded pictures in memory that GPU and processor share: are they right, and what does each kind of memory take?
+"""Check decoded pictures in memory that GPU and processor share, and time each kind of memory.
 
 ``python benchmarks/shared_memory.py``; README.md beside this file says what is recorded. On a card the platform is
-given, not asked: memory is chosen as on an integrated GPU, whose rules it then follows.
+simulated: memory is chosen as on an integrated GPU, whose rules then apply.
 """
 
 import argparse
@@ -34,12 +34,12 @@ WAYS = {
 }
 CASES = (("yuv420p", (1920, 1080)), ("yuv420p10le", (1920, 1080)), ("yuv444p", (854, 480)))
 BATCH = 4
-"""Pictures under way before a wait: their buffers are reused from batch to batch."""
+"""Pictures in flight before a wait: their buffers are reused from batch to batch."""
 WAITS = 2000
 
 
 def format_of(pix_fmt: str) -> SurfaceFormat:
-    """Return the surfaces that hold a format."""
+    """Return the kinds of surface that hold a format."""
     found = surface_format(pix_fmt)
     if found is None:
         raise ValueError(pix_fmt)
@@ -47,7 +47,7 @@ def format_of(pix_fmt: str) -> SurfaceFormat:
 
 
 def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
-    """Return a picture in which every bit that counts is anything."""
+    """Return a picture with random significant bits."""
     format_ = format_of(pix_fmt)
     picture, random = VideoFrame(*size, pix_fmt), np.random.default_rng(seed)
     for samples in plane_samples(picture, format_):
@@ -95,8 +95,8 @@ def fetched(cuda: Cuda, pix_fmt: str, size: tuple[int, int], pictures: int) -> d
 
 
 def waited(waiting: Waiting) -> float:
-    """Return the median microseconds of a wait for a small piece of work; for a process of its own."""
-    from cuda.bindings import driver  # noqa: PLC0415 - the flag has to be there before the context
+    """Return the median microseconds of a wait for a small kernel; call it in a separate process."""
+    from cuda.bindings import driver  # noqa: PLC0415 - the flag must be set before the context exists
 
     cuda = CudaCalls(driver, waiting)
     cuda.enter()
@@ -111,11 +111,11 @@ def waited(waiting: Waiting) -> float:
 
 
 def main() -> None:
-    """Run every case, and print what was found; save it where a name is given."""
+    """Run every case and print the results; save them if a name is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pictures", type=int, default=2000)
     parser.add_argument("--save", metavar="NAME")
-    parser.add_argument("--wait", metavar="FLAG", help="measure one flag of waiting, in this process")
+    parser.add_argument("--wait", metavar="FLAG", help="measure one wait flag, in this process")
     options = parser.parse_args()
     if options.wait:
         print(waited(Waiting[options.wait]))

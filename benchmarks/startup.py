@@ -27,7 +27,7 @@ Part = Callable[[Path, Path], Mapping[str, float]]
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -35,9 +35,9 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("clip", type=Path, nargs="?", help="what is transcoded (default: 2 s of 640x360, made here)")
+    add("clip", type=Path, nargs="?", help="film to transcode (default: 2 s of 640x360, generated)")
     add("--repeats", type=int, default=5, metavar="N", help="runs of each part, in turn (default: 5)")
-    add("--without-ray", action="store_true", help="leave out the parts in which a private Ray starts")
+    add("--without-ray", action="store_true", help="leave out the parts that start a private Ray")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
@@ -100,7 +100,7 @@ def _again(clip: Path, folder: Path) -> Mapping[str, float]:
 
 
 def _after_up(clip: Path, folder: Path) -> Mapping[str, float]:
-    """Bring a warm fleet up, and time the second command after that; the first has its worker load its encoder."""
+    """Start a warm fleet, and time the second command on it; the first makes its worker load the encoder."""
     env = _environment("") | {"XDG_RUNTIME_DIR": str(folder)}
     del env["CODECFLEET_WARM"]
     up_s = _run(*COMMAND, "up", env=env)
@@ -121,7 +121,7 @@ def _command_on_ray(clip: Path, folder: Path) -> Mapping[str, float]:
 
 
 def _transcoded(clip: Path, output: Path, env: Mapping[str, str], how: str) -> Mapping[str, float]:
-    """Run the command; return when it said what, and the stages of its report."""
+    """Run the command; return the times of its output lines, and the stages of its report."""
     began_s = time.monotonic()
     command = [*COMMAND, "transcode", "--json", "--overwrite", str(clip), str(output)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:

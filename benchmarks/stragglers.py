@@ -1,4 +1,4 @@
-"""Show that one slow worker does not hold a job up: the same job on a cluster without it, with it, and with it slowed.
+"""Show that one slow worker does not delay a job: the same job without it, with it, and with it slowed down.
 
 ``python benchmarks/stragglers.py --workers 4``; README.md beside this file says what each number means.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import subprocess
 
 PERIOD_S = 0.25
-"""How long a slowed worker takes to stand still and run once."""
+"""The period in which a slowed worker stops and runs once."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Case:
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _folder: _compare(options), None)
 
@@ -77,7 +77,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job on a fresh cluster whose workers are up, and return what it took."""
+    """Run a job on a fresh cluster whose workers are up, and return its times."""
     arguments = (str(case.workers), str(options.segments), str(case.second_runs))
     with local_cluster([1] * case.workers) as cluster, cluster.program("paced_job", *arguments) as job:
         _line(job.stdout)
@@ -102,7 +102,7 @@ def _line(output: IO[str] | None) -> str:
 
 @contextmanager
 def _slowed(cluster: LocalCluster, count: int, slower: int) -> Iterator[None]:
-    """Let ``count`` workers run for one part in ``slower`` of the time."""
+    """Let ``count`` workers run only for a fraction 1 / ``slower`` of the time."""
     over = threading.Event()
     workers = cluster.workers()
     pids = [workers[station] for station in sorted(workers)[:count]]

@@ -28,11 +28,11 @@ from codecfleet.cluster.supervisor.status.status import Status, status_of
 SEGMENTS_TIMED = 200
 BEATS = 1000
 SOME = 20
-"""How many deaths, reports and ticks a figure is the mean of."""
+"""How many deaths, reports and ticks each figure averages."""
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     gc.set_threshold(10_000)  # as the supervisor's process
     document = describe_run(None)
@@ -68,14 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Sizes:
-    """What this process holds, and how large messages are, by name."""
+    """This process's memory and the sizes of messages, by name."""
 
     def __init__(self) -> None:
         self.found: dict[str, float] = {}
         self._held_kib = _held_kib()
 
     def grown(self, name: str, count: int) -> None:
-        """Note by how many KiB the process has grown since the last note, for each of ``count``."""
+        """Note by how many KiB per item the process has grown since the last note; ``count`` is the number of items."""
         held_kib = _held_kib()
         self.found[f"KiB for each {name}"] = round((held_kib - self._held_kib) / count, 1)
         self._held_kib = held_kib
@@ -91,7 +91,7 @@ def _held_kib() -> float:
 
 
 def _coming(world: World, drivers: Sequence[Driver], sizes: Sizes) -> dict[str, float]:
-    """Return what it takes until every job has its slots and uses them."""
+    """Return the times until every job has its slots and uses them."""
     rows = {"all nodes join and are probed": _timed(world.join)}
     sizes.grown("node", len(world.nodes))
     rows["all jobs come, and their workers start"] = _timed(partial(_report, world, drivers))
@@ -108,7 +108,7 @@ def _report(world: World, drivers: Sequence[Driver]) -> None:
 
 
 def _of_changes(world: World, drivers: Sequence[Driver]) -> dict[str, float]:
-    """Return what each change takes while all work, and until everything is placed again."""
+    """Return the time of each change while all workers are busy, and the time until everything is placed again."""
     some, one = drivers[:SOME], Driver(world, "one", 1)
 
     def end_segments(driver: Driver) -> None:
@@ -132,7 +132,7 @@ def _of_changes(world: World, drivers: Sequence[Driver]) -> dict[str, float]:
 
 
 def _of_looking(world: World, sizes: Sizes) -> dict[str, float]:
-    """Return what heartbeats and a status take, without Ray's part."""
+    """Return the times of heartbeats and a status, without Ray's part."""
     beat = Heartbeat(7, tuple((f"job-{number}", f"segment {number}") for number in range(8)), 8)
 
     def beats() -> None:

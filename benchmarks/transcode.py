@@ -34,7 +34,7 @@ from codecfleet.cluster.machine import cores
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
     ffmpeg = _ffmpeg(options)
     return run_in_folder(lambda folder: _compare(options, ffmpeg, folder), options.work)
@@ -44,23 +44,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("media", nargs="?", type=Path, metavar="MEDIA", help="source; default: the bundled film, looped")
-    add("--seconds", type=Fraction, help="loop the film to this length (default: 60 for the bundled film, else once)")
+    add("--seconds", type=Fraction, help="loop the film to this length (default: 60 for the bundled film)")
     add("--size", type=_size, metavar="WxH", help="scale the film to this size before it is compared")
     default = " ".join(CASES_BY_DEFAULT)
     add("--cases", nargs="+", choices=CASES, default=list(CASES_BY_DEFAULT), help=f"encoders (default: {default})")
     ways = [contender.value for contender in Contender]
     add("--contenders", nargs="+", choices=ways, default=ways, help="who runs (default: all)")
-    add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="codecfleet once for each of these")
-    add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet does its job again (1)")
+    add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each of these")
+    add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet repeats its job (1)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
     add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's own)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--fan-out-threads", type=int, default=2, metavar="N", help="encoder threads of each process (0: its default)")
-    add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, for codecfleet alone; to look around")
-    add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet alone; to look around")
+    add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, not FFmpeg's; for experiments")
+    add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet only; for experiments")
     add("--container", default="mp4", choices=("mp4", "mov", "mkv"), help="of every output (default: mp4)")
-    add("--no-quality", action="store_true", help="leave PSNR, SSIM and VMAF out")
+    add("--no-quality", action="store_true", help="skip PSNR, SSIM and VMAF")
     add("--vmaf-every", type=int, default=5, metavar="N", help="VMAF of every Nth picture; 0 for none (default: 5)")
     add("--quality-grid", action="store_true", help="compare quality at equal bitrate instead of speed")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
@@ -74,7 +74,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _ffmpeg(options: argparse.Namespace) -> str | None:
-    """Return FFmpeg's path; without one, leave out what needs it, and say so."""
+    """Return FFmpeg's path; without FFmpeg, skip the parts that need it, with a message."""
     try:
         return look_for_ffmpeg(options.ffmpeg)
     except NoFFmpeg as error:
@@ -82,7 +82,7 @@ def _ffmpeg(options: argparse.Namespace) -> str | None:
             sys.exit(str(error))
         options.contenders = [name for name in options.contenders if name == Contender.FLEET]
         options.no_quality = True
-        print(f"without FFmpeg, its contenders and PSNR, SSIM and VMAF are left out ({error})")
+        print(f"without FFmpeg, its contenders, PSNR, SSIM and VMAF are skipped ({error})")
         return None
 
 
@@ -127,7 +127,7 @@ def _compare_speed(bench: Bench, cases: list[CodecCase], document: dict[str, Any
     if document["differences"]:
         raise CommandFailed("; ".join(document["differences"]))
     if options.device:
-        print("\nEvery output of codecfleet's was the same to the last byte, case by case and encoder by encoder.")
+        print("\nFor each case and encoder, all of codecfleet's outputs were byte-identical.")
 
 
 def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, Any], save: str | None) -> None:
@@ -138,12 +138,12 @@ def _compare_quality(bench: Bench, cases: list[CodecCase], document: dict[str, A
             continue
         document["rates"].append(compare_rates(bench, case, cores(), _say))
         _save(save, document)
-    print("\nRates are the video's alone, PSNR is over all planes and pictures.\n")
+    print("\nRates are those of the video only; PSNR is over all planes and pictures.\n")
     print("\n".join(rate_lines(document["rates"])))
 
 
 def _save(name: str | None, document: dict[str, Any]) -> None:
-    """Keep what there is: a long comparison may be interrupted."""
+    """Save the results so far: a long comparison may be interrupted."""
     if name:
         save_results(name, document)
 
@@ -172,7 +172,7 @@ def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
 
 
 def _length_s(options: argparse.Namespace) -> Fraction | None:
-    """Return how long the film is to be looped; None takes it is."""
+    """Return the length to which the film is looped; None: it is used as it is."""
     length_s: Fraction | None = options.seconds
     return Fraction(60) if length_s is None and options.media is None else length_s
 

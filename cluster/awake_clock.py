@@ -1,7 +1,7 @@
-"""Time in which this process ran, for deadlines on others.
+"""Time in which this process was running, for its deadlines on others.
 
-Ctrl-Z, a suspended machine or a frozen container stop a process, but not the monotonic clock: everybody else would seem
-to have been silent.
+Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock: everybody else would
+seem to have been silent.
 """
 
 import time
@@ -9,11 +9,7 @@ from collections.abc import Callable
 
 
 class AwakeClock:
-    """Monotonic seconds; two readings further apart than ``gap_max_s`` count as that far apart.
-
-    Args:
-        gap_max_s: more than the time between two readings of a process that runs.
-    """
+    """Monotonic seconds. A gap longer than ``gap_max_s``, as after a suspended process, counts as ``gap_max_s``."""
 
     def __init__(self, gap_max_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._gap_max_s = gap_max_s
@@ -21,7 +17,7 @@ class AwakeClock:
         self._read_s = self._now_s = clock()
 
     def __call__(self) -> float:
-        """Return the seconds, which began at the monotonic clock's."""
+        """Return the seconds; the first reading is the monotonic clock's."""
         read_s = self._clock()
         self._now_s += min(read_s - self._read_s, self._gap_max_s)
         self._read_s = read_s

@@ -55,8 +55,8 @@ def device_condition(
 ) -> dict[str, Any]:
     """Return how a GPU was when its machine was probed, all programs' use together.
 
-    ``unplaceable`` says why no work may go to it, ``no_kernels`` why it cannot scale and convert pictures; "" if none.
-    ``judged`` are its machine's verdicts, ``uuid`` is its own or its slice's.
+    ``unplaceable`` says why no work may go to it, ``no_kernels`` why it cannot scale and convert pictures; "" if it
+    can. ``judged`` are its machine's verdicts, ``uuid`` is its own or its slice's.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

@@ -1,7 +1,7 @@
-"""The settings that every process of a fleet reads from its environment, and hands on to those that it starts.
+"""The settings that every process of a fleet reads from its environment, and passes on to those that it starts.
 
-The command line sets them from the user's configuration, which checks them (jobs/request/config.py); a program that
-makes a fleet itself may set the variables.
+The command line sets them from the user's configuration, which it checks (jobs/request/config.py); a program that makes
+a fleet itself may set the variables.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,9 @@ NO_COMPAT: Final = "never"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
-    """Return after how many seconds a cluster's unused worker is released; None where it is not set.
+    """Return after how many seconds a cluster's unused worker is released; None if unset.
 
-    Raises:
-        UsageError: the variable is not a number of seconds.
+    Raises UsageError: the variable is not a number of seconds.
     """
     if not (text := environment.get(IDLE, "")):
         return None
@@ -39,41 +38,41 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
 
 
 def policy_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's policy; "" where it is not set."""
+    """Return the path of a cluster's policy; "" if unset."""
     return environment.get(POLICY, "")
 
 
 def autoscale_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's autoscaling file; "" where it is not set."""
+    """Return the path of a cluster's autoscaling file; "" if unset."""
     return environment.get(AUTOSCALE, "")
 
 
 def events_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder for what supervisors decided, which is kept only then; "" where it is not set."""
+    """Return the folder for supervisors' event files; "" if unset: none are written."""
     return environment.get(EVENTS, "")
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:
-    """Return whether a private Ray is to start before any work."""
+    """Return whether a private Ray starts before any work."""
     return environment.get(RAY, "") == "first"
 
 
 def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
-    """Return whether jobs on this machine use a warm fleet that runs."""
+    """Return whether jobs on this machine use a running warm fleet."""
     return environment.get(WARM, "") != "never"
 
 
 def compat_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder of a compat package that is to be looked at besides the usual ones; "" for none."""
+    """Return an additional folder in which to look for a compat package; "" for none."""
     named = environment.get(COMPAT, "")
     return "" if named == NO_COMPAT else named
 
 
 def may_use_compat(environment: Mapping[str, str]) -> bool:
-    """Return whether workers may load a compat package that fits."""
+    """Return whether workers may load a fitting compat package."""
     return environment.get(COMPAT, "") != NO_COMPAT
 
 
 def shows_tracebacks(environment: Mapping[str, str]) -> bool:
-    """Return whether an error's traceback is printed before its line."""
+    """Return whether an error's traceback is printed before its message."""
     return environment.get(DEBUG, "") not in {"", "0", "false"}

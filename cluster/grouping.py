@@ -18,7 +18,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def tallied(kinds: Iterable[str]) -> list[str]:
-    """Return each kind once, as ``2 x NVIDIA L4``, in the order of the first."""
+    """Return each kind once, as ``2 x NVIDIA L4``, in order of first appearance."""
     return [f"{count} x {kind}" for kind, count in Counter(kinds).items()]
 
 

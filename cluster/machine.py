@@ -39,7 +39,7 @@ def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
 
 
 def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - where Linux keeps it
-    """Return the free shared memory; 0 where there is none."""
+    """Return the free shared memory; 0 if there is none."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -48,7 +48,7 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
 
 
 def oom_kills(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return how many processes of this cgroup the kernel has killed for memory; of the machine where none counts."""
+    """Return how many processes of this cgroup the kernel has killed for memory; without a count, of the machine."""
     own = next(_memory_cgroups(cgroup, proc))
     sources = (own / "memory.events", own / "memory.oom_control", proc / "vmstat")
     return next((count for source in sources if (count := _counter(source, _OOM_KILL)) is not None), 0)
@@ -71,7 +71,7 @@ class OomKills:
 
 
 def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
-    """Yield this process's cgroup and those around it; in a container its root may be all that is shown."""
+    """Yield this process's cgroup and its ancestors; a container may only show its root."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         root = cgroup if not controllers else cgroup / "memory"

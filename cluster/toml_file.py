@@ -71,8 +71,7 @@ def load_model(
 ) -> ModelT:
     """Return the value of ``model`` that a TOML file describes; the other arguments are ``read_toml``'s.
 
-    Raises:
-        UsageError: it cannot be read, is not TOML, or has an invalid key or value.
+    Raises UsageError: it cannot be read, is not TOML, or has an invalid key or value.
     """
     file = read_toml(kind, path, missing=missing, wrong=wrong, parse_float=parse_float)
     try:

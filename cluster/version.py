@@ -7,7 +7,7 @@ from ..errors import VersionRefused
 
 
 def installed(package: str) -> str:
-    """Return the version of a package, "" where none is installed: a checkout on the path has none."""
+    """Return the version of a package, "" if none is installed: a checkout on the path has none."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -33,11 +33,11 @@ def refuse_client(client: str, supervisor: str) -> None:
     """Return if a client has the version of its cluster's supervisor; ``VersionRefused`` if it has another."""
     if client != supervisor:
         message = f"this client is {named(client)}, and the cluster's supervisor is {named(supervisor)}"
-        raise VersionRefused(message, "Install the cluster's version here, or replace the cluster: docs/upgrades.md.")
+        raise VersionRefused(message, "Install the cluster's version here, or replace the cluster: docs/nodes.md.")
 
 
 def refuse_worker(worker: str, supervisor: str) -> None:
     """Return if a worker has the version of its supervisor; ``VersionRefused`` if it has another."""
     if worker != supervisor:
         message = f"its node has {named(worker)}, and the supervisor is {named(supervisor)}"
-        raise VersionRefused(message, "Install the supervisor's version on that node: docs/upgrades.md.")
+        raise VersionRefused(message, "Install the supervisor's version on that node: docs/nodes.md.")

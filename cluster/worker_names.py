@@ -50,7 +50,7 @@ class StationId(str):
 
     @property
     def number(self) -> int:
-        """Its number among its node's stations of its seat."""
+        """Its number among the stations of the same seat on its node."""
         return _parsed(self).number
 
     @property

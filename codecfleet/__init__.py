@@ -6,8 +6,8 @@
             print(event)
         report = await job
 
-``transcode("in.mkv", "out.mp4")`` does the same in one call that waits. A call that waits has a form to await, with
-``_async`` behind its name.
+``transcode("in.mkv", "out.mp4")`` does the same in one blocking call. Each blocking call has an asynchronous form,
+whose name ends in ``_async``.
 """
 
 from importlib import import_module
@@ -164,7 +164,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import public names when they are first used: a worker, or ``--help``, does not pay for what it never touches."""
+    """Import public names on first use, so that a worker or ``--help`` does not import what it never uses."""
     if name == "__version__":
         return _version()
     if name not in _HOME_OF:

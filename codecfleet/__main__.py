@@ -1,7 +1,7 @@
-"""``codecfleet``, and ``python -m codecfleet``. An interruption ends it in one line, also while it imports the rest.
+"""``codecfleet``, and ``python -m codecfleet``. Ctrl-C ends it with one line, even during imports.
 
-Until a command handles signals itself nothing has begun, so nothing needs to be cleaned up. Python's own way, an
-exception wherever the program is, breaks imports: their tracebacks and exit codes would be the answer.
+Until a command handles signals itself, there is nothing to clean up. Python's default, an exception at an arbitrary
+place, would break imports, and the user would see their tracebacks and exit codes.
 """
 
 import os
@@ -14,7 +14,7 @@ _LINE: Final = b"codecfleet: error: interrupted.\n"
 
 
 def end_on_signals() -> None:
-    """End this process at once on Ctrl-C, SIGTERM and a closed terminal; those that its starter ignores stay so."""
+    """End this process at once on Ctrl-C, SIGTERM and a closed terminal; ignored signals stay ignored."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)

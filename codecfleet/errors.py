@@ -14,8 +14,8 @@
     └── Cancelled        130
 
 ``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help, ``where`` on
-which worker it happened. All arguments are positional and stay in ``args``, so every error survives pickling: Ray turns
-an exception with keyword-only arguments into something that callers cannot catch by type.
+which worker it happened. All arguments are positional and stay in ``args``, so every error survives pickling: Ray
+changes the type of an exception with keyword-only arguments, so callers could not catch it.
 """
 
 import re
@@ -72,18 +72,17 @@ _PASSWORD: Final = re.compile(r"(?<=://)([^/:@?#]*):[^/@?#]*@")
 _SIGNATURE: Final = re.compile(
     r"([?&;][^=&;]*(?:sig|token|secret|passw|credential|key|auth|accessid|policy)[^=&;]*=)[^&;#]*", re.IGNORECASE
 )
-"""A parameter by whose name its value lets somebody in: Amazon's, Google's and Azure's signed addresses have such."""
+"""Query parameters whose values grant access, as in signed URLs of Amazon, Google and Azure."""
 
 
 REDACTED: Final = "***"
-"""What stands in an address for what was left out."""
+"""Replaces a secret in an address."""
 
 
 def redacted(text: str) -> str:
-    """Return ``text`` with what lets somebody in left out of every address in it: passwords, keys, signatures, tokens.
+    """Return ``text`` with the secrets of every address in it replaced: passwords, keys, signatures, tokens.
 
-    Addresses are used whole. Wherever they become text, in messages, events, reports and what is printed, they are
-    redacted.
+    Requests use whole addresses; messages, events, reports and printed text contain redacted ones.
     """
     return _ADDRESS.sub(_without_secrets, text) if "://" in text else text
 
@@ -114,7 +113,7 @@ class CodecfleetError(Exception):
 
     Args:
         message: one line: what happened and why, with the value that caused it; addresses in it are redacted.
-        next_step: one line: what to type or do next; "" where there is nothing to do.
+        next_step: one line: what to type or do next; "" if there is nothing to do.
     """
 
     exit_code: ClassVar[int] = 5
@@ -125,7 +124,7 @@ class CodecfleetError(Exception):
         self.next_step = redacted(next_step)
         super().__init__(self.message, self.next_step)
         self.where = ""
-        """The worker on which it happened, as its pool names it; "" where none is to be named."""
+        """The worker on which it happened, as its pool names it; "" for none."""
 
     def __str__(self) -> str:
         if not self.next_step:
@@ -150,11 +149,11 @@ class InputNotFound(InputError):
 
 
 class InputUnreadable(InputError):
-    """The source is there, but cannot be opened, parsed or decoded."""
+    """The source exists, but cannot be opened, parsed or decoded."""
 
 
 class InputRefused(InputError):
-    """Opening the source would be unsafe: it names other files or addresses, or needs a protocol we do not open."""
+    """Opening the source would be unsafe: it names other files or addresses, or needs a forbidden protocol."""
 
 
 class InputTooLarge(InputError):
@@ -162,7 +161,10 @@ class InputTooLarge(InputError):
 
 
 class InputDamaged(InputError):
-    """Decoding the source meets damage, and ``strict`` accepts none; or nothing that was asked for can be decoded."""
+    """Decoding the source meets damage, and ``strict`` accepts none.
+
+    Or nothing of the requested part can be decoded.
+    """
 
 
 class RequestError(CodecfleetError):
@@ -182,7 +184,7 @@ class NotEnoughMemory(RequestError):
 
 
 class NotSmaller(RequestError):
-    """The result has as many bytes as the source or more, and ``if_smaller`` wants it smaller."""
+    """The result is not smaller than the source, and ``if_smaller`` requires it."""
 
 
 class OutputExists(RequestError):
@@ -190,13 +192,13 @@ class OutputExists(RequestError):
 
 
 class OutputInUse(RequestError):
-    """Another job writes the same output now."""
+    """Another job is writing the same output."""
 
     retry = Retry.ANYWHERE
 
 
 class JournalRefused(RequestError):
-    """Unfinished work lies there of another input, other options or another encoder."""
+    """There is unfinished work with another input, other options or another encoder."""
 
 
 class OutputUnwritable(RequestError):
@@ -208,7 +210,7 @@ class Unsupported(RequestError):
 
 
 class WouldLose(RequestError):
-    """Something of the source cannot be carried, and ``strict`` forbids losing it."""
+    """Part of the source cannot be kept, and ``strict`` forbids losing it."""
 
 
 class WorkError(CodecfleetError):
@@ -224,11 +226,11 @@ class WorkerLost(WorkError):
 
 
 class WorkerOutOfMemory(WorkerLost):
-    """A worker process had no memory left, or was killed for want of it."""
+    """A worker process ran out of memory, or was killed for using too much."""
 
 
 class DeadlineMissed(WorkError):
-    """The work showed no progress within its deadline, and its worker was given up."""
+    """The work made no progress within its deadline, and its worker was replaced."""
 
     retry = Retry.ELSEWHERE
 
@@ -238,11 +240,11 @@ class WorkerBroken(WorkerLost):
 
 
 class ProcessKilled(WorkerLost):
-    """A process died that ran this work alone: the work ended it."""
+    """A process died while it ran only this work, so the work killed it."""
 
 
 class DeviceError(WorkError):
-    """A GPU, an engine of it or its driver failed."""
+    """A GPU, one of its engines, or its driver failed."""
 
     retry = Retry.ELSEWHERE
 
@@ -258,7 +260,7 @@ class DeviceMemory(DeviceError):
 
 
 class SessionLimit(DeviceError):
-    """The device or its driver opens no further session of that kind now."""
+    """The device or its driver opens no more sessions of that kind for now."""
 
     retry = Retry.ANYWHERE
 
@@ -285,7 +287,7 @@ class EngineHung(DeviceError):
 
 
 class SegmentFailed(WorkError):
-    """One segment failed on every step of its retry ladder; ``segment`` is its number, None where it has none."""
+    """One segment failed on every step of its retry ladder; ``segment`` is its number, None if it has none."""
 
     def __init__(self, message: str, next_step: str = "", segment: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -300,7 +302,7 @@ class EncoderFailed(WorkError):
 
 
 class ProofFailed(WorkError):
-    """The proof found a difference between what was taken from the source and what was written."""
+    """The proof found a difference between the source's pictures and the output's."""
 
 
 class StorageFailed(WorkError):
@@ -318,7 +320,7 @@ class FleetUnavailable(WorkError):
 
 
 class VersionRefused(FleetUnavailable):
-    """This program and what runs on the cluster have different versions of codecfleet."""
+    """This program and the cluster run different versions of codecfleet."""
 
 
 class Cancelled(CodecfleetError):

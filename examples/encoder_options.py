@@ -1,4 +1,4 @@
-"""Set an encoder's own options, see in the plan what will be run, and find it again in the report.
+"""Set an encoder's own options, and see them in the plan and in the report.
 
 python examples/encoder_options.py film.mkv film.mp4
 """
@@ -10,7 +10,7 @@ from codecfleet import Codec, TranscodeSpec, plan_transcode, transcode
 
 
 def main() -> None:
-    """Transcode to 10-bit HEVC tuned for grain, at a bitrate that a buffer of two seconds holds to."""
+    """Transcode to 10-bit HEVC tuned for grain, with the bitrate limited over a buffer of two seconds."""
     parser = argparse.ArgumentParser(description="Set an encoder's own options.")
     parser.add_argument("source")
     parser.add_argument("output")

@@ -17,7 +17,7 @@ STEP = 30.0
 
 
 async def first_of_scenes(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
-    """Yield the frames that look unlike the one before them."""
+    """Yield the frames that look different from the previous frame."""
     last = None
     async for frame in frames:
         picture = frame.to_ndarray()[: frame.height].astype(np.int32)
@@ -28,7 +28,7 @@ async def first_of_scenes(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
 
 
 async def summarize(source: str, output: str) -> None:
-    """Write the first frame of each scene, two a second."""
+    """Write the first frame of each scene, two per second."""
     async with codecfleet.frames(source, pix_fmt="yuv420p", size=(320, 180)) as frames:
         report = await codecfleet.encode(first_of_scenes(frames), output, fps=2, overwrite=True)
     print(f"{report.output}: {report.frames_out} of {frames.report.frames} frames, encoded by {report.encoder}")

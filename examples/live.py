@@ -1,10 +1,9 @@
-"""Send a film over a socket to a receiver that is too slow for it, at a bitrate that follows the connection.
+"""Send a film over a socket to a slow receiver, at a bitrate that adapts to the connection.
 
     python examples/live.py film.mkv received.h264
 
-The sender encodes each frame as it comes, and looks at how many bytes still wait for the network: it halves its bitrate
-where they grow, and raises it where none wait. The receiver decodes what arrives, takes 60 kB a second, and writes the
-packets to a file that players can open.
+The sender encodes each frame at once. It halves its bitrate while unsent bytes pile up, and raises it while none wait.
+The receiver reads 60 kB a second, decodes, and writes the packets to a file that players can open.
 """
 
 import argparse
@@ -16,14 +15,14 @@ from pathlib import Path
 import codecfleet
 from codecfleet import Decoder, Encoder, Packet, RateChange
 
-HEADER = struct.Struct(">IQ")  # the size of a packet, and when its picture is shown, in ticks of 1/25 s
+HEADER = struct.Struct(">IQ")  # a packet's size, and its picture's time in ticks of 1/25 s
 LOWEST_BPS, HIGHEST_BPS = 50_000, 2_000_000
-WAITING_BYTES = 16_000  # more than this means that the network does not follow
-SOCKET_BYTES = 8192  # small, so that what does not fit waits where the sender sees it
+WAITING_BYTES = 16_000  # more than this means that the network falls behind
+SOCKET_BYTES = 8192  # small, so that unsent bytes wait where the sender sees them
 
 
 def next_rate(rate_bps: int, waiting_bytes: int) -> int:
-    """Return the bitrate to go on with: half where the network does not follow, a little more where it does."""
+    """Return the next bitrate: half if the network falls behind, a little more if it keeps up."""
     if waiting_bytes > WAITING_BYTES:
         return max(LOWEST_BPS, rate_bps // 2)
     return min(HIGHEST_BPS, rate_bps + rate_bps // 10) if not waiting_bytes else rate_bps
@@ -49,17 +48,17 @@ async def send(source: str, reader: asyncio.StreamReader, writer: asyncio.Stream
                 print(f"frame {frame.index}: {waiting_bytes} bytes wait, {rate_bps} -> {wanted_bps} bit/s")
                 rate_bps = wanted_bps
                 await encoder.reconfigure_async(RateChange(bitrate=rate_bps, vbvbufsize=rate_bps // 5))
-            await writer.drain()  # waits where far too much is unsent
+            await writer.drain()  # waits if far too much is unsent
         for packet in await encoder.finish_async():
             writer.write(HEADER.pack(packet.bsl, packet.pts) + packet.data)
     writer.write_eof()
-    await reader.read()  # until the receiver has everything, and closes
+    await reader.read()  # until the receiver has everything and closes the connection
     writer.close()
     await writer.wait_closed()
 
 
 async def receive(port: int, bytes_a_second: int) -> tuple[int, bytes]:
-    """Decode what comes, as fast as this connection is; return how many frames there were, and the packets."""
+    """Decode packets as they arrive; return the number of frames, and the packets."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=SOCKET_BYTES)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
     frames, received = 0, []
@@ -75,7 +74,7 @@ async def receive(port: int, bytes_a_second: int) -> tuple[int, bytes]:
 
 
 async def send_and_receive(arguments: argparse.Namespace) -> tuple[int, bytes]:
-    """Send a film to ourselves; return what was received."""
+    """Send a film to this process; return the received frames and packets."""
     done = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Transcode every film of a folder; one that fails stops none of the others.
+"""Transcode every film of a folder; a failure does not stop the others.
 
 python examples/many_files.py inbox outbox
 """

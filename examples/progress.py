@@ -1,4 +1,4 @@
-"""Transcode one file and show how it goes.
+"""Transcode one file and show its progress.
 
 python examples/progress.py film.mkv film.mp4
 """
@@ -10,7 +10,7 @@ from codecfleet import CodecfleetError, Fleet, Planned, Progress, TranscodeSpec,
 
 
 async def convert(source: str, output: str) -> None:
-    """Transcode ``source`` and print a line whenever something happens."""
+    """Transcode ``source`` and print a line for each event."""
     spec = TranscodeSpec(source=source, output=output, overwrite=True)
     async with Fleet() as fleet:
         job = await fleet.transcode(spec)
@@ -29,7 +29,7 @@ async def convert(source: str, output: str) -> None:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Transcode one file and show how it goes.")
+    parser = argparse.ArgumentParser(description="Transcode one file and show its progress.")
     parser.add_argument("source")
     parser.add_argument("output")
     arguments = parser.parse_args()

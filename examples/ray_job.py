@@ -16,7 +16,7 @@ from codecfleet import CodecfleetError, Done, Fleet, TranscodeSpec
 async def convert(source: str, output: str, workers: int | None) -> None:
     """Transcode ``source``, and print every event as a line of JSON, for the job's log."""
     spec = TranscodeSpec(source=source, output=output, overwrite=True)
-    # No address: inside a Ray job its environment names the cluster.
+    # No address: inside a Ray job, the environment names the cluster.
     async with Fleet(workers=workers) as fleet:
         job = await fleet.transcode(spec)
         async for event in job.events():
@@ -26,7 +26,7 @@ async def convert(source: str, output: str, workers: int | None) -> None:
 
 
 def main() -> None:
-    """Read the command line; the job's exit code says what kind of error ended it."""
+    """Read the command line; the job's exit code tells the kind of error, if any."""
     parser = argparse.ArgumentParser(description="Transcode one file on the cluster this script runs on.")
     parser.add_argument("source")
     parser.add_argument("output")

@@ -1,1 +1,1 @@
-"""Floor 3: what a user runs: plan, fan out, gather, prove."""
+"""Floor 3: jobs, which plan, fan out over workers, join the results and prove them."""

@@ -1,7 +1,4 @@
-"""The calls that read files and answer once, as an event loop uses them: each runs in a thread, and is awaited.
-
-A call that is cancelled meanwhile ends on its own; its answer is lost.
-"""
+"""Asynchronous forms of the blocking calls: each runs in a thread, which a cancelled caller does not wait for."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

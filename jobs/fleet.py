@@ -1,4 +1,4 @@
-"""``Fleet``: where jobs are submitted. The public face of everything below."""
+"""``Fleet``, where jobs are submitted, and the calls that run one job: the public API."""
 
 import asyncio
 import os
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import BaseModel
@@ -17,7 +16,7 @@ from ..actors.process.forked import keep_from_children
 from ..actors.tracing import send_spans
 from ..cluster.fleet.pool import Pool
 from ..errors import Cancelled, UsageError
-from .board.threads import in_thread
+from .board.threads import in_thread, is_in_loop
 from .held import Held
 from .job import Job
 from .report.channel import EventChannel
@@ -33,22 +32,20 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4
-"""Jobs under way at the same time; more wait their turn, so that open files and memory stay bounded."""
-SPANS_LIMIT_S = 2.0
-"""How long a fleet's end may wait for a collector of traces."""
+JOBS_AT_ONCE = 4  #: More jobs wait, so that open files and memory stay bounded
+SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 
 class Fleet:
     """Workers to run jobs on: this machine's, or a cluster's.
 
-    Without ``address`` (and without ``RAY_ADDRESS``) workers start on this machine, and a private Ray where it pays;
-    inside an existing Ray driver, worker or job, that connection is used and left as it is.
+    Without ``address`` and ``RAY_ADDRESS``, workers start on this machine, with a private Ray if that pays. Inside an
+    existing Ray driver, worker or job, its connection is used and left unchanged.
 
     Args:
         address: a Ray cluster's address.
-        workers: how many segments may be in flight; None takes what the machines have.
-        jobs_at_once: how many jobs may be under way at the same time.
+        workers: how many segments may be in flight; None for as many as the machines can run.
+        jobs_at_once: how many jobs may run at the same time.
         pool: where to run instead, such as ``codecfleet.testing.LocalPool``.
     """
 
@@ -76,7 +73,7 @@ class Fleet:
         self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
-        """Open the fleet. Workers start with the first job that has something for them to do."""
+        """Open the fleet. Workers start with the first job that needs them."""
         if self._pool is None:
             from ..cluster.fleet.default import default_pool
 
@@ -85,20 +82,18 @@ class Fleet:
         self._open, self._process = True, os.getpid()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cancel the jobs that still run, and release the workers; after an error, what they have finished stays."""
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Cancel running jobs and release the workers; after an error, finished segments are kept."""
         await self._aclose(keep=kind is not None)
 
     async def aclose(self) -> None:
-        """Cancel the jobs that still run, and release the workers. Idempotent."""
+        """Cancel running jobs and release the workers. Idempotent."""
         await self._aclose(keep=False)
 
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         if os.getpid() != self._process:
-            return  # a fork of the process that opened it, whose jobs and workers these are not
+            return  # in a fork of the process that opened it, which owns the jobs and workers
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):
@@ -110,20 +105,16 @@ class Fleet:
             await self._pool.aclose()
 
     async def transcode(self, spec: TranscodeSpec) -> Job:
-        """Submit a job and return at once; it begins when its turn comes.
-
-        Raises:
-            UsageError: the fleet is not open.
-        """
+        """Submit a job and return at once. Raises UsageError: the fleet is not open."""
         return self._submit(spec, self._jobs_at_once)
 
     def batch(self, spec: BatchSpec) -> "Batch":
-        """Begin a batch and return at once: ``async for result in fleet.batch(spec)``. docs/batch.md describes it.
+        """Start a batch and return at once: ``async for result in fleet.batch(spec)``. See docs/batch.md.
 
-        A batch bounds its files in flight itself; ``jobs_at_once`` does not count them.
+        A batch limits its files in flight itself; they do not count as ``jobs_at_once``.
 
         Raises:
-            UsageError: the fleet is not open, or the spec's template makes no sense.
+            UsageError: the fleet is not open, or the spec's template is invalid.
         """
         from .batch.batch import Batch
 
@@ -139,7 +130,7 @@ class Fleet:
         """Show what a batch would do with each file, and estimate its time and size from a few samples; write nothing.
 
         Raises:
-            UsageError: the fleet is not open, or an input, a list or the template makes no sense.
+            UsageError: the fleet is not open, or an input, a list or the template is invalid.
             CodecfleetError: there is nothing at an input, or the batch's database cannot be read.
         """
         from .batch.preview import preview_batch
@@ -168,11 +159,11 @@ class Fleet:
     async def stills(
         self, spec: StillsSpec, *, progress: Callable[[int], None] = lambda _frames: None
     ) -> "StillsReport":
-        """Take stills, when the turn comes; either the complete folder is there afterwards, or nothing.
+        """Take stills; leave either the complete folder or nothing.
 
         Args:
-            spec: what is asked for.
-            progress: called a few times a second with how many frames are decoded.
+            spec: the request.
+            progress: called a few times a second with the number of frames decoded.
 
         Raises:
             UsageError: the fleet is not open.
@@ -205,7 +196,7 @@ class Fleet:
         async with turn:
             if self._pool is None:
                 raise UsageError("the fleet was closed")
-            # Workers become ready beside the loading of what plans, and the planning.
+            # Workers start while the planning code is loaded and runs.
             start = SharedCall(self._pool.start(), "the workers' start")
             from .run.job_run import JobRun
 
@@ -216,24 +207,23 @@ class Fleet:
 def transcode(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file and wait for it: the whole of codecfleet in one call.
-
-    ``options`` are those of ``TranscodeSpec``.
+    """Transcode one file and wait for it: the whole of codecfleet in one call. ``options`` are ``TranscodeSpec``'s.
 
     Raises:
-        CodecfleetError: whatever went wrong; nothing is left under the output's name. ``UsageError`` for options that
-            make no sense.
+        UsageError: options are invalid.
+        CodecfleetError: the job failed; nothing is left under the output's name.
     """
-    spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
     _refuse_in_loop("transcode")
-    return asyncio.run(_transcode(spec, address))
+    return asyncio.run(transcode_async(source, output, address=address, **options))
 
 
 async def transcode_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file, in an event loop; otherwise as ``transcode``. Cancelling it cancels the job."""
-    return await _transcode(_built(TranscodeSpec, source, output, options, "docs/config.md"), address)
+    """Transcode one file, as ``transcode``, in an event loop. Cancelling the call cancels the job."""
+    spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
+    async with Fleet(address, workers=spec.workers) as fleet:
+        return await (await fleet.transcode(spec))
 
 
 def _built(
@@ -244,46 +234,34 @@ def _built(
 
 
 def _refuse_in_loop(name: str) -> None:
-    """Raise ``UsageError`` where an event loop runs, which a call that waits would stop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    message = f"{name}() waits, and an event loop is running here"
-    raise UsageError(message, f"Use `await {name}_async(...)`, or a Fleet: docs/api.md.")
-
-
-async def _transcode(spec: TranscodeSpec, address: str | None) -> Report:
-    async with Fleet(address, workers=spec.workers) as fleet:
-        return await (await fleet.transcode(spec))
+    if is_in_loop():
+        message = f"{name}() blocks, and an event loop is running here"
+        raise UsageError(message, f"Use `await {name}_async(...)`, or a Fleet: docs/api.md.")
 
 
 def stills(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file into the folder ``output``, and wait for it.
-
-    ``options`` are those of ``StillsSpec``.
+    """Take stills of one file into the folder ``output``, and wait for it. ``options`` are ``StillsSpec``'s.
 
     Raises:
-        CodecfleetError: whatever went wrong; nothing is left under the folder's name. ``UsageError`` for options that
-            make no sense.
+        UsageError: options are invalid.
+        CodecfleetError: the job failed; nothing is left under the folder's name.
     """
-    spec = _built(StillsSpec, source, output, options, "docs/stills.md")
     _refuse_in_loop("stills")
-    return asyncio.run(run_stills(spec, address))
+    return asyncio.run(stills_async(source, output, address=address, **options))
 
 
 async def stills_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file, in an event loop; otherwise as ``stills``. Cancelling it cancels the job."""
+    """Take stills of one file, as ``stills``, in an event loop. Cancelling the call cancels the job."""
     return await run_stills(_built(StillsSpec, source, output, options, "docs/stills.md"), address)
 
 
 async def run_stills(
     spec: StillsSpec, address: str | None, progress: Callable[[int], None] = lambda _frames: None
 ) -> "StillsReport":
-    """Take stills on a fleet that is there for them alone."""
+    """Take stills on a separate fleet."""
     async with Fleet(address, workers=spec.workers) as fleet:
         return await fleet.stills(spec, progress=progress)

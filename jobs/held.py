@@ -1,4 +1,4 @@
-"""Work that a user of a fleet holds, such as a job: it goes on by itself until it ends or is cancelled."""
+"""Work that a user holds, such as a job: it runs by itself until it ends or is cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,10 +10,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Held(Generic[ResultT]):
-    """A task whose owner is the user: it is not part of a ``TaskOwner``, since its failure ends nothing else.
-
-    Its error is raised where its ``result`` is awaited.
-    """
+    """A task owned by the user and not by a ``TaskOwner``: its failure ends nothing else; ``result`` raises it."""
 
     def __init__(self, work: Coroutine[Any, Any, ResultT], name: str) -> None:
         self.task = asyncio.create_task(work, name=name)
@@ -25,17 +22,14 @@ class Held(Generic[ResultT]):
 
     async def cancel(self) -> None:
         """Cancel the work, and return when it has ended. Idempotent."""
-        # Once: a second cancellation would break into the clean-up of the first.
+        # Once: a second cancellation would interrupt the clean-up of the first.
         if not self._is_cancelling:
             self._is_cancelling = True
             self.task.cancel()
         await asyncio.wait([self.task])
 
     async def result(self, cancelled: Cancelled) -> ResultT:
-        """Wait for the result; raise ``cancelled`` if the work was cancelled.
-
-        Cancelling the wait does not cancel the work.
-        """
+        """Wait for the result; raise ``cancelled`` if the work was cancelled. Cancelling the wait leaves it running."""
         try:
             return await asyncio.shield(self.task)
         except asyncio.CancelledError:

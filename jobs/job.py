@@ -1,4 +1,4 @@
-"""A submitted job, as its user holds it. What it does is in ``job_run``."""
+"""A submitted job, as its user holds it; ``job_run`` runs it."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from .request.spec import TranscodeSpec
 
 
 class Job:
-    """A job that was submitted: await it for its report, listen to its events, or cancel it."""
+    """A submitted job: await it for its report, listen to its events, or cancel it."""
 
     def __init__(
         self, job: str, spec: TranscodeSpec, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]"
@@ -49,7 +49,7 @@ class Job:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
             await self._fail(error)
             raise
-        except Exception as error:  # a defect of ours
+        except Exception as error:  # a defect: logged and reported as the job's end, then raised
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
             await self._fail(error)
             raise
@@ -66,17 +66,17 @@ class Job:
             await self._channel.send(Failed.of(self.id, at_s, error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
-        """Have ``call`` called with this job once it has ended."""
+        """Call ``call`` with this job once it has ended."""
         self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield everything that happened and happens, from the start; the last event is ``Done`` or ``Failed``."""
+        """Yield all events from the start; the last one is ``Done`` or ``Failed``."""
         return self._channel.listen()
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """Stop the job: its work is cancelled, its files are removed. Returns when that is done. Idempotent.
+        """Stop the job, remove its files, and return when that is done. Idempotent.
 
-        With ``keep`` finished segments stay in its work location, and the same job, submitted again, goes on from them.
+        With ``keep``, finished segments stay in its work folder: the same job, submitted again, continues from them.
         """
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
@@ -87,13 +87,9 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended, however it did."""
+        """Whether the job has ended, in success or not."""
         return self._held.task.done()
 
     def __await__(self) -> Generator[Any, None, Report]:
-        """Wait for the report.
-
-        Raises:
-            CodecfleetError: the job failed; ``Cancelled`` if it was cancelled.
-        """
+        """Wait for the report. Raises CodecfleetError: the job failed; ``Cancelled`` if it was cancelled."""
         return self._held.result(self._was_cancelled()).__await__()

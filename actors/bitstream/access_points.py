@@ -1,7 +1,6 @@
 """Whether decoding can start at a packet of H.264 or HEVC, by its headers.
 
-Sources: ITU-T H.264 (08/2021) sections 7.3 and 7.4.1.2; ITU-T H.265 (08/2021) sections 7.3 and 7.4.2.2; ISO/IEC
-14496-15 for the length-prefixed form.
+Sources: ITU-T H.264 and H.265 (08/2021), 7.3 and 7.4; ISO/IEC 14496-15 for the length-prefixed form.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,22 +11,22 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""The most a number begins with: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
+"""The longest run of leading zeros in a number: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
 
 
 _CONTINUES: Final = 0xFF
-"""Adds its value to a number in an SEI message, and another byte follows."""
+"""Adds its value to a number in an SEI message; another byte of the number follows."""
 
 
 class RandomAccess(Enum):
     """What a packet offers a decoder that starts at it."""
 
     IDR = "idr"
-    """Nothing after it, in either order, refers to anything before it."""
+    """Nothing after the packet, in either order, refers to anything before it."""
     CRA = "cra"
     """HEVC clean random access: pictures that follow it but are shown before it may be undecodable."""
     BLA = "bla"
-    """HEVC broken link: as CRA, and the pictures before it belong to something else."""
+    """HEVC broken link: like CRA, and the pictures before it belong to another stream."""
     RECOVERY_POINT = "recovery-point"
     """H.264: the encoder promises correct pictures from here on in presentation order."""
     INTRA_ONLY = "intra-only"
@@ -42,7 +41,7 @@ class BitReader:
     """Reads a raw byte sequence payload, most significant bit first.
 
     Emulation prevention bytes are removed unless ``is_escaped`` is False (VP9 has none). Reading past the end, or a
-    malformed number, raises ``EOFError``. Each read costs as much as the payload is long.
+    malformed number, raises ``EOFError``. The cost of a read grows with the payload's length.
     """
 
     def __init__(self, payload: bytes, *, is_escaped: bool = True) -> None:
@@ -104,7 +103,7 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, a truncated last one too; of a memory view, as views."""
+    """Yield a packet's length-prefixed NAL units, a truncated last one too; views if the packet is a memory view."""
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes
@@ -118,7 +117,7 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
     start = data.find(b"\x00\x00\x01")
     while start >= 0:
         end = data.find(b"\x00\x00\x01", start + 3)
-        # Zeros before the next start code belong to it, and a unit never ends in one (H.264 section 7.4.1).
+        # Zeros before the next start code belong to that start code, and no unit ends in a zero (H.264 section 7.4.1).
         if unit := data[start + 3 : end if end >= 0 else len(data)].rstrip(b"\x00"):
             yield unit
         start = end

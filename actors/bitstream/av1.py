@@ -1,7 +1,6 @@
 """The size of AV1's key frames, from the sequence header and the beginning of the frame header.
 
-Source: AV1 Bitstream & Decoding Process Specification, sections 5.5 (sequence header), 5.9.2 (uncompressed header),
-5.9.5 to 5.9.8 (sizes) and 7.18.5 (what a decoder outputs).
+Source: AV1 Bitstream & Decoding Process Specification, 5.5, 5.9.2, 5.9.5 to 5.9.8 and 7.18.5.
 """
 
 from contextlib import suppress
@@ -14,7 +13,7 @@ from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
 _HEAD_BYTES: Final = 256
-"""More than is read of either header."""
+"""More bytes than are read of either header."""
 _SELECTED: Final = 2
 """A tool that each frame turns on or off itself."""
 _KEY_FRAME: Final = 0
@@ -31,7 +30,7 @@ class Av1Sequence:
     time_bits: int = 0
     removal_bits: int = 0
     operating_points: tuple[tuple[int, bool], ...] = ()
-    """Of each, its layers, and whether frames state their removal time for it."""
+    """One item per operating point: its layers, and whether frames state their removal time for it."""
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -42,7 +41,7 @@ class Av1Sequence:
 
 
 def av1_sequence(data: bytes) -> Av1Sequence | None:
-    """Return the last complete sequence header of a packet, or of an av1C's units; None where there is none."""
+    """Return the last complete sequence header of a packet, or of an av1C's units; None if there is none."""
     found = None
     for unit in open_bitstream_units(data):
         if unit.kind == ObuKind.SEQUENCE_HEADER:
@@ -52,7 +51,7 @@ def av1_sequence(data: bytes) -> Av1Sequence | None:
 
 
 def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
-    """Return the size a key frame is shown at, of its largest spatial layer; None where there is no key frame."""
+    """Return the size a key frame is shown at, of its largest spatial layer; None if there is no key frame."""
     size = None
     for unit in open_bitstream_units(data):
         if unit.kind not in _FRAMES:
@@ -94,7 +93,7 @@ def _sequence(reader: BitReader) -> Av1Sequence:
 
 
 def _timing(reader: BitReader) -> tuple[int, int, int]:
-    """Return the lengths of a buffer's delays, of removal times, and of frames' presentation times."""
+    """Return the lengths of the buffer delays, the removal times, and the frames' presentation times."""
     if not reader.flag():
         return 0, 0, 0
     reader.skip(64)

@@ -1,6 +1,4 @@
-"""Whether pictures are interlaced, and which of their fields is shown first, from the headers of every packet.
-
-Only of MPEG-2 and H.264, where that may change from picture to picture. FFmpeg's decoders judge by the same headers.
+"""Whether the pictures of MPEG-2 and H.264 are interlaced, and which field comes first, as FFmpeg's decoders judge it.
 
 Sources: ITU-T H.262 (02/2012) section 6.3.10; ITU-T H.264 (08/2021) sections 7.3.3 and D.1.3.
 """
@@ -13,7 +11,7 @@ from .access_points import BitReader, nal_units, sei_messages
 from .parameter_sets import H264Fields, h264_fields
 
 _HEAD_BYTES: Final = 4096
-"""More than precedes a picture's first slice."""
+"""More bytes than precede a picture's first slice."""
 _CODING_EXTENSION: Final = b"\x00\x00\x01\xb5"
 _CODING_EXTENSION_ID: Final = 8
 _EXTENSION_BYTES: Final = 10
@@ -43,13 +41,13 @@ class FieldOrders:
         self._first_field: tuple[int, bool] | None = None
 
     def begin(self, sequence_set: bytes, new_extradata: bytes = b"") -> None:
-        """Take what an access point of H.264 refers to, before its packet."""
+        """Read the parameter sets that an access point of H.264 refers to; call it before ``order`` of its packet."""
         self._extradata = new_extradata or self._extradata
         self._fields = h264_fields(sequence_set)
 
     @property
     def needs_packets(self) -> bool:
-        """Whether each packet must be read; else all pictures are progressive, or nothing is known of them."""
+        """Whether each packet must be read; if not, all pictures are progressive or their scan is unknown."""
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
@@ -108,7 +106,7 @@ class FieldOrders:
 
 @lru_cache(_KEPT)
 def _timing(unit: bytes, fields: H264Fields) -> tuple[int, int] | None:
-    """Read the picture timing in an SEI unit, None where there is none; the same ones come again in each sequence."""
+    """Read the picture timing in an SEI unit; None if it has none. Each sequence repeats the same units."""
     loads = [load for number, load in sei_messages(unit, hevc=False) if number == _PICTURE_TIMING]
     return _picture_timing(BitReader(loads[0], is_escaped=False), fields) if loads else None
 
@@ -124,7 +122,6 @@ def _picture_timing(reader: BitReader, fields: H264Fields) -> tuple[int, int]:
 
 
 def _mpeg2_order(data: bytes) -> FieldOrder | None:
-    """Read the picture coding extension."""
     at = data.find(_CODING_EXTENSION)
     while at >= 0:
         head = data[at + 4 : at + _EXTENSION_BYTES]

@@ -1,10 +1,7 @@
-"""What a packet's headers state: how many pictures it shows, and the sequence that holds from here on.
+"""How many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours that hold from here on.
 
-A *sequence* is what a codec states once for many pictures: size, sampling, depth, colours. Where a packet states
-another one, all of it may have changed.
-
-Sources: ITU-T H.264 (08/2021) section 7.4.1.2; ITU-T H.265 (08/2021) section 7.4.2.2; RFC 6386 section 9.1 for VP8; VP9
-Bitstream & Decoding Process Specification section 6.2; AV1 Bitstream & Decoding Process Specification section 5.3.
+Sources: ITU-T H.264 (08/2021) 7.4.1.2; ITU-T H.265 (08/2021) 7.4.2.2; RFC 6386 9.1; VP9 Bitstream & Decoding Process
+Specification 6.2; AV1 Bitstream & Decoding Process Specification 5.3.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +12,7 @@ from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
 
 CodedSequence: TypeAlias = frozenset[object]
-"""Only compared: parameter sets as they are, or what was read of a key frame."""
+"""Only compared: the raw parameter sets, or the fields read from a key frame."""
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
@@ -38,7 +35,7 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """One of AV1's; ``layers`` are the bits that name its layers in an operating point, 0 without layers."""
+    """An OBU of AV1; ``layers`` are the bits that name its layers in an operating point, 0 without layers."""
 
     kind: int
     payload: bytes
@@ -47,10 +44,10 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """What is read of one packet; damaged headers are taken at face value."""
+    """What is read from one packet; damaged headers are taken at face value."""
 
     shown: int = 1
-    sequence: CodedSequence | None = None  # of pictures from here on, None where none is stated
+    sequence: CodedSequence | None = None  # of pictures from here on, None if none is stated
     begins: bool = False  # nothing after the packet refers to anything before it
     resizes: bool = False  # pictures change their size within a sequence, which decoders handle differently
     has_captions: bool = False
@@ -99,7 +96,7 @@ def vp8_size(data: bytes) -> tuple[int, int] | None:
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
-    """Read a packet of VP9 that follows frames of that (width, height)."""
+    """Read a packet of VP9 that follows frames of this (width, height)."""
     frames = list(vp9_frames(data))
     shown = sum(frame.is_shown for frame in frames)
     first = frames[0]
@@ -115,7 +112,7 @@ def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
 
 
 def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequence:
-    """Return the sequence of a key frame of that size and those colours."""
+    """Return the sequence of a key frame of this size and these colours."""
     return frozenset({(*size, colours)})
 
 
@@ -144,7 +141,7 @@ def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
 
 
 def leb128(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number in the form leb128 (section 4.10.5), and where it ends."""
+    """Return the value of a number in leb128 form (section 4.10.5), and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + 8]):
         value |= (byte & 0x7F) << 7 * place

@@ -1,7 +1,6 @@
 """What the parameter sets of H.264 and HEVC state about a whole track, from a container's or an encoder's extradata.
 
-Sources: ITU-T H.264 (08/2021) section 7.3.2.1.1 and annexes A and E; ITU-T H.265 (08/2021) sections 7.3.2.2 and 7.3.3;
-ISO/IEC 14496-15 for avcC and hvcC.
+Sources: ITU-T H.264 (08/2021) 7.3.2.1.1, annexes A and E; ITU-T H.265 (08/2021) 7.3.2.2, 7.3.3; ISO/IEC 14496-15.
 """
 
 from collections.abc import Generator, Iterator
@@ -20,7 +19,7 @@ _HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are remembered."""
 _READ_BYTES = 4096
-"""More than is read of a sequence parameter set: a damaged one may span megabytes."""
+"""More bytes than are read of a sequence parameter set: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class _SequenceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H264Fields:
-    """What a sequence parameter set of H.264 says of how a picture's fields are coded and stated."""
+    """How a picture's fields are coded and signalled, by a sequence parameter set of H.264."""
 
     frame_num_bits: int
     has_plane_numbers: bool
@@ -45,13 +44,13 @@ class H264Fields:
     adapts_by_pair: bool
     """Whether frames are coded in pairs of macroblocks, as frame or as fields (``mb_adaptive_frame_field_flag``)."""
     delay_bits: int = 0
-    """Of a picture timing message: how many come before its ``pic_struct``."""
+    """How many bits precede ``pic_struct`` in a picture timing message."""
     states_structure: bool = False
     """Whether picture timing messages have a ``pic_struct``."""
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return by how many frames at most coding order differs from presentation order; None where nothing states it."""
+    """Return by how many frames at most coding order differs from presentation order; None if not stated."""
     stated = (found.reorder_frames for found in _codec_sequences(codec, extradata))
     return next((value for value in stated if value is not None), None)
 
@@ -125,7 +124,7 @@ def _hvcc_units(data: bytes) -> Iterator[bytes]:
 
 
 def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int]:
-    """Yield units that follow lengths of two bytes; return where they end."""
+    """Yield units that follow lengths of two bytes; return the position after the last one."""
     for _ in range(count):
         begin = at + 2
         at = begin + int.from_bytes(data[at:begin], "big")
@@ -165,7 +164,7 @@ _SAMPLE_SHAPES = (
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return a sequence parameter set's id and its pictures' size, cropped as stated; None where it is truncated."""
+    """Return a sequence parameter set's id and its pictures' size, cropped as stated; None if it is truncated."""
     try:
         found = _read_set(unit, hevc=hevc)
     except EOFError:
@@ -175,7 +174,7 @@ def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | N
 
 @lru_cache(_KEPT)
 def h264_fields(unit: bytes) -> H264Fields | None:
-    """Return how a sequence parameter set of H.264 has fields coded; None where every picture is a whole frame."""
+    """Return how a sequence parameter set of H.264 codes fields; None if every picture is a whole frame."""
     with suppress(EOFError):
         found = _read_set(unit, hevc=False)
         return None if found.whole_frames_only else found.fields
@@ -217,14 +216,13 @@ class _Window:
     columns: int = 0
     rows: int = 0
     is_cropped: bool = False
-    """At the left or the top."""
+    """Samples cropped at the left or the top."""
 
     def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
         return PictureSize(width - self.columns, height - self.rows, shape)
 
 
 def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
-    """Read the cropping of either codec."""
     if not reader.flag():
         return _Window()
     left, right, top, bottom = (reader.ue() for _ in range(4))

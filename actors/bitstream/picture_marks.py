@@ -1,10 +1,7 @@
-"""What an access point's headers state of its pictures, only to be compared: size, sampling, depth, colours, HDR.
+"""A fingerprint of an access point's headers: while it stays the same, so does what a decoder says of the pictures.
 
-While the mark stays the same, so does what a decoder says of the pictures. Fields are read in ``field_orders.py``.
-
-Sources: ITU-T H.262 (02/2012) section 6.2.2; ISO/IEC 14496-2 section 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 section
-5.1; ITU-T T.81 annex B; ITU-T H.264 (08/2021) and H.265 (08/2021) annex D; RFC 6386 section 9.2; VP9 and AV1 Bitstream
-& Decoding Process Specifications.
+Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
+ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -48,7 +45,7 @@ class PictureMarks:
         return self._extradata, None if stated is None else stated(data)
 
     def _stated_messages(self, units: Sequence[bytes]) -> Hashable:
-        """Return the messages of the kinds that are read; one that is not repeated still holds."""
+        """Return the messages of the kinds that are read; a message that is not repeated remains in force."""
         hevc = self._codec == "hevc"
         for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
             if kind == (_HEVC_SEI if hevc else _H264_SEI):
@@ -97,7 +94,7 @@ def _prores_stated(data: bytes) -> Hashable:
 
 
 def _jpeg_stated(data: bytes) -> Hashable:
-    """Return the frame header: depth, size and sampling; b"" where there is none."""
+    """Return the frame header: depth, size and sampling; b"" if there is none."""
     at = 2
     while at + 4 <= len(data) and data[at + 1] != _JPEG_SCAN:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
@@ -118,4 +115,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": _prores_stated,
     "mjpeg": _jpeg_stated,
 }
-"""By FFmpeg's canonical name of the codec; of others only a changed configuration is noticed."""
+"""By FFmpeg's canonical name of the codec; for other codecs only a changed configuration is noticed."""

@@ -1,8 +1,5 @@
 """The size of a track's pictures, from the headers of its access points; nothing is decoded.
 
-VP8, VP9, AV1, H.264 and HEVC are read. Sizes are stated in the packet or in the track's configuration; each slice of
-H.264 and HEVC refers to one of them.
-
 Sources: ITU-T H.264 (08/2021) sections 7.3.2.2 and 7.3.3; ITU-T H.265 (08/2021) sections 7.3.2.3.1 and 7.3.6.1.
 """
 
@@ -35,16 +32,16 @@ class PictureSizes:
         self._sizes: dict[int, PictureSize] = {}
         self._sets: dict[int, bytes] = {}
         self.sequence_set = b""
-        """Of H.264 and HEVC, the sequence parameter set that the last access point refers to; b"" where unknown."""
+        """H.264 and HEVC: the sequence parameter set that the last access point refers to; b"" if unknown."""
         self.units: list[bytes] = []
-        """The NAL units of the last access point of H.264 or HEVC."""
+        """H.264 and HEVC: the NAL units of the last access point."""
         self._of_picture_set: dict[int, int] = {}
         self._sequence = av1_sequence(extradata[_AV1C_HEAD_BYTES:]) if extradata[:1] == _AV1C else None
         if codec in ("h264", "hevc"):
             self._configure(extradata)
 
     def size(self, data: bytes, new_extradata: bytes = b"") -> PictureSize | None:
-        """Return the size of an access point's pictures, by a changed configuration if any; None if not stated."""
+        """Return the picture size at an access point, after any configuration change; None if not stated."""
         found = self._stated(data, new_extradata)
         return None if found is None or max(found.width, found.height) > _LONGEST_SIDE else found
 
@@ -79,7 +76,6 @@ class PictureSizes:
         return None
 
     def _take(self, unit: bytes) -> None:
-        """Remember what a parameter set says."""
         if self._hevc and hevc_layer(unit):
             return
         if is_sequence_set(unit, hevc=self._hevc):
@@ -103,7 +99,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the Exp-Golomb numbers with which a NAL unit begins, after some flags; None where it is truncated."""
+    """Read the Exp-Golomb numbers with which a NAL unit begins, after some flags; None if it is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)
@@ -113,7 +109,7 @@ def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> l
 
 
 def _vp9_size(data: bytes) -> PictureSize | None:
-    """Return the size of the shown frame: of several layers the last, which may take an earlier one's size."""
+    """Return the size of the shown frame: that of the last layer, which may reuse an earlier layer's size."""
     stated = shown = None
     for frame in vp9_frames(data):
         stated = frame.size or stated

@@ -1,11 +1,8 @@
-"""What rides on a packet's pictures, or beside them, and no encoder knows: captions, dynamic HDR, another view, alpha.
+"""Side data that encoders do not carry over: captions, dynamic HDR, a second view, alpha. Named as FFmpeg names it.
 
-Only the headers of units are read, and messages that come before the first slice; so a pass over a whole film costs a
-microsecond or two a packet. Kinds are named as FFmpeg names the side data of pictures; ``ALPHA`` is our own name.
-
-Sources: ITU-T T.35 and ATSC A/53 part 4 (captions, AFD); SMPTE ST 2094-40 (HDR10+); CTA-861-H and T/UWA 005 (HDR
-Vivid); SCTE 20; ITU-T H.264 sections 7.3.1 and 7.4.1; H.265 section 7.4.2.2; ISO/IEC 13818-2 section 6.2; AV1 Bitstream
-& Decoding Process Specification section 5.8; Matroska's block additions (RFC 9559 section 5.1.3.5.2).
+Only unit headers and messages ahead of the first slice are read: one or two microseconds a packet. Sources: ITU-T T.35,
+ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265 7.4.2.2; ISO/IEC 13818-2
+6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
 """
 
 import re
@@ -33,7 +30,7 @@ SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
-"""The flags before captions that say that there are some: process_cc_data_flag, and a cc_count above 0."""
+"""The flags before captions that announce them: process_cc_data_flag, and a cc_count above 0."""
 _ACTIVE: Final = rb"[\x40-\x7f\xc0-\xff]"
 _REGISTERED: Final = re.compile(
     rb"\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
@@ -56,7 +53,7 @@ _H264_SEI: Final = 6
 _H264_SLICES: Final = range(1, 6)
 _H264_EXTENSION: Final = 20
 _SCALABLE: Final = 0x80
-"""svc_extension_flag: what extends a picture by resolution, and not by a view."""
+"""svc_extension_flag: the unit extends a picture in resolution, not by a view."""
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The kind of registered messages, both of SEI and of AV1's metadata."""
@@ -64,18 +61,18 @@ _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
 _LONG_NUMBER: Final = 0xFF
-"""What begins a kind of 255 or above, which takes more bytes."""
+"""The first byte of a message kind of 255 or above, which takes more bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
-"""Orientation takes 19 bits: that the last one ends, two mirrors, and an angle."""
+"""Display orientation takes 19 bits: the cancel flag, two mirror flags, and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
-"""Nearly always more than lies before a picture's first slice."""
+"""Nearly always more bytes than precede a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
-"""Where the RPU lies, which is the last unit of its packet."""
+"""Where the RPU is: the last unit of its packet."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
-"""BlockAddID 1 belongs to the codec: of VP8 and VP9 it is the alpha plane."""
+"""BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
 
 
 class RiderReader:
@@ -87,13 +84,13 @@ class RiderReader:
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
         stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
-        """What the layer above the base of HEVC holds."""
+        """What HEVC's layer above the base holds."""
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
         self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
         """Whether packets of this codec are read at all."""
 
     def kinds(self, packet: memoryview) -> set[str]:
-        """Return what rides on a packet's pictures."""
+        """Return the kinds of side data on a packet's pictures."""
         if self._codec in _UNIT_CODECS:
             return self._of_units(packet)
         if self._codec == "av1":
@@ -105,7 +102,7 @@ class RiderReader:
         return {str(match.lastgroup) for match in _USER_DATA.finditer(data, 0, end if end >= 0 else len(data))}
 
     def added(self, addition: bytes) -> str | None:
-        """Return what a block addition of Matroska's adds to the picture; None for nothing that is known."""
+        """Return the side data that a block addition of Matroska adds to the picture; None if its kind is unknown."""
         return ALPHA if self._codec in _WITH_ALPHA and addition.startswith(_ALPHA_ADDITION) else None
 
     def _of_units(self, packet: memoryview) -> set[str]:
@@ -114,7 +111,7 @@ class RiderReader:
             for unit in _annex_b_heads(packet, hevc=self._is_hevc):
                 self._read(unit, found)
             return found
-        # Each unit of each packet passes here: no generator, and no slice of a unit that is not read.
+        # Each unit of each packet passes here: no generator, and no copy of a unit that is not read.
         length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
         length = _LENGTHS[length_bytes]
         begin = length_bytes
@@ -158,7 +155,7 @@ def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
 
 
 def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
-    """Yield what the messages of an SEI unit say; nothing of other units."""
+    """Yield the kinds of side data in the messages of an SEI unit; other units give none."""
     if not unit or nal_kind(unit, hevc=hevc) not in (_HEVC_SEI if hevc else (_H264_SEI,)):
         return
     for kind, payload in sei_messages(unit, hevc=hevc):
@@ -189,7 +186,7 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""Those of slices, which are read in layer 1 alone; the layer is in this bit and in the next byte."""
+"""The first bytes of slices, which are read in layer 1 only; the layer is in this bit and in the next byte."""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
@@ -198,11 +195,10 @@ _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
     3: lambda packet, at: (int.from_bytes(packet[at : at + 3]),),
     4: Struct(">I").unpack_from,
 }
-"""What reads the length of a unit, by how many bytes that takes; faster than a slice of each packet."""
+"""Readers of a unit's length, by the size of the length field; faster than slicing each packet."""
 
 
 def _is_above(packet: memoryview, begin: int) -> bool:
-    """Return whether a unit of HEVC is a slice of layer 1."""
     return packet[begin] in _HEVC_ABOVE and begin + 1 < len(packet) and packet[begin + 1] >> 3 == 1
 
 
@@ -216,7 +212,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units ahead of the first slice, and the last one of HEVC; slices, most of a film, are skipped."""
+    """Return the units before the first slice, and the last one of HEVC; the slices, most of the bytes, are skipped."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)
@@ -228,7 +224,7 @@ def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
 
 
 def _before_slice(data: bytes, *, hevc: bool) -> tuple[list[bytes], int | None]:
-    """Return the units that are read before the first slice, and where that begins; None where there is none."""
+    """Return the units to read before the first slice, and where that slice begins; None if there is no slice."""
     found: list[bytes] = []
     at = data.find(_START_CODE) + len(_START_CODE)
     while len(_START_CODE) <= at < len(data):

@@ -1,7 +1,7 @@
 """Messages beside a picture, read and written: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
 
-Sources: ITU-T H.264 (08/2021) sections 7.3.2.3, 7.4.1 and annex D; ITU-T H.265 (08/2021) section 7.3.2.4 and annex D;
-AV1 Bitstream and Decoding Process Specification, sections 5.3, 5.8 and 6.7.
+Sources: ITU-T H.264 (08/2021) 7.3.2.3, 7.4.1, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and
+Decoding Process Specification 5.3, 5.8, 6.7.
 """
 
 import struct
@@ -27,7 +27,7 @@ _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
 _LEVELS: Final = struct.Struct(">2H")
 _UNITS: Final = (50_000, 10_000, 10_000)
-"""Of chromaticities, and of the largest and the least luminance."""
+"""The units of chromaticities, and of the highest and lowest luminance."""
 _AV1_UNITS: Final = (1 << 16, 1 << 8, 1 << 14)
 
 
@@ -47,7 +47,7 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
 
 
 def hdr_of(codec: str, messages: Iterable[SeiMessage]) -> HdrStatic:
-    """Return the static HDR values that messages state; one that is cut short states nothing."""
+    """Return the static HDR values that messages state; truncated messages are ignored."""
     mastering = light = None
     for message in messages:
         if message.kind == _MASTERING.get(codec) and len(message.payload) >= _DISPLAY.size:
@@ -58,7 +58,7 @@ def hdr_of(codec: str, messages: Iterable[SeiMessage]) -> HdrStatic:
 
 
 def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
-    """Return a packet (Annex B, or OBUs) with messages before its picture, after those that it has."""
+    """Return a packet (Annex B, or OBUs) with messages inserted before its picture, after its existing messages."""
     if codec == "av1":
         at = _end_of_heads(payload)
         return payload[:at] + b"".join(metadata_unit(each) for each in messages) + payload[at:]
@@ -93,7 +93,7 @@ def _mastering(values: tuple[int, ...], *, is_av1: bool) -> MasteringDisplay | N
 
 
 def _end_of_heads(data: bytes) -> int:
-    """Return where the first OBU begins that no metadata may follow."""
+    """Return where the first OBU begins that metadata must not follow."""
     at = 0
     while at < len(data) and data[at] >> 3 & 15 in _BEFORE_FRAMES and data[at] & 2:
         size, begin = leb128(data, at + (2 if data[at] & 4 else 1))
@@ -114,7 +114,6 @@ def _leb128(value: int) -> bytes:
 
 
 def _escaped(body: bytes) -> bytes:
-    """Insert emulation prevention bytes."""
     escaped = bytearray()
     zeros = 0
     for byte in body:

@@ -11,7 +11,7 @@ from typing import Final
 from .access_points import BitReader
 
 _HEADER_BYTES: Final = 16
-"""No header read here is longer; a shorter packet has none."""
+"""No header read here is longer than this; a shorter packet has none."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
@@ -61,24 +61,24 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """What configures the decoder of a packet: where two differ, the sound's configuration changes between them."""
+    """The configuration of a packet's decoder: where two headers differ, the configuration changes between them."""
 
     sample_rate: int
-    """Of the coded sound, which a decoder may double (spectral band replication); 0 where it is not stated."""
+    """The rate of the coded sound, which a decoder may double (spectral band replication); 0 if not stated."""
     layout: str
-    """FFmpeg's name; "" where it is not stated."""
+    """FFmpeg's name; "" if not stated."""
     detail: tuple[int, ...] = ()
-    """What else must be the same."""
+    """Other fields that must be equal."""
 
 
 def sound_header(codec: str, data: bytes) -> SoundHeader | None:
-    """Read a packet's header; None where there is none, as the packet is damaged or its codec's are not read here."""
+    """Read a packet's header; None if the packet is damaged or its codec's headers are not read here."""
     read = _READERS.get(codec)
     return None if read is None or len(data) < _HEADER_BYTES else read(data)
 
 
 def aac_header(config: bytes) -> SoundHeader | None:
-    """Read an AudioSpecificConfig; None where it is cut short."""
+    """Read an AudioSpecificConfig; None if it is truncated."""
     bits = BitReader(config, is_escaped=False)
     try:
         kind, rate, channels = _aac_object(bits), _aac_rate(bits), bits.bits(4)
@@ -119,7 +119,7 @@ def _ac3(data: bytes) -> SoundHeader | None:
     if bsid >= _EAC3_BSID:
         return _eac3(data)
     bits = _bits_of(data[6:8], 3)
-    # Levels of the centre, of the surrounds, and Dolby Surround's mark are there where the mode has what they are of.
+    # The centre level, the surround level and Dolby Surround's mark are present only in modes that have those channels.
     bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == _AC3_STEREO))
     layouts = _AC3_LAYOUTS_LFE if bits.flag() else _AC3_LAYOUTS
     return SoundHeader(_AC3_RATES[data[4] >> 6] >> max(0, bsid - _AC3_BSID), layouts[mode])
@@ -145,7 +145,7 @@ def _aac(data: bytes) -> SoundHeader | None:
 
 
 def _latm(data: bytes) -> SoundHeader | None:
-    """Read an AudioSyncStream in whose StreamMuxConfig, of version 0, one layer follows 13 bits; others say nothing."""
+    """Read an AudioSyncStream whose StreamMuxConfig has version 0 and one layer; None for others."""
     is_sync, repeats, version = _begins(data, 0x2B7 << 5, mask=0xFFE0), data[3] >> 7, data[3] >> 6 & 1
     return None if not is_sync or repeats or version else aac_header(data[5:])
 

@@ -1,7 +1,6 @@
-"""The headers of VP9 frames: which of a packet's are shown, and their coded size and colours.
+"""The headers of VP9 frames: which of a packet's frames are shown, and their coded size and colours.
 
-Source: VP9 Bitstream & Decoding Process Specification, section 6.2 (uncompressed header), 7.2 and annex B
-(superframes).
+Source: VP9 Bitstream & Decoding Process Specification, section 6.2, 7.2 and annex B.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
 _SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
-"""More than any header takes up to the size."""
+"""More bits than any header takes up to the size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
 """H.273's numbers of the matrices that ``color_space`` names (section 7.2.2)."""
@@ -31,7 +30,7 @@ class Vp9Colours:
 
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame. ``size`` (width, height) is None where it is a reference's; only key frames have ``colours``."""
+    """One frame. ``size`` (width, height) is None if it is a reference's; only key frames have ``colours``."""
 
     is_shown: bool
     size: tuple[int, int] | None
@@ -48,7 +47,6 @@ def vp9_frames(data: bytes) -> Iterator[Vp9Frame]:
 
 
 def _split(data: bytes) -> Iterator[bytes]:
-    """Yield the frames of a superframe, or the one frame that ``data`` is."""
     marker = data[-1] if data else 0
     size_bytes, count = (marker >> 3 & 3) + 1, (marker & 7) + 1
     index_bytes = 2 + size_bytes * count

@@ -1,7 +1,6 @@
 """Decoding a range of a source's video track: the frames a sequential decode would give, with their times.
 
-Decoders always use one thread, as the sequential decode that defines the result does: the thread count changes what a
-damaged stream decodes to. Segments fill the machine, not a decoder's threads.
+Decoders use one thread: the number of threads changes what a damaged stream decodes to.
 """
 
 import hashlib
@@ -48,15 +47,15 @@ if TYPE_CHECKING:
 DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
 _SHOWN_AGAIN = "vp9"
-"""The codec whose decoder labels a picture that a packet shows again with the packet that coded it.
-
-It holds none back: what it gives is shown by the packet just taken."""
+"""The codec whose decoder labels a repeated picture with the packet that coded it. It delays no picture: each belongs
+to the packet just decoded.
+"""
 _MOST_BYTES_PER_PIXEL = 16
 """Two pictures of four components with 16 bits each."""
 
 
 class Decoded(Protocol):
-    """A decoded picture, wherever it lies: its time, and what its decoder adds."""
+    """A decoded picture, on the host or a device: its time, and what its decoder adds."""
 
     pts: int | None
     opaque: object
@@ -72,26 +71,26 @@ class DecodeRange:
     source: str
     stream_index: int
     time_base: Fraction
-    """Of the decoded pictures: the source's, divided by ``tick_divisor``."""
+    """The tick of the decoded pictures' times: the source's, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
     tick_divisor: int = 1
     entry: AccessPoint | None = None  # None decodes from the first packet
     last_packet: int | None = None  # before flushing, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
-    expected_ticks: Sequence[int] = ()  # of the index's pictures from ``entry`` on, ascending
-    expected_packets: int | None = None  # from ``entry`` on, None where the index did not count
+    expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
+    expected_packets: int | None = None  # from ``entry`` on, None if the index did not count
     untimed: bool = False
-    held_frames: int = REORDER_FRAMES  # the most pictures that are held to put them in order
-    version: Hashable | None = None  # what the source must still be (``version_anywhere``), None for anything
-    shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None where none does
+    held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
+    version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
+    shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None if it cannot
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
-    part: FilePart | None = None  # how much of a fragmented file is enough
+    part: FilePart | None = None  # the part of a fragmented file that is enough
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
-    """From which packet on pictures have which colours, whatever a decoder says; empty where it is right."""
+    """The packets from which the colours change, whatever a decoder says; empty if the decoder's are right."""
 
     def colour(self, packet: int | None) -> Colour | None:
-        """Return the colours of a packet's pictures; None leaves a decoder's word."""
+        """Return the colours of a packet's pictures; None keeps the decoder's."""
         place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
         return self.colours[max(0, place - 1)][1] if self.colours else None
 
@@ -126,7 +125,7 @@ class PictureHash:
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the format and the visible samples of every plane, without padding and metadata."""
-    # A decoder that comes from limited range keeps the name yuv420p, and one that begins in full range says yuvj420p.
+    # A decoder that starts in limited range keeps the name yuv420p, and one that starts in full range says yuvj420p.
     layout = frame.format.name.replace("yuvj", "yuv")
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):
@@ -144,7 +143,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
 
 
 class OpenTrack(NamedTuple):
-    """A track of an open source, and a fresh context of FFmpeg's decoder for it."""
+    """A track of an open source, with a fresh FFmpeg decoder for it."""
 
     stream: VideoStream
     context: VideoCodecContext
@@ -164,8 +163,7 @@ class PictureDecoder(ABC, Generic[PictureT]):
         ``packets`` are (number in demux order, packet), the first a random access point; those that do not decode are
         counted in ``tally``. The context of ``track`` is used by this call only.
 
-        Raises:
-            DeviceError: a device does not decode this, or its pictures are in doubt.
+        ``DeviceError`` if a device cannot decode this, or its pictures may be wrong.
         """
 
 
@@ -196,9 +194,8 @@ def decode_range(
 
     That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``.
 
-    Raises:
-        InputError: the source cannot be opened, or has no such track.
-        DeviceError: a device's decoder does not decode this, or its pictures are in doubt.
+    ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
+    or its pictures may be wrong.
     """
     for way in _ways(range_):
         kept = KEPT.borrow(
@@ -235,7 +232,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Make an unopened decoder give the pictures that define a result; larger ones count as damage."""
+    """Make an unopened decoder give exactly the pictures that define a result; larger pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -266,7 +263,7 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Pass pictures on, and record the times of damaged ones."""
+    """Pass pictures on, and record the times of the damaged ones."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
@@ -276,7 +273,6 @@ def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTa
 def _counted(
     packets: "Iterator[tuple[int, VideoPacket]]", range_: DecodeRange, tally: DecodeTally
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets of the range; raise if fewer come than the index saw."""
     for number, packet in packets:
         tally.packets += 1
         yield number, packet
@@ -285,13 +281,13 @@ def _counted(
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
-        raise InputUnreadable(message, "Check the disk or the network it lies on, then start the job again.")
+        raise InputUnreadable(message, "Check the disk or network that it is on, then start the job again.")
 
 
 def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Yield (number of its packet, picture) of what a context gives for a packet, or at the end for None."""
+    """Yield (packet number, picture) of what a context gives for a packet; for None, what is left at the end."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)
@@ -315,13 +311,13 @@ def decode_packet(
 class _Way(Enum):
     """How the packets of a range are found."""
 
-    PART = auto()  #: in a part of the file, if that is proven to have them
-    SEEK = auto()  #: by seeking to the entry, if that leads there
+    PART = auto()  #: from a part of the file, if that part is proven to have them
+    SEEK = auto()  #: by seeking to the entry, if the seek arrives there
     COUNT = auto()  #: from the first packet on
 
 
 def _ways(range_: DecodeRange) -> Iterator[_Way]:
-    """Yield the ways to try, one after the other; the last always leads there."""
+    """Yield the ways to try, one after the other; the last one always works."""
     if range_.part is not None and (range_.shipment is not None or not is_local(range_.source)):
         yield _Way.PART
     if range_.entry is not None:
@@ -332,7 +328,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None where seeking, or the part, does not lead there."""
+    """Return the numbered packets from ``entry`` on; None if the seek, or the part, does not arrive there."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)
@@ -346,7 +342,7 @@ def _packets(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Yield the track's packets, and note what may change the container's state for good."""
+    """Demux the track's packets, and note what may permanently change the container's state."""
     try:
         for packet in demux(source.container, stream):
             # FFmpeg reports a change of a track's configuration once, and not again after a seek.
@@ -359,7 +355,7 @@ def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
 
 
 def _raise_if_memory_is_short(pixels: int = 0) -> None:
-    """Raise ``MemoryError`` where FFmpeg failed for want of memory, which it reports as invalid data."""
+    """Raise ``MemoryError`` if FFmpeg ran out of memory, which it reports as invalid data."""
     needed_bytes = _LEAST_FREE_BYTES + _MOST_BYTES_PER_PIXEL * pixels
     if not can_allocate(needed_bytes):
-        raise MemoryError(f"{needed_bytes} bytes cannot be had")
+        raise MemoryError(f"{needed_bytes} bytes of memory cannot be allocated")

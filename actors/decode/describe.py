@@ -1,6 +1,6 @@
 """The format of a video stream, from its container, its codec parameters and its first picture.
 
-Some values are only in one of them; where both state one, the container's wins, because players read that first.
+If the container and the stream state the same value, the container's wins, because players read it first.
 """
 
 import struct
@@ -14,13 +14,17 @@ from ...errors import InputUnreadable
 from ..bitstream.riders import ALPHA, CAPTIONS
 from ..media.av_abi import frame_structure
 from ..media.av_stream import FieldOrder, side_data, video_parameters
-from ..media.hdr import (
+from ..media.values import (
+    UNSPECIFIED,
+    Colour,
+    HdrStatic,
+    StatedPicture,
+    VideoFormat,
     content_light_from_bytes,
     content_light_to_bytes,
     mastering_display_from_bytes,
     mastering_display_to_bytes,
 )
-from ..media.values import UNSPECIFIED, Colour, HdrStatic, StatedPicture, VideoFormat
 from .nvdec_support import track_facts, unsupported_reason
 
 if TYPE_CHECKING:
@@ -62,17 +66,17 @@ class Rider:
     first_s: Fraction | None
     """When the first picture that has it is shown."""
     last_s: Fraction | None
-    """When the last one is."""
+    """When the last picture that has it is shown."""
 
     def is_within(self, start_s: Fraction | None, end_s: Fraction | None) -> bool:
-        """Return whether a picture that is shown in [start, end) may have it; None is the track's start or end."""
+        """Return whether a picture shown in [start, end) may have it; None means the track's start or end."""
         ended = start_s is not None and self.last_s is not None and self.last_s < start_s
         return not ended and (end_s is None or self.first_s is None or self.first_s < end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """What a track has beside its pictures, and an encoder cannot know; bytes are FFmpeg's side data of that name."""
+    """What a track has beside its pictures and an encoder cannot know; bytes are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
@@ -83,25 +87,25 @@ class StreamExtras:
     stereo3d: bytes | None = None
     """How two views are arranged."""
     crop: Crop | None = None
-    """What the container says is not to be shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
+    """What the container says is not shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The field that is first by ``field_order``, where the pictures themselves do not say that they have fields."""
+    """The first field by ``field_order``, used if the pictures do not say themselves that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
     """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
     riders: tuple[Rider, ...] = ()
-    """What the packets of the whole track have on their pictures; empty where only the first picture was read."""
+    """Side data on the packets of the whole track; empty if only the first picture was read."""
     device_unsupported_reason: str = ""
-    """Why no GPU may decode it; "" where one may."""
+    """Why no GPU may decode the track; "" if one may."""
 
     def with_riders(self, riders: tuple[Rider, ...]) -> Self:
-        """Return the same with what the whole track has on its pictures."""
+        """Return a copy with the side data of the whole track."""
         kinds = self.frame_kinds | {rider.kind for rider in riders}
         return replace(self, frame_kinds=kinds, riders=riders)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return the same for the pictures shown in [start, end) after the first; None is the track's start or end."""
+        """Return a copy for the pictures shown in [start, end) after the first; None means the track's start or end."""
         outside = {rider.kind for rider in self.riders if not rider.is_within(start_s, end_s)}
         return replace(self, frame_kinds=self.frame_kinds - outside)
 
@@ -158,14 +162,14 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
 
 
 def _is_bottom_first(frame: "VideoFrame | None", stated: FieldOrder) -> bool:
-    """Return whether a picture says that its lower field is shown first; one that says nothing has the stated order."""
+    """Return whether a picture says that its lower field is shown first; if it says nothing, the stated order holds."""
     if frame is None or not frame.interlaced_frame:
         return stated.shown_first == "bottom"
     return not frame_structure(frame).flags & _TOP_FIELD_FIRST
 
 
 def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:
-    """Return what a picture states of itself, as its decoder reads it; the decoder must know nothing else of it."""
+    """Return what a picture states, as its decoder reads it; the decoder must have no other source for it."""
     return StatedPicture(
         width=frame.width,
         height=frame.height,
@@ -185,7 +189,7 @@ def stretches(matrix: tuple[int, ...]) -> bool:
 
 
 def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
-    """Return how much a display matrix scales across and down, in 1/65536."""
+    """Return the horizontal and vertical scale of a display matrix, in 1/65536."""
     a, b, _, c, d, *_ = matrix
     return hypot(a, c), hypot(b, d)
 
@@ -244,7 +248,6 @@ def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = No
 
 
 def _crop(data: bytes | None) -> Crop | None:
-    """Return a crop from FFmpeg's ``AV_PKT_DATA_FRAME_CROPPING``."""
     if data is None or len(data) < _CROP.size:
         return None
     crop = Crop(*_CROP.unpack_from(data))
@@ -259,7 +262,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return the side data, by kind, with which an output stream's container states what the source's did."""
+    """Return the side data, by kind, with which an output's container repeats what the source's container states."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -17,7 +17,7 @@ class NvdecOptions:
 
     Args:
         latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" about four packets late, "low" as
-            soon as the order of presentation is certain, "zero" with its own packet. The latter two are for tracks
+            soon as the order of presentation is certain, "zero" with its own packet. "low" and "zero" are for tracks
             whose pictures are shown in coding order.
         largest: the (width, height) up to which a session changes size within a track without a new decoder
             (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. It uses the driver's

@@ -1,4 +1,4 @@
-"""Decoders that take packets one by one: what a range's decoding and a caller's session have in common."""
+"""Decoders that take packets one by one: shared by the decoding of ranges and by callers' sessions."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -25,7 +25,7 @@ STATES_HDR: Final = ("h264", "hevc", "av1")
 """Codecs whose packets have messages with HDR values."""
 _NEW_SEQUENCES: Final = (RandomAccess.IDR, RandomAccess.BLA, RandomAccess.FLAGGED)
 _KEPT_KEYFRAMES: Final = 32
-"""More than any decoder holds pictures of."""
+"""More pictures than any decoder holds back."""
 
 
 class PacketDecoding(Protocol[PictureT]):
@@ -41,7 +41,7 @@ class PacketDecoding(Protocol[PictureT]):
         """Release the decoder, in any state. Idempotent."""
 
     def stated(self, number: int | None, picture: PictureT, /) -> StatedPicture:
-        """Return what a picture is, which packet ``number`` gave; asked before the next one is."""
+        """Return the properties of the picture that packet ``number`` gave; ask before the next picture is taken."""
 
 
 class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
@@ -51,7 +51,7 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     def begin(
         self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
     ) -> PacketDecoding[PictureT]:
-        """Begin a series of packets; ``at_once`` hands each picture out as soon as it is there.
+        """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
         A missing pixel format of ``coded`` is found in the first packet. ``context`` is an unused decoder of FFmpeg's.
         ``DeviceError`` if the device does not decode such a track.
@@ -70,7 +70,7 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
 class KeyframeHdr:
     """The static HDR values of each picture: its keyframe's, until one begins a sequence without them.
 
-    libavcodec keeps them for one sequence more (libavcodec/hevc/sei.c). ``extradata`` may state those of all.
+    libavcodec keeps them for one more sequence (libavcodec/hevc/sei.c). ``extradata`` may state values for all.
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -82,7 +82,7 @@ class KeyframeHdr:
         self._found = [(-1, self._usual)]
 
     def note(self, number: int, payload: bytes, *, extradata: bytes | None = None) -> None:
-        """Read a keyframe; ``extradata`` says how its units are delimited, if not as the track's."""
+        """Read a keyframe; ``extradata`` says how its units are delimited if not like the track's."""
         layout = self._extradata if extradata is None else extradata
         hdr = hdr_of(self._codec, messages_of(self._codec, payload, layout))
         kind = random_access_kind(self._codec, payload, layout)
@@ -93,7 +93,7 @@ class KeyframeHdr:
         self._found = [*self._found[-_KEPT_KEYFRAMES:], (number, hdr)]
 
     def at(self, number: int | None) -> HdrStatic:
-        """Return the values of a packet's picture; None is the last one's."""
+        """Return the values of a packet's picture; None means the last packet."""
         if number is None:
             return self._found[-1][1]
         return self._found[max(0, bisect_right(self._found, number, key=lambda each: each[0]) - 1)][1]

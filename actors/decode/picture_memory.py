@@ -1,12 +1,9 @@
 """What a decoder's pictures hold before it writes them: black, never the remains of an earlier picture.
 
-FFmpeg reuses buffers, and many decoders output pictures with lost parts, mostly without a flag (docs/timeline.md):
-these would depend on where decoding began. So every buffer is overwritten first, and a lost part is black. The two
-lowest bits of its first plane follow a fixed pattern: a block that still has it was never decoded.
-
-FFmpeg also reuses an H.264 decoder's tables of motion and coefficients. The two steps of its concealment that read them
-are off: guessing a lost block's motion, and deblocking. Motion that later pictures take from a lost block can still be
-an earlier picture's.
+FFmpeg reuses buffers, so lost parts of pictures, mostly unflagged, would depend on where decoding began
+(docs/timeline.md). The two lowest bits of a buffer's first plane get a pattern: a block that has it was never decoded.
+H.264's tables are reused too, so the concealment steps that read them (guessed motion, deblocking) are off; later
+pictures can still take an earlier picture's motion from a lost block.
 """
 
 import hashlib
@@ -34,16 +31,16 @@ BLOCK: Final = 8
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
-"""The rows of a block that are compared, field by field; those above them may be deblocked with a decoded neighbour."""
+"""The rows of a block that are compared, field by field; deblocking with a decoded neighbour may change those above."""
 _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
-"""FFmpeg conceals where this is not 0; its default, ``guess_mvs+deblock``, adds steps, and this bit none."""
+"""FFmpeg conceals if this is not 0; its default, ``guess_mvs+deblock``, adds steps, and this bit adds none."""
 _DEEPEST_BITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """What a plane holds before it is decoded: one value, with or without the mark; None is zero bytes."""
+    """A plane's content before decoding: one value, with or without the mark; None means zero bytes."""
 
     value: int
     sample: str
@@ -51,20 +48,20 @@ class _Blank:
 
 
 def forget_remains(context: "VideoCodecContext") -> None:
-    """Make an unopened decoder begin every picture as black, with the mark, and conceal without earlier tables."""
+    """Make an unopened decoder begin every picture black and marked, and conceal without earlier tables."""
     set_get_buffer(context, _BLACK_BUFFERS)
     if context.name == "h264":
         context.options = {**context.options, "ec": _CONCEALMENT}
 
 
 def is_incomplete(frame: "VideoFrame") -> bool:
-    """Return whether a picture has blocks that were never decoded, or predicted unmoved from such ones."""
+    """Return whether a picture has blocks that were never decoded, or were predicted unmoved from such blocks."""
     head = frame_structure(frame)
     blank = _blanks(head.format)[0]
     pitch_bytes, origin = head.line_size[0], head.buffers[0]
     if blank is None or not blank.marked or pitch_bytes <= 0 or not origin:
         return False
-    # Cropping moves the picture's first sample away from that of its buffer.
+    # Cropping moves the picture's first sample away from the start of its buffer.
     top, left_bytes = divmod(head.data[0] - origin.contents.data, pitch_bytes)
     sample_bytes = np.dtype(blank.sample).itemsize
     block_bytes = BLOCK * sample_bytes
@@ -81,7 +78,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Return whether a block of ``rows`` has the mark of the first rows in all its visible ``lines``; most lack it."""
+    """Return whether a block of ``rows`` has the mark of the first rows in all visible ``lines``; most do not."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):
@@ -139,7 +136,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=64)
 def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
-    """Return a block's rows before decoding, by column and not by place in memory: pitches differ."""
+    """Return a block's rows before decoding, by column rather than by address: pitches differ."""
     noise = np.frombuffer(hashlib.shake_128(b"never decoded").digest(BLOCK * _PERIOD_COLUMNS), np.uint8) & _MARK_BITS
     sample = np.dtype(blank.sample)
     columns = -(-width_bytes // sample.itemsize)
@@ -150,7 +147,6 @@ def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=64)
 def _blanks(number: int) -> tuple[_Blank | None, ...]:
-    """Return what each plane of a pixel format holds before decoding."""
     name = ffmpeg().av_get_pix_fmt_name(number)
     pix_fmt = av.VideoFormat(name.decode()) if name else None
     return (None,) if pix_fmt is None else _blanks_of(pix_fmt)
@@ -174,7 +170,7 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
 
 
 def can_allocate(size_bytes: int) -> bool:
-    """Return whether this process is given so much more memory now."""
+    """Return whether the system now grants this process that much more memory."""
     try:
         np.empty(size_bytes, dtype=np.uint8)
     except MemoryError:

@@ -12,13 +12,13 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Follows the last item, with the error that ended the iterator, if any."""
+    """Marks the end of the items; holds the error that ended the iterator, if any."""
 
     error: BaseException | None = None
 
 
 def read_ahead(items: Generator[ItemT], depth: int) -> Generator[ItemT]:
-    """Yield ``items`` in order while up to ``depth`` more are made ready in another thread.
+    """Yield ``items`` in order while another thread prepares up to ``depth`` more.
 
     Errors surface in order. Closing the generator stops the thread, which closes ``items``, and waits for it.
     """
@@ -33,7 +33,7 @@ def read_ahead(items: Generator[ItemT], depth: int) -> Generator[ItemT]:
             raise item.error
     finally:
         stop.set()
-        with suppress(queue.Empty):  # make room for the one item the thread may be waiting to put
+        with suppress(queue.Empty):  # make room for the item the thread may be waiting to put
             while True:
                 ready.get_nowait()
         thread.join()

@@ -1,4 +1,4 @@
-"""What a worker's device offers to work."""
+"""What a worker's device offers to the work that runs on it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
-"""Why a non-blocking request got none: normal while a worker is new."""
+"""Why a non-blocking request got no session: normal while a worker is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class PictureConversion(ABC):
 
 
 class PicturePacker(ABC):
-    """Makes pictures that lie in any way on the device into tight surfaces. Used by one thread at a time."""
+    """Packs device pictures of any layout into tight surfaces. Used by one thread at a time."""
 
     @abstractmethod
     def pack(self, picture: "StridedPicture") -> "DevicePicture":
-        """Return a tight picture, complete; its source must be. ``DeviceError`` if the device refused."""
+        """Return a tight picture, complete; the source must be complete. ``DeviceError`` if the device refused."""
 
     @abstractmethod
     def close(self) -> None:
@@ -87,7 +87,7 @@ class PicturePacker(ABC):
 
 
 class WorkerDevice(ABC):
-    """One GPU or slice, as far as work may use it. Thread-safe; opened on first use.
+    """One GPU or slice, as work may use it. Thread-safe; opened on first use.
 
     ``pictures`` decodes into host memory, ``surfaces`` into the device's. Both wait for a session;
     ``non_blocking_pictures`` does not.
@@ -98,7 +98,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def non_blocking_pictures(self) -> "AbstractContextManager[PictureDecoder[VideoFrame]]":
-        """Provide a decoder into host memory that raises ``EngineBusy`` if too many sessions open before its own."""
+        """Provide a decoder into host memory that raises ``EngineBusy`` if no session is free for it."""
 
     @abstractmethod
     def decoder_with(
@@ -114,16 +114,16 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Return its free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """Return the device's free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether it leaves room for a second process of its worker."""
+        """Whether the device leaves room for a second process of its worker."""
         return False
 
     @abstractmethod
     def use(self) -> SessionCounts:
-        """Return its sessions, without waiting."""
+        """Return the use of its sessions, without waiting."""
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":

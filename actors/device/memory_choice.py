@@ -1,4 +1,4 @@
-"""Which memory a buffer lies in, and how a thread waits. Each choice names its section of CUDA for Tegra."""
+"""Which memory a buffer is in, and how a thread waits. Each choice names its section of CUDA for Tegra."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SMALL_BYTES: Final = 256 << 10
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
-"""Compute capability of Xavier, the first Tegra whose GPU sees what lies in the processor's caches (2.1)."""
+"""Compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches (2.1)."""
 INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
@@ -21,7 +21,7 @@ class Waiting(Enum):
     """How a thread waits for a device (3.5): the values are CUDA's flags of a context."""
 
     AUTO = 0  #: as CUDA chooses for the platform, since CUDA 10.1
-    SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: back at once, at the cost of a busy core
+    SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: returns at once, at the cost of a busy core
     BLOCK = 4  #: ``CU_CTX_SCHED_BLOCKING_SYNC``: the thread sleeps; saves power, and leaves its core to others
 
 
@@ -34,7 +34,7 @@ class Party(Flag):
 
 
 class Often(Enum):
-    """How often a party comes back to the same bytes before they change."""
+    """How often a party reads or writes the same bytes before they change."""
 
     ONCE = "once"  #: in one coalesced pass, or in no order that a cache helps
     REPEATEDLY = "repeatedly"
@@ -44,7 +44,7 @@ class Memory(Enum):
     """A kind of memory, by Table 1."""
 
     DEVICE = "device"  #: ``cuMemAlloc``: the device's alone
-    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it where it lies, uncached
+    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it in place, uncached
     MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
     PAGEABLE = "pageable"  #: the processor's alone
 
@@ -70,11 +70,11 @@ class BufferUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What of a machine decides."""
+    """The properties of a machine that decide."""
 
     integrated: bool  # the GPU shares the processor's memory
-    io_coherent: bool  # it sees what lies in the processor's caches
-    safety: bool = False  # a safety context: nothing may depend on software's timing
+    io_coherent: bool  # its reads are coherent with the processor's caches
+    safety: bool = False  # a safety context: nothing may depend on software timing
 
     @classmethod
     def of(cls, attribute: Callable[[int], int]) -> "Platform":
@@ -89,13 +89,13 @@ class MemoryChoice:
 
     memory: Memory
     section: str  # of CUDA for Tegra
-    first: Attach | None = None  # as managed memory is allocated: HOST, so that the processor may use idle memory
-    before_gpu: Attach | None = None  # in the stream in front of the GPU's work; None: no hint
-    before_host: Attach | None = None  # and after it, before the stream is waited for
+    first: Attach | None = None  # how managed memory is allocated: HOST, so that the processor may use it while idle
+    before_gpu: Attach | None = None  # attached in the stream before the GPU's work; None: no hint
+    before_host: Attach | None = None  # attached after the GPU's work, before the stream is waited for
 
     @property
     def shares(self) -> bool:
-        """Whether processor and GPU use the same bytes, so that nothing is copied."""
+        """Whether processor and GPU use the same bytes, so nothing is copied."""
         return self.memory in (Memory.PINNED, Memory.MANAGED)
 
     @property
@@ -112,7 +112,7 @@ class MemoryChoice:
 
 
 PINNED: Final = MemoryChoice(Memory.PINNED, "3.2")
-"""What copies from and to a card go through."""
+"""The staging memory of copies from and to a card."""
 
 
 def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
@@ -137,14 +137,14 @@ def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
 
 
 def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
-    """Return managed memory with those changes of attachment that prefetch it (3.3)."""
+    """Return managed memory with the changes of attachment that prefetch it (3.3)."""
     before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
     before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
     return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return to whom a change of attachment prefetches managed memory, by Table 2; None: it moves nothing."""
+    """Return to whom a change of attachment prefetches managed memory, by Table 2; None: it prefetches nothing."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

@@ -13,12 +13,12 @@ RECENT_S: Final = 5.0
 ENDED_KEPT: Final = 256
 """Of more ended pieces, only the newest are reported."""
 KEPT_S: Final = 900.0
-"""How far back a new supervisor gets reports: as far as it keeps them."""
+"""How far back a new supervisor gets reports: as far as it keeps its records."""
 TELLINGS: Final = 3
-"""How many heartbeats in a row report everything: the first only asks what the worker is, and one may be lost."""
+"""How many heartbeats in a row report everything: the first only identifies the worker, and one may be lost."""
 
 ToldPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
-"""A piece as other processes get it, in plain values, which every release reads: run, job, label, begin, end.
+"""A piece in plain values for other processes, readable by every release: run, job, label, begin, end.
 
 Times are in seconds after the report, so none is positive. The end is None while it runs, and the last value, which
 says how it ended, "".
@@ -43,14 +43,14 @@ _ENDINGS: Final = {
 
 
 def ending_of(error: CodecfleetError | None) -> Ending:
-    """Return how work ended that has this error, or none."""
+    """Return how work ended that raised this error, or none."""
     if error is None:
         return Ending.DONE
     return Ending.CANCELLED if isinstance(error, Cancelled) else _ENDINGS[error.retry]
 
 
 class Piece(NamedTuple):
-    """A piece of work; times are of the machine's monotonic clock, which all its processes share."""
+    """One run of work; times are of the machine's monotonic clock, which all its processes share."""
 
     run: str  # names this run of (job, label)
     job: str
@@ -60,9 +60,9 @@ class Piece(NamedTuple):
     ending: Ending | None = None  # None while it runs
 
     def told(self, now_s: float) -> ToldPiece:
-        """Return it as others get it at ``now_s``."""
+        """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        # People are told no more than that another try may succeed.
+        # Other processes only learn that another try may succeed.
         ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 
@@ -75,11 +75,11 @@ class EndedPieces:
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        """Add those of the pieces that have ended."""
+        """Add the ended ones among these pieces."""
         self._pieces.extend(piece for piece in pieces if piece.ended_s is not None)
 
     def take(self) -> tuple[Piece, ...]:
-        """Return them, oldest first; each is returned once."""
+        """Return the pieces, oldest first, and forget them."""
         return tuple(self._taken())
 
     def _taken(self) -> Iterator[Piece]:
@@ -89,7 +89,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """What all processes of a worker ran: a supervisor gets what is new, its successor all that is kept.
+    """What all processes of a worker ran: a supervisor gets the news, its successor everything kept.
 
     At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """
@@ -100,7 +100,7 @@ class KeptPieces:
         self._tellings = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep pieces that have ended, each noted once."""
+        """Keep the ended pieces; each is kept once."""
         self._ended.extend(ended)
 
     def told(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:

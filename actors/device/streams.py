@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamPicture:
-    """A picture that a stream's consumer took. ``pixels`` is a copy; None where it was not wanted."""
+    """A picture that a stream's consumer took. ``pixels`` is a copy; None if it was not wanted."""
 
     number: int  #: as presented, from 1
-    is_new: bool  #: whether the consumer had not had it before
+    is_new: bool  #: whether it is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples
     height: int  #: in samples
-    colour: "Colour"  #: as far as the stream states it
+    colour: "Colour"  #: as far as the stream states them
     size_bytes: int  #: of the copy
 
 
@@ -41,11 +41,9 @@ class StreamConsumer(ABC):
     def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
         """Take the next picture; None if none came in time, or the producer is gone.
 
-        ``is_wanted`` decides by a picture's number, and whether it is new, if it is copied.
+        ``is_wanted`` decides from a picture's number, and whether it is new, whether to copy it.
 
-        Raises:
-            Unsupported: there is no copy of its format where it was to go.
-            DeviceError: the driver failed.
+        ``Unsupported`` if there is no copy of its format where it was to go, ``DeviceError`` if the driver failed.
         """
 
     @abstractmethod
@@ -92,16 +90,14 @@ class PictureStream(ABC):
     """A stream of pictures from one producer to one consumer. Times are in seconds."""
 
     fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
-    wait_s: float  #: how long an end waits for the other
-    repeat_s: float | None  #: after how long without a new picture the last one is given again
+    wait_s: float  #: how long one end waits for the other
+    repeat_s: float | None  #: how long without a new picture before the last one is returned again
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:
         """Become its consumer, whose copies are on the ``"host"``, the ``"device"``, or where they fit (``"auto"``).
 
-        Raises:
-            UsageError: it has its consumer.
-            DeviceError: the driver refused.
+        ``UsageError`` if it already has a consumer, ``DeviceError`` if the driver refused.
         """
 
     @abstractmethod
@@ -109,7 +105,7 @@ class PictureStream(ABC):
         """Return its producer, with frames of pitched memory (``"pitch"``) or arrays (``"array"``).
 
         Raises:
-            UsageError: no such memory.
+            UsageError: unknown kind of memory.
             DeviceError: there is no driver.
         """
 
@@ -119,4 +115,4 @@ class HeldPicture(ABC):
 
     @abstractmethod
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy; ``EngineUnfit`` or ``DeviceError`` if there is none to be had."""
+        """Return a copy; ``EngineUnfit`` or ``DeviceError`` if that is impossible."""

@@ -1,4 +1,4 @@
-"""The unit of work a worker runs, its context, and bytes that many pieces of work need: nothing here knows media."""
+"""The unit of work that a worker runs, its context, and bytes that many units share: nothing here knows media."""
 
 import hashlib
 import threading
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: its worker's GPU, if any, and reports of progress, where cancellation is noticed."""
+    """What running work may use: its worker's GPU, if any, and progress reports, which also notice cancellation."""
 
     began_s: float = field(default_factory=time.monotonic)
     frames_done: int = 0
@@ -37,13 +37,13 @@ class WorkContext:
             raise Cancelled("the work was cancelled")
 
     def start_over(self, frames_done: int) -> None:
-        """Report that only ``frames_done`` of the frames done count: the others are done again."""
+        """Report that only ``frames_done`` of the frames done count: the others are repeated."""
         self.frames_redone += self.frames_done - frames_done
         self.frames_done = frames_done
 
     @property
     def frames_worked(self) -> int:
-        """All frames that were worked on; only grows."""
+        """All frames worked on, repeated ones included; only grows."""
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
@@ -53,12 +53,12 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where and how a piece of work is to run; the default leaves it to the pool."""
+    """Where and how work may run; the default leaves it to the pool."""
 
     alone: bool = False  # in a process that runs nothing else meanwhile
-    avoid: frozenset[str] = frozenset()  # stations that run it only if no other has any slots
-    same_kind_as: str = ""  # a worker whose kind of device is preferred, if one comes in time; "": any kind
-    software: str = ""  # why no device may decode it, "" where one may
+    avoid: frozenset[str] = frozenset()  # stations that run it only if no other station has a free slot
+    same_kind_as: str = ""  # the kind of device preferred, if a worker of it comes in time; "": any kind
+    software: str = ""  # why no device may decode it, "" if one may
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -70,13 +70,13 @@ class Work(ABC, Generic[ResultT]):
 
     job: str
     label: str  # names it in progress and errors: (job, label) is unique while it runs
-    apart_from: str = ""  # it never runs on the station that runs this work of the job; "": none
+    apart_from: str = ""  # the station that runs this work of the job must not run this too; "": no such station
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # it reads a file of its submitter's machine, which its pool has to serve
+    ships: bool = False  # it reads a file of its submitter's machine, which the pool has to serve
 
     @property
     def may_wait(self) -> bool:
-        """Whether it waits for an encoder session where a limit refuses it one, rather than fail."""
+        """Whether it waits for an encoder session when a limit refuses one, rather than fail."""
         return False
 
     @property

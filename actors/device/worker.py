@@ -44,8 +44,8 @@ class WorkerCore:
     def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
         """Start ``work`` in the next free thread.
 
-        The future has the result or the error: a CodecfleetError as raised, any other as ``WorkError`` with its type
-        and message; ``WorkerLost`` where no thread can be started.
+        The future gets the result or the error: a CodecfleetError as raised, any other as ``WorkError`` with its type
+        and message; ``WorkerLost`` if no thread can be started.
         """
         awaited: Future[ResultT] = Future()
         with self._lock:
@@ -54,7 +54,7 @@ class WorkerCore:
                 return awaited
             self._awaited.add(awaited)
         try:
-            # Not the thread's own future, which a thread that never returns would leave pending.
+            # Not the thread's own future, which would stay pending if the thread never returned.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
             self.cancel(run)  # the executor keeps the work, which must not begin
@@ -70,7 +70,7 @@ class WorkerCore:
         return awaited
 
     def give_up(self, error: CodecfleetError) -> None:
-        """End all current and future work with ``error``: a thread of this process does not return."""
+        """End all current and future work with ``error``: a thread of this process will never return."""
         with self._lock:
             self._given_up = self._given_up or error
             awaited, self._awaited = self._awaited, set()
@@ -84,7 +84,7 @@ class WorkerCore:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # This may overtake the request to run. Runs that have ended leave their names here: keep few.
+            # This may overtake the request to run. Names of ended runs stay here: keep few.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
@@ -100,12 +100,12 @@ class WorkerCore:
             return {run: context.frames_done for run, (_, context) in self._running.items()}
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Return what runs, in order of start."""
+        """Return the running pieces, in order of start."""
         with self._lock:
             return tuple(_piece(run, work, context) for run, (work, context) in self._running.items())
 
     def take_ended(self) -> tuple[Piece, ...]:
-        """Return what has ended since this was last called."""
+        """Return the pieces that have ended since the last call."""
         return self._ended.take()
 
     @property
@@ -122,14 +122,13 @@ class WorkerCore:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _pass_on(self, awaited: Future[ResultT], ran: Future[ResultT]) -> None:
-        """Pass the outcome of the work to its awaited future."""
         with self._lock:
             self._awaited.discard(awaited)
             given_up = self._given_up
         is_cancelled = ran.cancelled() or isinstance(ran.exception(), Cancelled)
         with suppress(InvalidStateError):  # it was abandoned or cancelled
             if given_up is not None and is_cancelled:
-                # The process ends and cancels its work, perhaps before ``give_up`` has come to this one.
+                # The process ends and cancels its work, perhaps before ``give_up`` reaches this run.
                 awaited.set_exception(given_up)
             elif ran.cancelled():
                 awaited.cancel()
@@ -163,7 +162,6 @@ class WorkerCore:
 
 
 def _cancel(ran: "weakref.ref[Future[Any]]", _: Future[Any]) -> None:
-    """Cancel work that is no longer awaited, unless it has ended."""
     future = ran()
     if future is not None:
         future.cancel()

@@ -28,7 +28,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Check a parameter of x264 or x265, other libraries' pass; ``Unsupported`` if the library does not take it."""
+    """Check a parameter of x264 or x265; others pass unchecked. ``Unsupported`` if the library does not accept it."""
     parse = {"libx264": _parse_x264, "libx265": _parse_x265}.get(implementation)
     if parse is None:
         return
@@ -69,7 +69,7 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 
 @cache
 def library_version(implementation: str) -> str:
-    """Return, on one line, the version of the encoder's library and libavcodec's, which a wheel ties to it."""
+    """Return, on one line, the versions of the encoder's library and of libavcodec, which a wheel ships together."""
     found = ""
     with suppress(AttributeError, ValueError, av.error.FFmpegError):
         if implementation == "libx264":

@@ -1,9 +1,7 @@
 """Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 passes to the driver: typed, closed and checked.
 
-The package silently drops unknown keys and misreads some known ones (docs/nvenc.md has the table), so all keys for
-``CreateEncoder`` are made from an ``NvencSettings``, whose fields have the package's names. Sources: PyNvVideoCodec
-programming guide, section 2.5, table 1; the driver's structures, as the package's code fills them on a simulated
-driver; combinations are those of the Video Codec SDK's nvEncodeAPI.h (NV_ENC_RC_PARAMS, NV_ENC_CONFIG).
+The package drops unknown keys and misreads some (docs/nvenc.md), so ``CreateEncoder`` gets nothing but these. Sources:
+its programming guide, 2.5, table 1; its code on a simulated driver; nvEncodeAPI.h for combinations.
 """
 
 from collections.abc import Iterator
@@ -83,7 +81,7 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return levels 1 to 6, each with that many minor ones, as ``unit`` tenths."""
+    """Return levels 1 to 6 by name, each with so many minor levels; a level's number is ``unit`` times ten times it."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)

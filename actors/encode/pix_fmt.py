@@ -1,4 +1,4 @@
-"""Choosing the pixel format to encode: the source's where the encoder has it, else the one that loses least."""
+"""Choosing the pixel format to encode: the source's if the encoder has it, else the one that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
 _SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
-"""FFmpeg's numbers of chroma shifts; of others, all chroma is kept."""
+"""FFmpeg's numbers of chroma shifts; for other numbers all chroma is kept."""
 _USUAL: Final = "yuv420p is what nearly every player takes."
 
 
@@ -31,11 +31,11 @@ def choose_pix_fmt(
 ) -> tuple[str, str | None]:
     """Return the pixel format to encode pictures of format ``wanted`` in, and why it differs.
 
-    The reason is None where samples are kept: the same format, or another name for it (``yuvj420p`` is ``yuv420p`` with
-    full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user asked for this format, so no substitute.
+    The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
+    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user asked for this format,
+    so no substitute.
 
-    Raises:
-        Unsupported: there is no such pixel format, the encoder has none for this size, or not the one asked for.
+    ``Unsupported`` if there is no such pixel format, or the encoder has none for this size or lacks the one asked for.
     """
     profile = PROFILES[codec]
     source = _shape(wanted)
@@ -57,7 +57,7 @@ def choose_pix_fmt(
 
 
 def finest_pix_fmt(names: Sequence[str]) -> str:
-    """Return the format that holds pictures of all these without loss, RGB or YUV as the first one."""
+    """Return the format that holds pictures of all these formats without loss, RGB or YUV like the first one."""
     shapes = [_shape(name) for name in names]
     rgb = shapes[0].rgb
     depth_bits = max(shape.depth_bits for shape in shapes)
@@ -126,7 +126,7 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
 
 
 def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool, asked: bool) -> str | None:
-    """Return why a format becomes another, None where nothing is lost but alpha, which has a warning of its own."""
+    """Return why a format becomes another; None if only alpha is lost, which has a warning of its own."""
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [

@@ -30,10 +30,9 @@ class EncoderProfile:
     pix_fmts: tuple[str, ...]
 
     def settled_rate(self, rate: RateControl | None) -> RateControl:
-        """Return a request's rates, with the default quality where it has neither quality nor bitrate.
+        """Return a request's rates, with the default quality if it has neither quality nor bitrate.
 
-        Raises:
-            UsageError: the rates contradict each other, or the quality is out of the encoder's range.
+        ``UsageError`` if the rates contradict each other, or the quality is out of the encoder's range.
         """
         wanted = RateControl() if rate is None else rate
         check_rate(wanted)
@@ -54,7 +53,7 @@ class SoftwareProfile(EncoderProfile):
     presets: tuple[Options, ...]  # of the presets 1 to 7
     params_key: str | None  # the option that carries the library's parameters
     whole_chroma: bool  # sizes must be multiples of the chroma subsampling
-    shortest_side: int  # the least width and height that it opens with
+    shortest_side: int  # the smallest width and height that it opens with
 
 
 def preset_index(preset: int) -> int:

@@ -19,7 +19,6 @@ _GRID = "--keyframe-interval says where keyframes are"
 
 
 def _by_name(reasons: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the reason for each name; the names of one reason share one text."""
     return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
@@ -96,7 +95,7 @@ _GRID_PARAMETERS: Final = {
     ),
     "libsvtav1": frozenset({"keyint", "intra-period", "scd"}),
 }
-"""What moves keyframes, and may not be set beside a keyframe interval."""
+"""Options that move keyframes, and may not be set beside a keyframe interval."""
 _LENIENT: Final = frozenset({"libx264", "libx265"})
 
 

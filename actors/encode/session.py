@@ -37,8 +37,8 @@ class SessionState(Enum):
 class EncoderSession(Closing, Generic[PictureT_contra]):
     """One encoder, for one segment: pictures in, packets out, exactly one for each.
 
-    Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes once,
-    and holds no engine, memory or thread after the ``with`` block. Not thread-safe.
+    Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes one
+    segment, and holds no engine, memory or thread after the ``with`` block. Not thread-safe.
 
     On every engine packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first is a
     keyframe, and nothing refers to anything outside the session. The same settings and pictures give the same packets
@@ -84,7 +84,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield what ``finish`` returns, each packet when it is there: the pictures an encoder holds take it long."""
+        """Yield what ``finish`` returns, each packet as soon as it is ready: the last pictures take an encoder long."""
         yield from self.finish()
 
     @abstractmethod
@@ -97,20 +97,17 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
             raise EncoderFailed(message, "Open a new one.")
 
     def _later_pts(self, pts_ticks: int | None) -> int:
-        """Return a picture's pts, checked to be after the last one."""
         last = self._last_pts_ticks
         if pts_ticks is None or (last is not None and pts_ticks <= last):
             raise EncoderFailed(f"{self.name} got a picture at {pts_ticks} after one at {last}")
         return pts_ticks
 
     def _count_packet(self, failure: type[EncoderFailed | EngineFailed], *, is_keyframe: bool) -> None:
-        """Count a packet; the first must be a keyframe."""
         if not self._packets_out and not is_keyframe:
             raise failure(f"{self.name} began with a picture that is not a keyframe", RETRY_ADVICE)
         self._packets_out += 1
 
     def _end(self, missing_ticks: Sequence[int], failure: type[EncoderFailed | EngineFailed]) -> None:
-        """Enter FINISHED; no picture may be missing."""
         self._state = SessionState.FINISHED
         if missing_ticks:
             message = f"{self.name} swallowed {len(missing_ticks)} pictures, the first at {missing_ticks[0]}"

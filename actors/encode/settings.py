@@ -40,7 +40,7 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. Software's x264 takes four of them."""
+    """New values of an encoder's rate control; None leaves a value unchanged. x264 takes only four of them."""
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None
@@ -81,8 +81,8 @@ class EncoderSettings:
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # writes the frames' RPUs beside each HEVC picture
-    any_threads: bool = False  # sessions may have another number of ``threads``: the bytes are the same (threads.py)
-    keyframe_interval_s: Fraction | None = None  # if set, no keyframes but the first and those that are asked for
+    any_threads: bool = False  # sessions may use another number of ``threads``: the bytes are the same (threads.py)
+    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and those asked for
 
     @property
     def on_device(self) -> bool:

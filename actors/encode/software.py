@@ -1,10 +1,13 @@
 """A software encoder session: pictures in, packets out, exactly one for each.
 
 FFmpeg silently converts pictures, rounds timestamps and copies decoders' picture types, so all is checked here.
+FFmpeg passes new rates on (libavcodec/libx264.c, ``reconfig_encoder``); x264 takes them only with a buffer, and a new
+average only at a constant rate (encoder/ratecontrol.c, ``x264_ratecontrol_init_reconfigurable``).
 """
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Final, cast
@@ -22,8 +25,7 @@ from ..media.av_abi import context_address, ffmpeg
 from ..media.values import SeiMessage
 from .scheduling import ordinary_scheduling
 from .session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
-from .settings import Codec, EncoderSettings, RateChange
-from .software_rates import changed_software_rate, rate_options
+from .settings import LEAST_RATE_BPS, Codec, EncoderSettings, RateChange, RateControl
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -37,11 +39,14 @@ _SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""libvpx rounds down to these (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and back to the nearest."""
+"""libvpx rounds times down to these ticks (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and back to the nearest."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
-"""Of a time base that libvpx takes (``g_timebase``, the same file)."""
+"""The limit of a time base in libvpx (``g_timebase``, the same file)."""
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
+_CHANGEABLE: Final = ("bitrate", "maxbitrate", "vbvbufsize", "cq")
+_BEST, _WORST = 0, 51
+_OPEN_WITH: Final = "Open the session with maxrate_bps equal to bitrate_bps and a bufsize_bits (codecfleet.Encoder)."
 
 
 class SoftwareEncoder(EncoderSession[VideoFrame]):
@@ -57,7 +62,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.extradata = bytes(self._context.extradata or b"")
         self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # From the pts that the encoder got to the picture's.
+        # Maps the pts given to the encoder to the picture's pts.
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}
@@ -93,18 +98,18 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     def reconfigure(self, change: RateChange) -> None:
         """Change x264's bitrate, peak and buffer, or its quality, from about the next picture on."""
         self._require_open()
-        wanted = changed_software_rate(self._settings.codec, self.name, self._rate, change)
+        wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:
             return
         try:
-            for name, value in rate_options(wanted).items():
+            for name, value in _rate_options(wanted).items():
                 _set_option(self._context, name, value)
         except ValueError as error:
             raise EncoderFailed(f"{self.name} did not take the new rates: {error}", RETRY_ADVICE) from error
         self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts for the encoder: the picture's, or the nearest that is later than the last one."""
+        """Return the pts for the encoder: the picture's, or the nearest one after the last."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -117,7 +122,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self.remaining())
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield them one by one."""
+        """Yield the remaining packets one by one."""
         self._require_open()
         if self._last_pts_ticks is not None:
             yield from self._packets(None)
@@ -166,7 +171,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
 
 
 def _set_option(context: "VideoCodecContext", name: str, value: str) -> None:
-    """Set an option of an open encoder, by FFmpeg's AVOption interface; ``ValueError`` if it does not take it."""
+    """Set an option of an open encoder, by FFmpeg's AVOption interface; ``ValueError`` if the encoder rejects it."""
     code = ffmpeg().av_opt_set(context_address(context), name.encode(), value.encode(), _SEARCH_CHILDREN)
     if code < 0:
         raise ValueError(f"FFmpeg does not set {name}={value} (error {code})")
@@ -201,10 +206,10 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
 
 
 def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
-    """Return the tick of the times that an encoder gets: the pictures' own where it keeps them exactly.
+    """Return the tick of an encoder's times: the pictures' own if the encoder keeps them exactly.
 
-    Only libvpx does not. Where it would round or refuse the tick it gets its own, in which two pictures still differ by
-    one at least. That affects rate control only; packets have the pictures' own times.
+    Only libvpx does not. Where it would round or refuse the tick, it gets its own tick, in which two pictures still
+    differ by at least one. That affects rate control only; packets have the pictures' own times.
     """
     exact = time_base % _VPX_TICK_S == 0 or time_base > 2 * _VPX_TICK_S
     taken = max(time_base.numerator, time_base.denominator) <= _VPX_LARGEST_TERM
@@ -214,9 +219,64 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
     """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated`` (annex E.2.1).
 
-    AV1's and VP9's packets come in presentation order: they contain the pictures that are not shown.
+    AV1's and VP9's packets come in presentation order: a packet includes the pictures that are not shown.
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0
     stated = max_reorder_frames(settings.codec, extradata)
     return unstated if stated is None else stated
+
+
+def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange) -> RateControl:
+    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot make it."""
+    given = {each.name: value for each in fields(change) if (value := getattr(change, each.name)) is not None}
+    if codec is not Codec.H264:
+        message = f"{name} cannot change its rates while it encodes"
+        raise Unsupported(message, 'Use codec="h264" or encoder="nvenc", or open another session with the new rates.')
+    if wrong := [key for key in given if key not in _CHANGEABLE]:
+        message = f"{name} cannot change {', '.join(wrong)} while it encodes"
+        raise Unsupported(message, f'It can change {", ".join(_CHANGEABLE)}; or use encoder="nvenc".')
+    for key, value in given.items():
+        least, most = (_BEST, _WORST) if key == "cq" else (LEAST_RATE_BPS, (1 << 31) - 1)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise Unsupported(f"{name} takes no {key} of {value!r}", f"Give a whole number from {least} to {most}.")
+    return _of_quality(name, rate, change) if rate.quality is not None else _of_bitrate(name, rate, change)
+
+
+def _of_quality(name: str, rate: RateControl, change: RateChange) -> RateControl:
+    if change.bitrate is not None:
+        raise Unsupported(f"{name} keeps to a quality here, and has no bitrate to change", "Give cq instead.")
+    return replace(_limited(name, rate, change), quality=rate.quality if change.cq is None else change.cq)
+
+
+def _of_bitrate(name: str, rate: RateControl, change: RateChange) -> RateControl:
+    if change.cq is not None:
+        raise Unsupported(f"{name} keeps to a bitrate here, and has no quality to change", "Give bitrate instead.")
+    is_constant = rate.maxrate_bps == rate.bitrate_bps
+    if change.bitrate is not None and not is_constant:
+        raise Unsupported(f"{name} changes its average bitrate only where it is constant", _OPEN_WITH)
+    bitrate = change.bitrate or rate.bitrate_bps
+    limited = _limited(name, rate, change)
+    if is_constant and change.maxbitrate not in (None, bitrate):
+        raise Unsupported(f"{name} keeps to a constant rate here, which has no peak", "Leave maxbitrate out.")
+    limited = replace(limited, bitrate_bps=bitrate, maxrate_bps=bitrate if is_constant else limited.maxrate_bps)
+    if (limited.maxrate_bps or 0) < (bitrate or 0):
+        message = f"{name} takes no peak of {limited.maxrate_bps} bit/s below its average of {bitrate}"
+        raise Unsupported(message, "Raise maxbitrate.")
+    return limited
+
+
+def _limited(name: str, rate: RateControl, change: RateChange) -> RateControl:
+    if rate.maxrate_bps is None and (change.bitrate or change.maxbitrate or change.vbvbufsize):
+        raise Unsupported(f"{name} changes its bitrate and buffer only where it opened with a buffer", _OPEN_WITH)
+    return replace(
+        rate,
+        maxrate_bps=change.maxbitrate or rate.maxrate_bps,
+        bufsize_bits=change.vbvbufsize or rate.bufsize_bits,
+    )
+
+
+def _rate_options(rate: RateControl) -> dict[str, str]:
+    """Return the options of FFmpeg's libx264 that set a rate."""
+    values = {"b": rate.bitrate_bps, "crf": rate.quality, "maxrate": rate.maxrate_bps, "bufsize": rate.bufsize_bits}
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -8,8 +8,9 @@ from typing import Final
 from .settings import Codec, EncoderSettings
 
 MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
-"""x265 looks ahead in another way with four or more, which gives other bytes. SVT-AV1 takes much more memory with each
-than placement counts for a session. More than eight hardly help."""
+"""x265's lookahead changes with four or more, which gives other bytes. SVT-AV1 takes much more memory with each thread
+than placement counts for a session. More than eight threads hardly help.
+"""
 
 
 def usable_cores() -> int:
@@ -18,7 +19,7 @@ def usable_cores() -> int:
 
 
 def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
-    """Return a software encoder's settings with that number of threads, or the nearest: they give the same bytes."""
+    """Return a software encoder's settings with this number of threads, or the nearest that gives the same bytes."""
     if not settings.any_threads:
         return settings
     threads = max(1, min(threads, MOST_THREADS[settings.codec]))

@@ -1,10 +1,8 @@
 """FFmpeg's public structures, as ctypes, behind guards, for the versions of PyAV and FFmpeg named here only.
 
-Before anything is read through a pointer that a PyAV object holds, these are checked: the versions, the object's size,
-that the pointer leads to memory of this process (the kernel copies it, so a wrong pointer is no crash), and that it
-begins with FFmpeg's ``AVClass`` and agrees with PyAV's public attributes. Once an object of a class passed, the kernel
-no longer copies those of others. Where a check fails, functions raise ``WorkError``: without these structures HDR
-values and lost parts of pictures would go unnoticed, so there is no fallback.
+Before a PyAV object's pointer is followed, these are checked: versions, the object's size, that the kernel can copy the
+memory (so a wrong pointer does not crash), and that it begins with ``AVClass`` and agrees with PyAV's public
+attributes. The first object of a class proves the others. A failed check is a ``WorkError``: there is no fallback.
 """
 
 import ctypes
@@ -55,7 +53,7 @@ _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 StructureT = TypeVar("StructureT", bound=Structure)
 
 _proven: Final[set[object]] = set()
-"""Of what an object was proven. Each look by the kernel takes the interpreter, for which a worker's threads queue."""
+"""What was proven, by object. Each check by the kernel takes the GIL, for which a worker's threads compete."""
 
 
 class Rational(Structure):
@@ -259,19 +257,22 @@ def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa
 
 
 def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
-    """Copy everything a container states about a stream to an unopened decoder; ``MemoryError`` if there is none."""
+    """Copy everything a container states about a stream to an unopened decoder; ``MemoryError`` if memory is short."""
     if ffmpeg().avcodec_parameters_to_context(context_address(context), structures(stream)[1]) < 0:
         raise MemoryError
 
 
 def set_parameters(stream: "Stream", context: "CodecContext") -> None:
-    """State about a stream all that ``configure_decoder`` set in a decoder; ``MemoryError`` if there is none."""
+    """State about a stream all that ``configure_decoder`` set in a decoder; ``MemoryError`` if memory is short."""
     if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], context_address(context)) < 0:
         raise MemoryError
 
 
 def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
-    """Return the (width, height) in which a subtitle decoder places its bitmaps; zeros, or ``MemoryError``, if none."""
+    """Return the (width, height) in which a subtitle decoder places bitmaps, else zeros.
+
+    ``MemoryError`` without memory.
+    """
     library = ffmpeg()
     address = context_address(context)
     if not (parameters := library.avcodec_parameters_alloc()):
@@ -287,7 +288,7 @@ def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
 def subtitle_palette(bitmap: BitmapSubtitle) -> bytes:
     """Return the colours of a decoded bitmap: 4 bytes each, blue, green, red and alpha; 1024 in all."""
     ffmpeg()
-    # PyAV's subtitles have no method table: at the place of others' first C field they have the second one.
+    # PyAV's subtitles have no method table: their second C field is where other objects have their first.
     found = _copy_of(SubtitleRectangle, _pointer_in(bitmap, BitmapSubtitle))
     if found is None or not _is_of(found, bitmap):
         raise _unknown(BitmapSubtitle)
@@ -304,7 +305,7 @@ def _is_of(found: SubtitleRectangle, bitmap: BitmapSubtitle) -> bool:
 
 
 def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
-    """Add the keyframe of a time to a demuxer's index; ``MemoryError`` if there is none."""
+    """Add a keyframe's time and position to a demuxer's index; ``MemoryError`` if memory is short."""
     head = ctypes.addressof(structures(stream)[0])
     if ffmpeg().av_add_index_entry(head, pos_bytes, ticks, 0, 0, _KEYFRAME_ENTRY) < 0:
         raise MemoryError
@@ -340,7 +341,7 @@ def _agrees(found: FrameHead, frame: "VideoFrame") -> bool:
 
 
 def context_address(context: "CodecContext") -> int:
-    """Return where the ``AVCodecContext`` of a PyAV object lies."""
+    """Return the address of the ``AVCodecContext`` of a PyAV object."""
     address = _pointer_in(context, av.CodecContext)
     if _pointer_at(address, av.CodecContext) != ffmpeg().avcodec_get_class():
         raise _unknown(av.CodecContext)
@@ -357,7 +358,7 @@ def _pointer_in(held_by: object, kind: type) -> int:
 
 
 def _pointer_at(address: int, kind: object) -> int | None:
-    """Return the pointer at a place in an object of a kind; None where there is no memory, or it is null."""
+    """Return the pointer at an offset in an object; None if the memory is unreadable or the pointer is null."""
     if address and kind in _proven:
         return c_void_p.from_address(address).value
     found = _memory(address, ctypes.sizeof(c_void_p))
@@ -374,7 +375,6 @@ def _copy_of(structure: type[StructureT], address: int | None) -> StructureT | N
 
 
 def _memory(address: int, size_bytes: int) -> bytes | None:
-    """Return a copy of this process's memory; None where it has none."""
     with suppress(OSError, OverflowError):
         found = os.pread(_own_memory(os.getpid()), size_bytes, address)
         return found if address and len(found) == size_bytes else None
@@ -383,7 +383,7 @@ def _memory(address: int, size_bytes: int) -> bytes | None:
 
 @cache
 def _own_memory(process: int) -> int:
-    """Return an open file of this process's memory: one that is inherited shows the memory of whom it is from."""
+    """Return an open file of this process's memory: an inherited one shows the memory of the process that opened it."""
     del process
     return os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 

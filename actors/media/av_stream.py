@@ -1,7 +1,6 @@
 """The fields of FFmpeg's streams that PyAV can neither read nor set, through the guarded structures of ``av_abi``.
 
-Every function raises ``WorkError`` where PyAV's structures are not the known ones. What is set is copied into buffers
-of FFmpeg's allocator and freed with the container.
+Values are copied into FFmpeg's buffers and freed with the container; unknown structures are a ``WorkError``.
 """
 
 import ctypes
@@ -48,7 +47,7 @@ class FieldOrder(IntEnum):
 
     @property
     def shown_first(self) -> Literal["top", "bottom"] | None:
-        """The field that is shown first; None where pictures are whole, or nothing is known."""
+        """The field that is shown first; None if pictures are whole, or nothing is known."""
         if self in (FieldOrder.TOP_FIRST, FieldOrder.INTERLEAVED_TOP_FIRST):
             return "top"
         return "bottom" if self in (FieldOrder.BOTTOM_FIRST, FieldOrder.INTERLEAVED_BOTTOM_FIRST) else None
@@ -62,8 +61,8 @@ class VideoParameters:
     height: int
     pix_fmt: str | None  # None: nothing states it
     colour: Colour
-    sample_aspect_ratio: Fraction | None  # None: the container leaves it out
-    frame_rate: Fraction | None  # None: the container leaves it out
+    sample_aspect_ratio: Fraction | None  # None: the container does not state it
+    frame_rate: Fraction | None  # None: the container does not state it
     video_delay: int  # in frames
     field_order: FieldOrder
     codec_tag: int
@@ -78,7 +77,7 @@ def extradata(stream: "Stream") -> bytes:
 
 
 def decoder_mark(stream: "Stream") -> bytes:
-    """Return a digest of all that a container states about a stream to its decoder, but for rates, which it guesses."""
+    """Return a digest of all that a container tells a decoder about a stream, except rates, which it guesses."""
     stated = Parameters.from_buffer_copy(structures(stream)[1])
     stated.extradata, stated.side_data = None, None
     stated.bit_rate, stated.frame_rate = 0, Rational(0, 0)

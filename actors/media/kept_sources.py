@@ -1,7 +1,6 @@
 """Sources that stay open between ranges of a track, so that their index is not read again.
 
-A container is reused only where seeking in it gives the packets that a fresh one gives (docs/design.md lists which),
-and until something may have changed its state for good.
+Only where seeking in a used container gives the packets that a fresh one gives (docs/design.md lists which).
 """
 
 import atexit
@@ -29,21 +28,21 @@ from .stores import Shipment, place_of
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
-"""At least as many as a worker decodes at once; a film of hours takes some megabytes."""
+"""At least as many as a worker decodes at once; the index of a long film takes some megabytes."""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 
 
 @dataclass(slots=True, eq=False)
 class OpenSource:
-    """An open source, used by one thread at a time for one track; ``key`` is None where its version is unknown."""
+    """An open source, used by one thread at a time for one track; ``key`` is None if its version is unknown."""
 
     container: InputContainer
     track: int
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """What of a remote one is read on and on; its user says where that ends."""
+    """The span of a remote source that is read sequentially; its user sets where that ends."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
@@ -52,12 +51,12 @@ class OpenSource:
 
     @property
     def may_stay(self) -> bool:
-        """Whether seeking still gives what it gave at first: not where an index has grown, as a fragmented file's."""
+        """Whether seeking still gives what it gave at first: not if the index has grown, as of a fragmented file."""
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
     def lead_to(self, entry: AccessPoint) -> None:
-        """Add ``entry`` to a remote one's index: without cues its demuxer would read all that precedes it."""
+        """Add ``entry`` to a remote source's index: without cues its demuxer would read everything before it."""
         if self.is_remote:
             for ticks, pos_bytes in entry.indexed:
                 add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
@@ -70,7 +69,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What opening an mp4 and decoding its first pictures found out of a track; ``stated`` is never opened."""
+    """What opening an mp4 and decoding its first pictures found out about a track; ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int
@@ -78,11 +77,11 @@ class _Found:
 
     @classmethod
     def of(cls, opened: OpenSource) -> "_Found | None":
-        """Return what was found; None of other containers, whose packets' decoding times depend on such pictures."""
+        """Return what was found; None for other containers, whose packets' decoding times depend on such pictures."""
         if not _is_mp4_track(opened.container, opened.track):
             return None
         stream = opened.container.streams[opened.track]
-        # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+        # PyAV's types promise a context; a codec unknown to FFmpeg has none.
         if getattr(stream, "codec_context", None) is None:
             return None
         stated = CodecContext.create(stream.codec_context.codec, "r")
@@ -90,7 +89,7 @@ class _Found:
         return cls(stated, opened.entries, extradata(stream))
 
     def tell(self, opened: OpenSource) -> bool:
-        """Make a source that decoded no picture state the same; return False where its container is not alike."""
+        """Apply what was found to a source that decoded no picture; return False if its container differs."""
         stream = opened.container.streams[opened.track]
         is_alike = (opened.entries, extradata(stream)) == (self.entries, self.configuration)
         if is_alike:
@@ -100,7 +99,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Opening:
-    """What is here of a source, for others that open it at the same time or soon after."""
+    """What is known of a source, for others that open it at the same time or soon after."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -109,7 +108,7 @@ class _Opening:
     found: _Found | None = None
 
     def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
-        """Open it, without decoding what the first one did where its packets are the same without."""
+        """Open the source, without repeating the first opening's decoding if its packets are the same without it."""
         if wanted.part is not None:
             return _open(source, track, key, wanted)
         if (found := self.found) is not None:
@@ -126,7 +125,7 @@ class _Opening:
 
 
 class KeptSources:
-    """A process's open, idle sources: ``most`` of them, the longest idle closed first. Thread-safe."""
+    """A process's open, idle sources: at most ``most``, the longest idle closed first. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -150,10 +149,10 @@ class KeptSources:
         """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
 
         ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any;
-        ``shipment`` how to read it where it does not lie here. Of a remote one only ``part`` is shown, and not kept.
+        ``shipment`` says how to read it if it is on another machine. ``part`` limits what the demuxer sees of a remote
+        source, which is then not kept.
 
-        Raises:
-            InputError: it cannot be opened, or is another version than expected.
+        ``InputError`` if it cannot be opened, or is another version than expected.
         """
         self.close_idle()
         source, version = place_of(source, expected, shipment)
@@ -166,13 +165,13 @@ class KeptSources:
         except GeneratorExit:
             self._give_back(opened)
             raise
-        except BaseException:
+        except BaseException:  # its position is unknown: nobody reads on from there
             opened.close()
             raise
         self._give_back(opened)
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
-        """Close those that have been idle for longer."""
+        """Close the sources that have been idle for longer."""
         with self._lock:
             latest_s = self._clock() - longer_than_s
             closing = [each for each in self._idle if each.idle_since_s <= latest_s]
@@ -190,8 +189,7 @@ class KeptSources:
         wanted.known = opening.known
         is_remote = not is_local(source)
         if is_remote or not opening.is_looked_at:
-            # One at a time: the next ones have what the first found out and, of a remote one, what it read, such as an
-            # index of megabytes.
+            # One at a time: the later ones reuse what the first found out and read, such as an index of megabytes.
             with opening.lock:
                 opening.last_s = self._clock()
                 if is_remote or not opening.is_looked_at:
@@ -231,7 +229,7 @@ def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes, *, und
 
 
 def index_entries(container: InputContainer, track: int) -> int:
-    """Return how many packets an mp4's index has for a track; Matroska's grows as it is read, to no effect."""
+    """Return how many packets an mp4's index has for a track; Matroska's grows as it is read, which changes nothing."""
     return len(container.streams[track].index_entries) if _is_mp4_track(container, track) else 0
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 _WEB: Final = ("http", "https")
 LOCAL_PROTOCOLS: Final = (None, "file", "local")
-"""fsspec's names of this machine's files, and none at all."""
+"""fsspec's names of this machine's files; None for a plain path."""
 
 
 def split_protocol(url: str) -> tuple[str | None, str]:
@@ -30,12 +30,12 @@ def local_path(url: str) -> Path:
 
 
 def without_query(url: str) -> str:
-    """Return what of a web address names the file; any other ``url`` as it is."""
+    """Return the part of a web address that names the file; any other ``url`` unchanged."""
     return re.split("[?#]", url, maxsplit=1)[0] if split_protocol(url)[0] in _WEB else url
 
 
 def name_of(url: str) -> str:
-    """Return the last part of a path or address, without its query, as people know the file by."""
+    """Return the last part of a path or address, without its query, as users know the file."""
     return without_query(url).rstrip("/").rpartition("/")[2]
 
 

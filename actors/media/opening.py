@@ -1,7 +1,6 @@
 """Opening a source safely, and reading its packets: an input must never make us open a second file or an address.
 
-FFmpeg gets an open file (fsspec's if remote), a whitelist of formats that are complete in one file, no protocol, and an
-``io_open`` that refuses everything. Playlists, concat scripts and manifests are refused by name.
+FFmpeg gets an open file, a whitelist of one-file formats, no protocol, and an ``io_open`` that refuses everything.
 """
 
 import errno
@@ -18,6 +17,7 @@ import av.container
 import av.error
 
 from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadable
+from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
 from .fragments import FragmentWatch, SplicedFile
@@ -52,7 +52,7 @@ _OPTIONS = {
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
 """For FFmpeg's look at the first packets, whose decoders it opens with these options too."""
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
-"""Of a format without an index FFmpeg reads the end too, to guess how long it is."""
+"""The same for a format without an index: FFmpeg also reads the end, to guess the duration."""
 _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
@@ -61,9 +61,11 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""As large as FFmpeg's own of a file: of a track that is a small part of it, little more than that is read."""
+"""As large as FFmpeg's own buffer of a file: for a track that is a small part of the file, little more than the track
+is read.
+"""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the interpreter, for which the threads of a worker queue: a large buffer has an eighth as many."""
+"""Each read takes the GIL, for which a worker's threads compete: a large buffer needs an eighth as many."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -104,7 +106,7 @@ def open_source(
 
 @contextmanager
 def open_bytes(url: str) -> "Iterator[Readable]":
-    """Open a path or URL to read bytes of it that FFmpeg does not give; errors as of ``open_source``."""
+    """Open a path or URL to read bytes that FFmpeg does not give; errors as for ``open_source``."""
     if is_local(url):
         with BufferedReader(_opened(local_path(url))) as file:
             yield file
@@ -124,7 +126,7 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
             if packet.size:
                 yield packet
     except IndexError:
-        # PyAV ends by flushing every track that FFmpeg knows by then, also those for which it made no object.
+        # PyAV ends by flushing every track that FFmpeg knows by then, including those without a PyAV object.
         return
 
 
@@ -152,21 +154,17 @@ def _open_local(
 
 
 def _opened(path: Path) -> "_LocalFile":
-    """Open a regular file that is not empty."""
     try:
         file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (OSError, ValueError) as error:
         if isinstance(error, PermissionError) and os.access(path, os.R_OK):
-            # A confined command may open the file that it began with, not another one under its name.
+            # A confined command may open the file that it started with, but not another one under the same name.
             raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
-    try:
+    with undone_by(file.close):
         _check_content(path, file)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
@@ -177,20 +175,17 @@ def _check_content(path: Path, file: "_LocalFile") -> None:
 
 
 def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file, never waiting for a writer; ``InputUnreadable`` if it is no file, or ``OSError``."""
+    """Open a local file, never waiting for a writer; ``InputUnreadable`` if it is not a file, or ``OSError``."""
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path)
-    try:
-        # What was opened need not be what was there a moment ago.
+    with undone_by(file.close):
+        # The file may have been replaced since it was checked.
         _check_kind(path, os.fstat(file.fileno()).st_mode)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
 class _LocalFile(FileIO):
-    """A local file as FFmpeg reads it: what it is asked for, no more. ``InputUnreadable`` if the disk fails."""
+    """A local file as FFmpeg reads it: exactly the bytes asked for. ``InputUnreadable`` if the disk fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -214,19 +209,16 @@ def _open(
 ) -> av.container.InputContainer:
     """Return the container of an open file, within ``limits``; ``options`` are more of FFmpeg's."""
     container = _demuxed(name, file, buffer_bytes, limits, options)
-    try:
+    with undone_by(container.close):
         _check_header(name, container, limits)
         if not all(video.width for video in _decodable(container)):
-            # A decoder did not take its pictures, and FFmpeg forgot their size.
+            # A decoder rejected its pictures, and FFmpeg forgot their size.
             container.close()
             file.seek(0)
             with _demuxed(name, file, buffer_bytes, limits, {"codec_whitelist": "none"}) as undecoded:
                 _check_header(name, undecoded, limits)
             file.seek(0)
             container = _demuxed(name, file, buffer_bytes, limits, options)
-    except BaseException:
-        container.close()
-        raise
     for video in _decodable(container):
         video.codec_context.options = {"max_pixels": limits.options["max_pixels"]}
     return container
@@ -261,8 +253,8 @@ def _check_header(name: str, container: av.container.InputContainer, limits: Inp
 
 
 def _decodable(container: av.container.InputContainer) -> "Iterator[VideoStream]":
-    """Yield the tracks of video for which there is a decoder: of others PyAV knows no size."""
-    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+    """Yield the video tracks that have a decoder: PyAV knows no size of others."""
+    # PyAV's types promise a context; a codec unknown to FFmpeg has none.
     return (each for each in container.streams.video if getattr(each, "codec_context", None) is not None)
 
 
@@ -271,14 +263,14 @@ def _unreadable(path: Path, error: Exception) -> InputUnreadable:
 
 
 def no_file(path: Path) -> InputNotFound:
-    """Return the error for a local path at which there is nothing."""
+    """Return the error for a local path that does not exist."""
     return InputNotFound(f"there is no file {path}", "Check the path.")
 
 
 def refuse_folder(source: str) -> None:
-    """Refuse a folder (``InputUnreadable``) with what it is for, before anything else that may be wrong."""
+    """Refuse a folder (``InputUnreadable``), and say what is expected, before any other error is found."""
     is_folder = False
-    with suppress(OSError, ValueError):  # what cannot be looked at is refused when it is opened
+    with suppress(OSError, ValueError):  # what cannot be examined is refused when it is opened
         is_folder = is_local(source) and local_path(source).is_dir()
     if is_folder:
         raise _folder(local_path(source))
@@ -293,7 +285,7 @@ def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise _folder(path)
     if not stat.S_ISREG(mode):
-        # Opening a pipe without a writer never returns, and it is read again and again.
+        # Opening a pipe without a writer never returns, and a source is read several times.
         message = f"{path} is a pipe or a device, not a media file"
         raise InputUnreadable(message, "Write it to a file first: it is read more than once.")
 

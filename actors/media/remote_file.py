@@ -1,4 +1,4 @@
-"""A remote file as FFmpeg reads it: fsspec's, asked for no more than is wanted of it, with a store's errors mapped."""
+"""A remote file as FFmpeg reads it through fsspec: it requests only what is wanted, and maps a store's errors."""
 
 import errno
 import os
@@ -16,50 +16,50 @@ from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
-"""What is asked for where reading starts at a new place: an index or a table, perhaps, of which little is needed."""
+"""The first request at a new place: perhaps an index or a table, of which little is needed."""
 _PAST_BYTES: Final = 4 << 10
-"""What is asked for past the end of what is wanted: some demuxers look at what follows a packet."""
+"""What is requested beyond the end of what is wanted: some demuxers look at what follows a packet."""
 MOST_BYTES: Final = 2 << 20
-"""What one request asks for at most."""
+"""The most that one request asks for."""
 _MOST_HELD_BYTES: Final = 4 << 20
-"""Seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
+"""Kept because seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
 _MOST_OF_PART_BYTES: Final = 16 << 20
-"""The same of a part, which is looked through for its fragments' tables before it is read."""
+"""The same for a part, in which fragments' tables are looked for before it is read."""
 _WATCHED_BYTES: Final = 32 << 10
-"""What a read has at most while it is watched how far FFmpeg looks: as little as of a local file."""
+"""The most per read while we watch how far FFmpeg looks: as little as from a local file."""
 NEAR_BYTES: Final = 1 << 20
-"""A step ahead of less goes on reading: FFmpeg skips packets of tracks that are not wanted."""
+"""A smaller step ahead counts as reading on: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The same while a demuxer looks for the place to read from, such as from one fragment's table to the next."""
+"""The same while a demuxer searches for its starting point, such as from one fragment's table to the next."""
 _MOST_OPENING_READS: Final = 128
-"""Of a buffer of FFmpeg's each, at most."""
+"""The most per FFmpeg buffer."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
-"""How large a file may be that a web server gives only as a whole."""
+"""The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
 
 ResultT = TypeVar("ResultT")
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
 """What opening one version of a remote source read: bytes by (offset, requested length)."""
 _Part: TypeAlias = tuple[int, bytes]
-"""What was read at a position."""
+"""The bytes read at a position."""
 
 
 @dataclass(slots=True)
 class KnownBytes:
-    """What of one version of a remote source is here. Threads may share it: ``last`` is replaced whole."""
+    """The known bytes of one version of a remote source. Threads may share it: ``last`` is replaced whole."""
 
     opening: OpeningReads = field(default_factory=dict)
-    last: tuple[_Part, ...] = ()  # read last before a close
+    last: tuple[_Part, ...] = ()  # read last before closing
 
 
 @dataclass(slots=True)
 class WantedBytes:
-    """What is wanted of a remote source."""
+    """The parts of a remote source that are wanted."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
     span_bytes: tuple[int, int] | None = None  # where reading will begin and end, None if not known
     needs_duration: bool = True  # whether the container's own duration is asked for
-    part: FilePart | None = None  # all that a demuxer is shown, None for the whole file
+    part: FilePart | None = None  # the part that a demuxer sees, None for the whole file
 
 
 class RemoteFile:
@@ -98,7 +98,7 @@ class RemoteFile:
             self._blocks.close()
 
     def end_opening(self) -> None:
-        """Read everything that follows from the store, unwatched."""
+        """From here on, read from the store without watching."""
         self._opening = self.watch = None
 
     def read(self, size: int) -> bytes:
@@ -146,7 +146,7 @@ class RemoteFile:
         return self._ahead.held(self._position, size)
 
     def _is_within(self) -> bool:
-        """Return whether what is read now is wanted itself, rather than what leads to it."""
+        """Return whether the current read is of the wanted part, rather than on the way to it."""
         span_bytes = self._wanted.span_bytes
         return self._opening is None and (span_bytes is None or self._position >= span_bytes[0])
 
@@ -176,7 +176,7 @@ class RemoteFile:
 
 
 def _whole(stream: Any) -> BytesIO:
-    """Fetch a file whole that its web server gives no parts of: fsspec says so with a ValueError."""
+    """Fetch a whole file whose web server serves no ranges: fsspec says so with a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
         raise ValueError("its server gives files only as a whole, without HTTP ranges")
@@ -184,41 +184,41 @@ def _whole(stream: Any) -> BytesIO:
 
 
 class _Ahead:
-    """What was read last, with what the same requests brought beyond it, and how much to ask for next."""
+    """What was read last, with the surplus of those requests, and how much to request next."""
 
     def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
         self._parts = deque(parts)
         self._most_bytes = most_bytes
         self._run_bytes = 0
-        """How much was read on and on."""
+        """How much was read sequentially."""
 
     @property
     def parts(self) -> tuple[_Part, ...]:
-        """What is here, the last that was read at the end."""
+        """The bytes held, the latest read at the end."""
         return tuple(self._parts)
 
     def held(self, position: int, size: int) -> bytes:
-        """Return what is here of ``size`` bytes from ``position``."""
+        """Return the bytes held among ``size`` bytes from ``position``."""
         for begin, data in reversed(self._parts):
             if begin <= position < begin + len(data):
                 return data[position - begin : position - begin + size]
         return b""
 
     def missing_bytes(self, position: int, size: int) -> int:
-        """Return how much of ``size`` bytes from ``position``, of which the first is not here, comes before what is."""
+        """Return how many of ``size`` bytes from ``position``, whose first byte is missing, precede the bytes held."""
         return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:
-        """Return whether reading at ``position`` goes on where it has ended, or so near after that."""
+        """Return whether reading at ``position`` continues the last read, or starts shortly after it."""
         if not self._parts:
             return False
         begin, data = self._parts[-1]
         return 0 <= position - (begin + len(data)) <= near_bytes
 
     def next_bytes(self, position: int, span_bytes: tuple[int, int] | None, *, goes_on: bool) -> int:
-        """Return how much to ask for from ``position``: twice as much each time, as far as it will be needed.
+        """Return how much to request from ``position``: twice as much each time, up to what will be needed.
 
-        Where reading starts at a new place that is little: a demuxer that searches reads little in many places.
+        The first request at a new place is small: a searching demuxer reads little in many places.
         """
         if not goes_on:
             self._run_bytes = 0
@@ -233,7 +233,7 @@ class _Ahead:
         return min(max(position - end, _PAST_BYTES), MOST_BYTES)
 
     def note(self, position: int, data: bytes) -> None:
-        """Hold what was read at ``position``, and as much of what was read before as there is room for."""
+        """Hold what was read at ``position``, and as many of the earlier bytes as there is room for."""
         self._parts.append((position, data))
         self._run_bytes += len(data)
         while len(self._parts) > 1 and sum(len(part) for _, part in self._parts) > self._most_bytes:
@@ -266,11 +266,11 @@ def _open_once(url: str) -> Any:
     try:
         stream = files.open(path, "rb")
     except FileNotFoundError as error:
-        # fsspec's web support reports every failure as a missing file; a silent server has been asked twice.
+        # fsspec's web support reports every failure as a missing file; a silent server has been tried twice.
         if error.__cause__ is not None and is_busy(error.__cause__):
             raise error.__cause__ from None
         raise
     if isinstance(stream, AbstractBufferedFile):
-        # fsspec would read ahead, as far as 50 MiB.
+        # fsspec would read ahead by up to 50 MiB.
         stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public one
     return stream

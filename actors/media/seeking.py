@@ -1,4 +1,4 @@
-"""Finding a packet again where decoding may begin: by seeking, if that leads to it unambiguously."""
+"""Finding a packet where decoding may begin again: by seeking, if that leads to it unambiguously."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SEEK_TO_PTS: Final = 0x4000000
 """``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""
 _SEEKS_BY_PLACE: Final = ("mpegts",)
-"""Formats without an index, of which FFmpeg reads on from any place; for a time it would search the whole file."""
+"""Formats without an index, which FFmpeg reads from any place; to find a time it would search the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class AccessPoint:
     pos_bytes: int
     pts: int | None
     dts: int | None
-    is_unique: bool = True  # False: another packet of the track looks the same, so it is found by counting only
+    is_unique: bool = True  # False: another packet of the track looks the same, so it is found only by counting
     is_discarded: bool = False  # an edit list hides it: a seek may arrive through another edit
-    indexed: tuple[tuple[int, int], ...] = ()  # Matroska's entries of it and the next: (ticks, cluster's position)
+    indexed: tuple[tuple[int, int], ...] = ()  # Matroska's entries for it and the next one: (ticks, cluster's position)
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to: the demuxer must not land after the packet, whichever clock it compares."""
+        """The timestamp to seek to: the demuxer must not arrive after the packet, whichever clock it compares."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property
     def presented_ticks(self) -> tuple[int, ...]:
-        """The timestamps that may lead straight to it where a demuxer seeks by PTS; none without reordering.
+        """The timestamps that may lead straight to the packet if a demuxer seeks by PTS; none without reordering.
 
-        There ``seek_ticks`` leads one keyframe too far back: FFmpeg's mov demuxer subtracts the reordering from a PTS,
-        and once more before it enters an open GOP that the file declares as such.
+        There ``seek_ticks`` arrives one keyframe too early: FFmpeg's mov demuxer subtracts the reordering from a PTS,
+        and once more before an open GOP that the file declares as such.
         """
         if self.pts is None or self.dts is None or self.pts <= self.dts:
             return ()
@@ -55,7 +55,7 @@ def packets_from(
     stream: "VideoStream",
     demux: "Callable[[], Iterator[Packet[VideoStream]]]",
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
-    """Seek; return the numbered packets from ``entry`` on, or None where seeking does not lead to it.
+    """Seek; return the numbered packets from ``entry`` on, or None if seeking does not arrive there.
 
     ``container`` is newly opened; ``demux`` begins at the container's position and is called after every seek.
     """
@@ -85,7 +85,7 @@ def packets_from(
 def first_packets(
     packets: "Iterator[Packet[VideoStream]]", expected: AccessPoint | None
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
-    """Return a track's packets, numbered; None where the first is not the ``expected`` one."""
+    """Return a track's packets, numbered; None if the first is not the ``expected`` one."""
     first = next(packets, None)
     if first is None or (expected is not None and not _is_same(first, expected)):
         return None
@@ -110,14 +110,14 @@ def _sought(
 ) -> "Iterator[Packet[VideoStream]]":
     try:
         container.seek(ticks, stream=stream)
-    except (av.error.FFmpegError, OverflowError):  # a damaged file's times may be more than a timestamp can hold
+    except (av.error.FFmpegError, OverflowError):  # a damaged file's times may exceed the range of a timestamp
         return iter(())
     return demux()
 
 
 def _is_same(packet: "Packet[VideoStream]", entry: AccessPoint) -> bool:
-    # After a seek, Matroska may not know the DTS of the first packets yet, raw MPEG video may count other times, and
-    # MPEG program streams may give part of a picture.
+    # After a seek, Matroska may not know the DTS of the first packets yet, raw MPEG video may count times differently,
+    # and MPEG program streams may give part of a picture.
     knows_dts = packet.dts is not None and entry.dts is not None
     return (
         (packet.dts == entry.dts if knows_dts else packet.pts is not None)

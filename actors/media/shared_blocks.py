@@ -1,6 +1,6 @@
 """What a job has read of a remote source, on this machine's disk: its passes and its workers here read nothing twice.
 
-The job's program makes and removes the blocks; other processes of the user find them by the source's address.
+The job's program makes and removes the blocks; the user's other processes find them by the source's address.
 """
 
 import fcntl
@@ -15,12 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
+from ..closing import undone_by
 from .location import is_local
 from .stores import remote_version
 
 BLOCK_BYTES: Final = 1 << 20
 MOST_AT_ONCE: Final = 8
-"""How many blocks one request asks for where a source is read on and on."""
+"""How many blocks one request asks for when a source is read sequentially."""
 _SUFFIX: Final = ".blocks"
 _DATA, _MARKS, _VERSION = "data", "marks", "version"
 _MARK_DIGITS: Final = 16
@@ -32,19 +33,16 @@ class SharedBlocks:
     def __init__(self, folder: Path, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._data = os.open(folder / _DATA, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
+        with undone_by(lambda: os.close(self._data)):
             marks = os.open(folder / _MARKS, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 self._marks = mmap.mmap(marks, _block_count(size_bytes))
             finally:
                 os.close(marks)
-        except BaseException:
-            os.close(self._data)
-            raise
 
     @classmethod
     def find(cls, url: str) -> Self | None:
-        """Return the blocks that a job on this machine keeps of what is at ``url`` now; None where there are none."""
+        """Return the blocks that a job on this machine keeps of the current version at ``url``, or None."""
         folder = _folder(url)
         try:
             if not _is_ours(folder):
@@ -64,7 +62,7 @@ class SharedBlocks:
     def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
         """Return up to ``size`` bytes from ``position``; at least one, before the end of the source.
 
-        What is not here is had from ``fetch(position, size)``, which may return less, ``at_once`` blocks at most.
+        Missing bytes come from ``fetch(position, size)``, which may return less; at most ``at_once`` blocks per call.
         """
         if position >= self._size_bytes:
             return b""
@@ -80,7 +78,7 @@ class SharedBlocks:
         return content[position - begin : position - begin + size]
 
     def _run(self, first: int, last: int, *, marked: bool) -> int:
-        """Return how many blocks from ``first`` through ``last`` are alike, up to the first that is not."""
+        """Return how many blocks from ``first`` through ``last`` are all held, or all missing, like the first."""
         count = 0
         while first + count <= last and bool(self._marks[first + count]) is marked:
             count += 1
@@ -88,7 +86,7 @@ class SharedBlocks:
 
     def _keep(self, first: int, content: bytes) -> None:
         begin = first * BLOCK_BYTES
-        with suppress(OSError):  # a disk that is full by now: it is read again
+        with suppress(OSError):  # the disk has become full: the block is fetched again
             if os.pwrite(self._data, content, begin) == len(content):
                 whole = len(content) // BLOCK_BYTES + (begin + len(content) == self._size_bytes)
                 count = min(whole, _block_count(len(content)))
@@ -105,8 +103,8 @@ def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> byte
 class HeldBlocks:
     """A job's hold of what this machine reads of a remote source, for all who read the same version.
 
-    Nothing is kept of a local source, where the store states no version, or where the source would fill more than half
-    of what is free in ``TMPDIR``. Jobs that read the same source at the same time share the blocks.
+    Nothing is kept of a local source, of a source without a stated version, or of one that would fill more than half of
+    the free space in ``TMPDIR``. Jobs that read the same source at the same time share the blocks.
     """
 
     def __init__(self, source: str) -> None:
@@ -114,11 +112,11 @@ class HeldBlocks:
         self._held: int | None = None
 
     def hold(self) -> None:
-        """Make the blocks, or join those of another job; remove what killed jobs have left."""
+        """Make the blocks, or share those of another job; remove what killed jobs have left."""
         version = None if is_local(self._source) else remote_version(self._source)
         if version is None or not version[0]:
             return
-        with suppress(OSError):  # then every pass reads for itself
+        with suppress(OSError):  # then every pass fetches for itself
             _remove_left()
             folder = _folder(self._source)
             if os.path.lexists(folder):
@@ -135,7 +133,7 @@ class HeldBlocks:
 
 @contextmanager
 def blocks_held(*sources: str) -> Iterator[None]:
-    """Hold the blocks of each of these sources, for one who reads them several times."""
+    """Hold the blocks of each of these sources, for a job that reads them several times."""
     held = [HeldBlocks(source) for source in sources]
     try:
         for blocks in held:
@@ -172,14 +170,13 @@ def _let_go(folder: Path, held: int) -> None:
     """Remove the blocks, unless another job holds them too."""
     with suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Blocks that another job has made under the same name since are that job's.
+        # If another job has since made blocks under the same name, they belong to that job.
         if os.path.samestat(os.fstat(held), (folder / _VERSION).lstat()):
             shutil.rmtree(folder, ignore_errors=True)
     os.close(held)
 
 
 def _remove_left() -> None:
-    """Remove blocks whose job was killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
         with suppress(OSError):
             if not _is_ours(folder):
@@ -188,7 +185,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` is this user's, and no link: another user's may hold a pipe."""
+    """Return whether a folder in ``TMPDIR`` is this user's, and not a link: another user's may hold a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

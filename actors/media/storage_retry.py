@@ -1,4 +1,4 @@
-"""Calls of a store, tried again where that can help: a dropped connection, a busy server, an answer cut short."""
+"""Calls of a store, retried where that can help: a dropped connection, a busy server, an answer cut short."""
 
 import errno
 import socket
@@ -21,7 +21,7 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""Names of Python's, aiohttp's and botocore's classes for it: neither of the two need be installed."""
+"""Names of such classes in Python, aiohttp and botocore: the latter two may not be installed."""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
@@ -32,7 +32,7 @@ ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a store's call may succeed when it is made again: what is not known as permanent may."""
+    """Return whether a store's call may succeed when repeated: every error may that is not known to be permanent."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
@@ -46,9 +46,9 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether a server is busy, did not answer at all, or broke off: another time it may answer.
+    """Return whether a server is busy, did not answer at all, or broke off: it may answer later.
 
-    A host whose name does not exist, and one that cannot prove who it is, are not what was asked for.
+    A host whose name does not exist, or that cannot prove its identity, does not count.
     """
     return error is not None and (is_busy(error) or _is_unreached(error))
 
@@ -62,11 +62,11 @@ def _is_unreached(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the status code of the answer that an error reports; None where it states none."""
+    """Return the status code of the answer that an error reports; None if it states none."""
     for name in ("status", "code", "status_code"):
         if isinstance(stated := getattr(error, name, None), int):
             return stated
-    # What s3fs raises was caused by botocore's error, which holds the answer.
+    # s3fs raises its errors from botocore's, which hold the answer.
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     stated = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     return stated if isinstance(stated, int) else None
@@ -74,13 +74,15 @@ def status_of(error: BaseException) -> int | None:
 
 def reason(error: BaseException) -> str:
     """Return an error's own words, on one line."""
-    if type(error).__name__ == "TooManyRedirects":  # aiohttp, which need not be installed; its own words are empty
+    if (
+        type(error).__name__ == "TooManyRedirects"
+    ):  # aiohttp, which may not be installed; its errors have no text of their own
         return "its server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, made up to ``ATTEMPTS`` times; raise its last error, or a permanent one."""
+    """Return the result of ``call``, tried ``ATTEMPTS`` times at most; raise its last error, or a permanent one."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()

@@ -1,4 +1,4 @@
-"""Stores behind fsspec, opened in one way; which version of a source lies there or here, and where it is read."""
+"""Stores behind fsspec, all opened in one way; which version of a source is there or here, and where it is read."""
 
 import hashlib
 import ipaddress
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore itself makes one request: growing pauses, 4 s in all on average. An upload's parts need that."""
+"""How often botocore itself repeats a request: growing pauses, 4 s in all on average. The parts of an upload need that.
+"""
 HTTP_SILENCE_S: Final = 8
-"""How long a web server may stay silent; fsspec asks twice."""
+"""How long a web server may stay silent; fsspec tries twice."""
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
-"""What stores call the tag of a file's content, or the time of its last change."""
+"""The stores' names for the tag of a file's content, or the time of its last change."""
 MARK_PLACES: Final = 16
-"""In how many places of a file two machines compare its content."""
+"""At how many places of a file two machines compare its content."""
 _PLACE_BYTES: Final = 4096
 _MARKS_KEPT: Final = 64
 _WEB_PORT: Final = 80
@@ -38,14 +39,14 @@ def open_store(url: str) -> tuple[Any, str]:
 
     files, path = url_to_fs(url, **_options(url))
     if _is_s3(url):
-        # Else s3fs makes each request five times over again, silence and all.
+        # Otherwise s3fs repeats each request five times, each with the full timeout.
         files.retries = 1
     return files, path
 
 
 def _options(url: str) -> dict[str, Any]:
     if _is_s3(url):
-        # One part at a time: one that is still being sent when an upload is aborted can outlive it.
+        # One part at a time: a part still being sent when an upload is aborted can outlive the upload.
         return {"config_kwargs": _s3_config(), "max_concurrency": 1}
     return _web_options() if split_protocol(url)[0] in ("http", "https") else {}
 
@@ -55,7 +56,7 @@ def _is_s3(url: str) -> bool:
 
 
 def _s3_config() -> dict[str, Any]:
-    """Return botocore's configuration; what the user's file of fsspec says goes first."""
+    """Return botocore's configuration; the user's fsspec configuration takes precedence."""
     from fsspec.config import conf
 
     own = {
@@ -68,11 +69,11 @@ def _s3_config() -> dict[str, Any]:
 
 
 def _web_options() -> dict[str, Any]:
-    """Return aiohttp's options; what the user's file of fsspec says of https goes first."""
+    """Return aiohttp's options; the user's fsspec configuration of https takes precedence."""
     from fsspec.config import conf
 
     try:
-        import aiohttp  # comes with fsspec's web support, or not
+        import aiohttp  # installed with fsspec's web support, or not
     except ImportError:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)
@@ -81,9 +82,9 @@ def _web_options() -> dict[str, Any]:
 
 
 def leads_inside(source: Address, target: Address) -> bool:
-    """Return whether a redirect leads where the server itself could not: to a cloud's metadata service, say.
+    """Return whether a redirect leads to an address that the server may not reach itself, such as a metadata service.
 
-    A source on a private network may lead on within it; link-local addresses are for link-local sources alone.
+    A source on a private network may redirect within it; only link-local sources may redirect to link-local addresses.
     """
     if target.is_link_local:
         return not source.is_link_local
@@ -113,7 +114,7 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
 
 
 async def _addresses(url: "URL") -> list[Address]:
-    """Return the addresses of a URL's host; none where it has no name that is known."""
+    """Return the addresses of a URL's host; none if its name is unknown."""
     import asyncio  # a plan for a local file needs none
 
     try:
@@ -129,7 +130,7 @@ def _plain(address: Address) -> Address:
 
 
 def local_version(source: str) -> tuple[int, ...] | None:
-    """Return device, inode, bytes and time of the last change of a local source; None where there is no file."""
+    """Return device, inode, bytes and time of the last change of a local source; None if there is no file."""
     try:
         found = local_path(source).stat()
     except (OSError, ValueError):
@@ -138,17 +139,17 @@ def local_version(source: str) -> tuple[int, ...] | None:
 
 
 def source_version(source: str) -> Hashable | None:
-    """Return what changes when a source is replaced or written to; None where there is none, or no store states it."""
+    """Return a value that changes when a source is replaced or written to; None if it is missing or has no version."""
     return local_version(source) if is_local(source) else remote_version(source)
 
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
-    """Return bytes, tag and time of the last change of a remote source; None where its store states neither."""
+    """Return bytes, tag and time of the last change of a remote source; None if its store states no tag or time."""
     return remote_state(source)[0]
 
 
 def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | None, int | None]:
-    """Return a remote source's version, as ``remote_version``, and its bytes; None for what its store does not say."""
+    """Return a remote source's version, as ``remote_version``, and its bytes; None for what is not stated."""
     stated = _stated(source)
     marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
     size = stated.get("size")
@@ -156,7 +157,7 @@ def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | Non
 
 
 def _stated(source: str) -> Mapping[str, Any]:
-    """Return what a store says of a remote source; nothing where it does not answer."""
+    """Return what a store states about a remote source; nothing if it does not answer."""
     try:
         files, path = open_store(source)
         files.invalidate_cache(path)
@@ -167,7 +168,7 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a source's version that every node sees alike: of a local one its bytes and whole seconds."""
+    """Return the part of a source's version that every node sees alike: a local source's bytes and whole seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9
@@ -175,18 +176,18 @@ def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
 
 
 def changed_meanwhile(source: str) -> InputUnreadable:
-    """Return the error for a source that is not what it was when the job began."""
+    """Return the error for a source that has changed since the job began."""
     message = f"{source} was changed or removed while it was read"
     return InputUnreadable(message, "Start again once nothing writes to it any more.")
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment(ABC):
-    """How any machine reads a source that lies on another."""
+    """How any machine reads a source that is on another."""
 
     url: str  # fsspec's
     version: Hashable  # the ``source_version`` that it must have
-    mark: str  # the ``content_mark`` of a file that may be read in its place
+    mark: str  # the ``content_mark`` of a file that may be read instead
 
     @abstractmethod
     def prepare(self) -> None:
@@ -194,12 +195,10 @@ class Shipment(ABC):
 
 
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
-    """Return the address at which this machine reads a source, and the version that lies there, None if unknown.
+    """Return the address at which this machine reads a source, and its version there, None if unknown.
 
-    ``expected`` is its ``version_anywhere``, None for any. A local source that lies here is not shipped.
-
-    Raises:
-        InputUnreadable: another version lies there than expected.
+    ``expected`` is its ``version_anywhere``, None for any. A local source of this machine is not shipped. Raises:
+    InputUnreadable: another version is there than expected.
     """
     version = source_version(source)
     if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):
@@ -212,12 +211,12 @@ def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) 
 
 
 def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
-    """Return whether the file of that name here is the source: of its size and time, and alike where it is compared."""
+    """Return whether this machine's file of that name is the source: same size, same time, and equal where compared."""
     if version is None or version_anywhere(source, version) != expected:
         return False
     try:
         return _known_mark(source, version) == mark
-    except OSError:  # it may not be read here
+    except OSError:  # this user may not read it
         return False
 
 
@@ -228,7 +227,7 @@ def _known_mark(source: str, version: Hashable) -> str:
 
 
 def content_mark(source: str) -> str:
-    """Return a digest of a local file at ``MARK_PLACES`` places: size and time of change can be alike by chance."""
+    """Return a digest of a local file at ``MARK_PLACES`` places: size and time of change can agree by chance."""
     digest = hashlib.blake2b(digest_size=16)
     with local_path(source).open("rb") as file:
         last = max(0, file.seek(0, 2) - _PLACE_BYTES)
@@ -239,6 +238,6 @@ def content_mark(source: str) -> str:
 
 
 def shipped_version(source: str) -> tuple[int, str] | None:
-    """Return bytes and version of a local file as a store would state them; None where there is none."""
+    """Return bytes and version of a local file as a store would state them; None if there is none."""
     found = local_version(source)
     return None if found is None else (found[2], ".".join(map(str, found)))

@@ -2,12 +2,12 @@
 
 The rules, in this order (docs/timeline.md gives the reasons):
 
-R1  Clock resets are undone per *packet*, when the source is indexed (``TimeShift``); a frame inherits its packet's.
-R2  A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration;
-    with none before it, it precedes the next known one; where no frame of the track has a PTS, frame n is at
-    n nominal durations.
-R3  Frames are sorted by time, stable in the decoder's output order.
-R4  Frames that share one time are spread evenly up to the next distinct one. Where a tick is too coarse for that, the
+R1  Clock resets are undone per *packet*, when the source is indexed (``TimeShift``); a frame inherits its packet's. R2
+A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration;
+    with none before it, it precedes the next known one; if no frame of the track has a PTS, frame n is at n nominal
+    durations.
+R3  Frames are sorted by time, stable in the decoder's output order. R4  Frames that share one time are spread evenly up
+to the next distinct one. Where a tick is too coarse for that, the
     index has divided it (``tick_divisor``): a frame whose time is its own never moves.
 
 ``TimestampRepair`` streams: it holds back only as many frames as a rule needs to see.
@@ -26,10 +26,11 @@ FrameT = TypeVar("FrameT")
 RESET_S = 1
 """A decoding clock that steps back by more than this was reset (R1); smaller steps are disorder."""
 LONGEST_GAP_S = 6 * 3600
-"""A larger leap ahead is a reset too, not a gap: FFmpeg takes a transport stream's restarted clock for one that
-wrapped around its 33 bits, and adds a day."""
+"""A larger leap ahead is a reset too, not a gap: FFmpeg mistakes a transport stream's restarted clock for one that
+wrapped around its 33 bits, and adds a day.
+"""
 LARGEST_DENOMINATOR = 1_000_000_000
-"""Of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
+"""The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES
@@ -76,7 +77,7 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the divisor of the tick by which frames sharing a time fit before the next: (frames, ticks to it) (R4)."""
+    """Return the tick's divisor that fits frames sharing a time in before the next: (frames, ticks to it) (R4)."""
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 
@@ -87,7 +88,7 @@ class TimestampRepair(Generic[FrameT]):
 
     ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves as soon as no
     frame without a PTS can come before it (R2), so a well-formed stream is never held back. ``untimed`` says that no
-    frame of the track has a PTS. ``held_frames`` is how many frames wait at most for one that is expected before them.
+    frame of the track has a PTS. ``held_frames`` is how many frames at most wait for an earlier one.
     """
 
     nominal: Fraction
@@ -130,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule has to act: the frame follows a single one at the next expected time, as most do."""
+        """Return whether no rule has to act: the frame comes alone and at the next expected time, as most do."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -164,7 +165,7 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next(self, ticks: int) -> bool:
-        """Return whether no frame can come before that time: none of the index, nor one that follows the last (R2)."""
+        """Return whether no frame can come before that time: none of the index, and none without a PTS (R2)."""
         follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 

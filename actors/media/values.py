@@ -1,13 +1,24 @@
-"""What a picture is: size, sampling, colour and HDR, as frozen values.
+"""What a picture is: size, sampling, colour and HDR, as frozen values; HDR also as FFmpeg's side data, exactly.
 
 Colours are code points of ITU-T H.273, as in FFmpeg, HEVC, AV1 and MP4's ``colr``; 2 means "unspecified".
 """
 
+import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 UNSPECIFIED = 2
 BYTE_BITS = 8
+# AVMasteringDisplayMetadata: red, green, blue and white as (x, y), minimum and maximum luminance, each a numerator and
+# a denominator; then whether the chromaticities and the luminances are set.
+_MASTERING = struct.Struct("=22i")
+_LIGHT = struct.Struct("=2I")
+_LARGEST_TERM = 0x7FFFFFFF
+
+# ST 2086 counts chromaticities in 1/50000 and luminances in 1/10000 cd/m². Matroska stores both as single-precision
+# floats: a value within their precision of a grid point was that grid point, and is restored for HEVC and MP4.
+_CHROMATICITY_GRID, _LUMINANCE_GRID = 50_000, 10_000
+_SINGLE_PRECISION = Fraction(1, 1 << 23)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class HdrStatic:
 
 @dataclass(frozen=True, slots=True)
 class PictureSize:
-    """The visible size of a picture in samples, and the shape of a sample; None where nothing states it."""
+    """The visible size of a picture in samples, and the shape of a sample; None if not stated."""
 
     width: int
     height: int
@@ -73,20 +84,20 @@ class PictureSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPicture:
-    """What a picture states of itself in its bitstream; what only the container states is missing."""
+    """What a picture states in its bitstream; what only the container states is missing."""
 
     width: int
     height: int
     pix_fmt: str
     sample_aspect_ratio: Fraction | None
-    """None where it is not stated."""
+    """None if not stated"""
     colour: Colour
     hdr: HdrStatic
     interlaced: bool
     top_first: bool | None = None
-    """Of interlaced pictures, whether the upper field is shown first; None where no header is read for it."""
+    """For interlaced pictures, whether the upper field is shown first; None if no header is read for it."""
     frame_rate: Fraction | None = None
-    """None where it is not stated."""
+    """None if not stated"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +122,47 @@ class VideoFormat:
         if self.frame_rate <= 0:
             msg = f"frame rate must be positive: {self.frame_rate}"
             raise ValueError(msg)
+
+
+def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
+    """Read one; a missing half is zeros (unknown). None if it states nothing, ``ValueError`` if it is too short."""
+    if len(data) < _MASTERING.size:
+        raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")
+    *terms, has_primaries, has_luminance = _MASTERING.unpack_from(data)
+    pairs = list(zip(terms[::2], terms[1::2], strict=True))
+    values = [_ratio(*pair, _CHROMATICITY_GRID, is_set=has_primaries) for pair in pairs[:8]]
+    values += [_ratio(*pair, _LUMINANCE_GRID, is_set=has_luminance) for pair in pairs[8:]]
+    if not any(values):
+        return None
+    red, green, blue, white = zip(values[:8:2], values[1:8:2], strict=True)
+    return MasteringDisplay(red, green, blue, white, max_luminance=values[9], min_luminance=values[8])
+
+
+def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fraction:
+    if not denominator or not is_set:
+        return Fraction(0)
+    value = Fraction(numerator, denominator)
+    nearest = Fraction(round(value * grid), grid)
+    return nearest if abs(value - nearest) <= value * _SINGLE_PRECISION else value
+
+
+def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
+    """Write the bytes that read back as ``display``, both halves set: mp4's muxer leaves out half a display."""
+    points = (*display.red, *display.green, *display.blue, *display.white)
+    terms: list[int] = []
+    for value in (*points, display.min_luminance, display.max_luminance):
+        terms += value.limit_denominator(_LARGEST_TERM).as_integer_ratio()
+    return _MASTERING.pack(*terms, 1, 1)
+
+
+def content_light_from_bytes(data: bytes) -> ContentLight | None:
+    """Read an ``AVContentLightMetadata``; None if it states nothing, ``ValueError`` if it is too short."""
+    if len(data) < _LIGHT.size:
+        raise ValueError(f"content light metadata of {len(data)} bytes: {_LIGHT.size} expected")
+    light = ContentLight(*_LIGHT.unpack_from(data))
+    return light if light.max_cll or light.max_fall else None
+
+
+def content_light_to_bytes(light: ContentLight) -> bytes:
+    """Write the ``AVContentLightMetadata`` that reads back as ``light``."""
+    return _LIGHT.pack(light.max_cll, light.max_fall)

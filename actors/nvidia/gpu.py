@@ -41,9 +41,9 @@ from .stdout_monitor import CStdoutTap, StdoutMonitor, StdoutTap
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 _SWITCH_INTERVAL_S: Final = 1e-4
-"""A dozen threads hand the interpreter to each other thousands of times a second: Python's 5 ms costs a quarter."""
+"""A dozen threads hand the GIL to each other thousands of times a second: Python's 5 ms interval costs a quarter."""
 _SHARED_BYTES: Final = 16 << 30
-"""A GPU with so much free memory may be used by two of our processes; a smaller one has few engines."""
+"""A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
@@ -53,7 +53,7 @@ KernelsT = TypeVar("KernelsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedGpu:
-    """Everything of a GPU that is open: one context, one pool of decoder sessions, one pool of each memory."""
+    """Everything that is open on a GPU: one context, one pool of decoder sessions, one pool of each memory."""
 
     cuda: Cuda
     pool: NvdecPool
@@ -68,7 +68,7 @@ class OpenedGpu:
     converts: bool  # whether ``converter`` has kernels
     is_shared: bool = False  # half is left to a second process of its worker
     movers: deque[CudaMover] = field(default_factory=deque)
-    """Those that are idle: a stream takes longer to open than a picture to copy."""
+    """The idle ones: opening a stream takes longer than copying a picture."""
 
 
 class Gpu(WorkerDevice):
@@ -86,7 +86,7 @@ class Gpu(WorkerDevice):
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        """Give a decoder into host memory to a caller with a fallback, without a wait for the GPU to be opened."""
+        """Give a caller with a fallback a decoder into host memory, without waiting for the GPU to open."""
         request = SessionRequest()
         try:
             yield _Late(lambda: replace(self._opened_soon().pictures, request=request))
@@ -110,7 +110,7 @@ class Gpu(WorkerDevice):
         return _Late(lambda: replace(self.opened().pictures, options=options))
 
     def warm_up(self) -> None:
-        """Open it now, in a thread: packages, context and kernel take seconds."""
+        """Open the GPU now, in a thread: packages, context and kernel take seconds."""
         if self._warming is None or not self._warming.is_alive():
             self._warming = threading.Thread(target=self._tried, name="codecfleet-gpu", daemon=True)
             self._warming.start()
@@ -155,10 +155,10 @@ class Gpu(WorkerDevice):
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def opened(self) -> OpenedGpu:
-        """Return what is open, opening it the first time.
+        """Return the opened GPU, opening it the first time.
 
         Raises:
-            EngineUnfit: it cannot be used here; that is remembered.
+            EngineUnfit: it cannot be used here; this is remembered.
             DeviceError: the driver gives no context just now.
         """
         with self._lock:
@@ -210,7 +210,7 @@ class Gpu(WorkerDevice):
         try:
             self.opened()
         except CodecfleetError as error:
-            self._failure = error  # raised to the next non-blocking caller; others try again
+            self._failure = error  # raised to the next non-blocking caller; other callers try again
 
 
 class _Late(PacketDecoder[PictureT]):
@@ -238,7 +238,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
         DeviceError: the driver gives no context.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # Monitoring begins with the first count, which precedes every decoding.
+    # The first count starts the monitoring, so it precedes every decoding.
     opened = _opened(StdoutMonitor(StdoutTap).count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
@@ -247,7 +247,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
 
 
 _wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
-"""Of all GPUs of a user's program: it has one standard output."""
+"""One tap for all GPUs of a user's program, which has only one standard output."""
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
@@ -284,8 +284,8 @@ def assemble_gpu(
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
-    ``unpacker`` None lets the host take surfaces apart. ``wrong_pictures`` counts the decoders' reports so far.
-    ``converter`` and ``packing`` None are the device's kernels. ``is_shared`` leaves half of all memory.
+    ``unpacker`` None makes the host split the planes. ``wrong_pictures`` counts the decoders' reports so far.
+    ``converter`` and ``packing`` None mean the device's kernels. ``is_shared`` leaves half of all memory.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -334,7 +334,7 @@ class _CompiledOnce(Generic[KernelsT]):
 
 
 def imported(module: str, package: str) -> Any:
-    """Import what may not be installed; ``EngineUnfit`` if it is not, or does not load with this driver."""
+    """Import a package that may be missing; ``EngineUnfit`` if it is, or does not load with this driver."""
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:

@@ -1,8 +1,7 @@
-"""Counting pictures that NVDEC could not decode, from the process's standard output.
+"""Counts the pictures that NVDEC could not decode: PyNvVideoCodec only prints "Decode Error occurred for picture N".
 
-PyNvVideoCodec prints "Decode Error occurred for picture N" there, without decoder or file (cuvidGetDecodeStatus needs
-the decoder's handle, which it keeps), so every range decoded while the count rose is decoded again in software. A
-worker redirects its standard output to a memory file; in a user's own program only C's ``stdout`` is exchanged.
+The line names no decoder, so every range decoded meanwhile is decoded again in software. A worker redirects its
+standard output to a memory file; in a user's program only C's ``stdout`` is replaced.
 """
 
 import atexit
@@ -43,7 +42,7 @@ class StdoutTap:
         atexit.register(self.close)  # the last lines must not be lost
 
     def count(self) -> int:
-        """Forward what was written; return how many pictures of this process were reported wrong so far."""
+        """Forward what was written; return how many pictures of this process have been reported wrong so far."""
         _flush()
         with self._lock:
             self._forward()
@@ -78,7 +77,7 @@ class StdoutTap:
 
 
 class CStdoutTap(StdoutTap):
-    """The same of C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2)."""
+    """The same for C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2)."""
 
     def _redirect(self) -> None:
         _flush()
@@ -89,7 +88,7 @@ class CStdoutTap(StdoutTap):
     def _restore(self) -> None:
         if _C_STDOUT.value == self._stream:
             _C_STDOUT.value = self._before
-        # Not closed: a thread of the package's may be printing.
+        # Not closed: a thread of the package may be printing.
         _libc.fflush(ctypes.c_void_p(self._stream))
 
 
@@ -99,7 +98,6 @@ def _flush() -> None:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, even to a non-blocking descriptor."""
     left = memoryview(data)
     while left:
         try:
@@ -119,7 +117,7 @@ class StdoutMonitor:
         self._tap: StdoutTap | None = None
 
     def count(self) -> int:
-        """Return how many pictures were reported wrong so far; the first call starts monitoring."""
+        """Return how many pictures have been reported wrong so far; the first call starts monitoring."""
         with self._lock:
             if self._tap is None:
                 self._tap = self._make()

@@ -22,7 +22,7 @@ _REPORT: Final = "Please report it, with the input and the options."
 class Channel(Generic[ServerT]):
     """One end of a pair of sockets, which it owns; the other side serves ``ServerT``. Used from one event loop.
 
-    ``serves`` is what the other side's requests are for; ``me`` names this process in the errors of its defects.
+    ``serves`` answers the other side's requests; ``me`` names this process in the errors of its defects.
     """
 
     def __init__(self, end: socket.socket, serves: object = None, *, me: str = "the process") -> None:
@@ -39,14 +39,13 @@ class Channel(Generic[ServerT]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages wait to be sent: the other side does not read, or not fast enough."""
+        """Whether messages wait to be sent because the other side reads too slowly."""
         return not self._outbox.empty()
 
     async def call(self, request: Request[ServerT, ReplyT]) -> ReplyT:
-        """Send a request, and return its reply; cancelled there if it is cancelled here.
+        """Send a request, and return its reply; cancelling the call cancels the request.
 
-        Raises what the request raised there, as a CodecfleetError; or what ``over`` was given, since the other side is
-        gone.
+        Raises the CodecfleetError of the other side; or the error given to ``over``: the other side is gone.
         """
         if self._over is not None:
             raise self._over
@@ -63,37 +62,34 @@ class Channel(Generic[ServerT]):
             del self._awaited[number]
 
     def tell(self, request: Request[ServerT, None]) -> None:
-        """Send a request without waiting for it; nothing happens if the other side is gone."""
+        """Send a request without waiting for it; ignored if the other side is gone."""
         self._outbox.put_nowait(framed(FrameKind.TELL, 0, request))
 
     async def run(self) -> str:
-        """Send, receive and serve until the other side is gone or ``hang_up``; what is served then is cancelled.
-
-        Return why that was a defect, "" if it was none.
-        """
+        """Send, receive and serve until the other side is gone or ``hang_up``; return the defect that ended it."""
         try:
             async with TaskOwner() as owner:
                 owner.start(self._write(), "a channel's sending")
                 while (frame := await self._read()) is not None:
                     self._take(frame, owner)
-        except Exception as error:  # noqa: BLE001 - a process that cannot be understood is of no use
-            self.trouble = f"what it said cannot be read: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - a process whose messages cannot be read is of no use
+            self.trouble = f"its message cannot be read: {type(error).__name__}: {error}"
         return self.trouble
 
     def over(self, why: BaseException) -> None:
-        """End every call with ``why``: nothing is answered any more."""
+        """End every pending call with ``why``."""
         self._over = why
         for answer in self._awaited.values():
             if not answer.done():
                 answer.set_exception(why)
 
     def hang_up(self) -> None:
-        """Receive what was sent until now, and no more."""
+        """Receive only what has been sent already."""
         with suppress(OSError):  # it was closed before
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
-        """Close this end: the other side reads no more."""
+        """Close this end."""
         self._end.close()
 
     def _take(self, frame: WireFrame, owner: TaskOwner) -> None:
@@ -115,7 +111,7 @@ class Channel(Generic[ServerT]):
             reply = await request.serve(self.serves)
         except CodecfleetError as error:
             frame = framed(FrameKind.ERROR, number, portable(error))
-        except Exception as error:  # noqa: BLE001 - the edge: a defect here is an answer too
+        except Exception as error:  # noqa: BLE001 - the edge: the caller gets a defect as an error
             defect = WorkError(f"{self._me} failed with {type(error).__name__}: {error}", _REPORT)
             frame = framed(FrameKind.ERROR, number, defect)
         else:

@@ -14,17 +14,17 @@ ServerT = TypeVar("ServerT")
 ReplyT = TypeVar("ReplyT")
 
 _ENDING_S: Final = 1.0
-"""How long a process that says no more may take to end by itself."""
+"""How long a process that has closed its end may take to end."""
 
 
 class ChildDied(ConnectionError):
-    """The process is gone, and what it was asked is lost; says how it ended."""
+    """The process is gone, and its calls are lost; the message is how it ended."""
 
 
 class Child(Generic[ServerT]):
-    """A process that serves ``ServerT``, over its whole life. Used from the one event loop in which it is made.
+    """A process that serves ``ServerT``, over its whole life. Used from the event loop in which it is made.
 
-    ``process`` must have been started in this thread, with which it ends. ``serves`` is what its own requests are for.
+    ``process`` ends with the thread that started it, which must be this one. ``serves`` answers its requests.
     """
 
     def __init__(self, process: StartedProcess, serves: object = None) -> None:
@@ -36,11 +36,11 @@ class Child(Generic[ServerT]):
         self._living = self._tasks.spawn("a child process", self._live())
 
     async def call(self, request: Request[ServerT, ReplyT]) -> ReplyT:
-        """Send a request as ``Channel.call`` does. Raises ChildDied: it is gone, or dies meanwhile."""
+        """Send a request as ``Channel.call`` does. Raises ChildDied: the process is gone, or dies meanwhile."""
         return await self._channel.call(request)
 
     def tell(self, request: Request[ServerT, None]) -> None:
-        """Send a request without waiting for it; nothing happens if it is gone. An error there ends it."""
+        """Send a request without waiting for it; ignored if the process is gone. An error of the request ends it."""
         self._channel.tell(request)
 
     async def death(self) -> str:
@@ -48,7 +48,7 @@ class Child(Generic[ServerT]):
         return await asyncio.shield(self._living)
 
     def kill(self, why: str = "") -> None:
-        """Kill it; ``why`` is then how it ended."""
+        """Kill it; ``death`` then returns ``why``, if given."""
         self._channel.trouble = self._channel.trouble or why
         self._process.kill()
 
@@ -64,7 +64,7 @@ class Child(Generic[ServerT]):
         try:
             trouble = await self._channel.run()
             if not trouble and process.death is not None:
-                with suppress(TimeoutError):  # it closes its end just before it ends
+                with suppress(TimeoutError):  # it has closed its end just before it ends
                     await asyncio.wait_for(self._dead.wait(), _ENDING_S)
         finally:
             if process.death is not None:
@@ -76,7 +76,7 @@ class Child(Generic[ServerT]):
         return trouble or ended
 
     def _died(self, death: int) -> None:
-        """Read what it sent before, and no more: what it started may hold its end open."""
+        """Read only what it has sent: its own child processes may hold its end open."""
         asyncio.get_running_loop().remove_reader(death)
         self._dead.set()
         self._channel.hang_up()

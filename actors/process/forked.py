@@ -1,7 +1,7 @@
-"""A fork of a process with open channels: the child has them, and its event loop, in common with its parent.
+"""Protects open channels and event loops in forks of their process.
 
-What the child's cleanup sent, or took out of the loop's list of files, would end the parent's work or let it wait for
-ever. So a child gets files of its own under the same numbers, where nothing can be sent to.
+A fork shares them with its parent, so its cleanup could end the parent's calls, or remove their sockets from the
+parent's event loop. A fork therefore gets inert files under the same numbers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _LOOPS: Final[WeakSet[asyncio.AbstractEventLoop]] = WeakSet()
 
 
 def keep_from_children(*ends: socket.socket) -> None:
-    """Keep forked children from using the running event loop and these sockets, which may be closed as usual."""
+    """Keep forks from using the running event loop and these sockets."""
     _LOOPS.add(asyncio.get_running_loop())
     _ENDS.update(ends)
 

@@ -1,7 +1,7 @@
-"""What two processes send each other, and how it becomes bytes.
+"""Messages between two processes, as frames of bytes.
 
 A frame is the length of its header (4 bytes), the header (msgpack: kind, number, and the length of each part), and the
-parts themselves: a pickled value, and the large buffers in it, which are sent from where they lie.
+parts: a pickled value, and its large buffers, which are sent without a copy.
 """
 
 import pickle
@@ -21,27 +21,27 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
 
 LENGTH: Final = struct.Struct(">I")
 _JOINED_BYTES: Final = 1 << 16
-"""Up to this size the parts of a frame are copied together: one call of the kernel costs more."""
+"""The parts of a frame up to this size are joined: a system call costs more than the copy."""
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):
-    """A call of the process at the other end, to be a frozen dataclass: its fields are the arguments."""
+    """A call of the process at the other end: a frozen dataclass whose fields are the arguments."""
 
     __slots__ = ()
 
     @abstractmethod
     async def serve(self, server: ServerT_contra) -> ReplyT_co:
-        """Do there what is asked. Raises CodecfleetError: whatever the call is to raise."""
+        """Serve the request at the other end. Raises CodecfleetError: the call raises it too."""
 
 
 class FrameKind(Enum):
-    """What a frame is for."""
+    """The purpose of a frame; a call, its cancellation and its answer have one number."""
 
-    CALL = "call"  #: serve a request, and answer with its number
-    TELL = "tell"  #: serve a request, which has no answer
-    CANCEL = "cancel"  #: cancel the call of this number
-    REPLY = "reply"  #: what the call of this number returned
-    ERROR = "error"  #: what the call of this number raised
+    CALL = "call"  #: serve a request, and answer it
+    TELL = "tell"  #: serve a request without an answer
+    CANCEL = "cancel"  #: cancel a call
+    REPLY = "reply"  #: a call's return value
+    ERROR = "error"  #: a call's error
 
 
 class WireFrame(NamedTuple):
@@ -52,18 +52,18 @@ class WireFrame(NamedTuple):
     parts: Sequence[bytearray]
 
     def value(self) -> Any:  # noqa: ANN401 - a request, or whatever a request returns
-        """Return what was sent; large buffers in it are read-only."""
+        """Return the value; its large buffers are read-only."""
         content, *buffers = self.parts
         return pickle.loads(content, buffers=[memoryview(each).toreadonly() for each in buffers])  # noqa: S301 - sent by our own process
 
 
 def beside(content: Buffer) -> Buffer:
-    """Return bytes for a field of a request that are not copied into its frame; they arrive as a ``memoryview``."""
+    """Return bytes for a field of a request that are sent without a copy; they arrive as a ``memoryview``."""
     return pickle.PickleBuffer(content)
 
 
 def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
-    """Return a frame, with or without a value, in the pieces to send; raises whatever pickling the value raises."""
+    """Return a frame, with or without a value, as pieces to send; raises whatever pickling the value raises."""
     buffers: list[pickle.PickleBuffer] = []
     contents = [pickle.dumps(each, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append) for each in value]
     parts = [*contents, *(buffer.raw() for buffer in buffers)]
@@ -74,18 +74,18 @@ def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
 
 
 def header_of(content: bytearray) -> tuple[FrameKind, int, list[int]]:
-    """Return a header's kind, number, and the sizes of the parts that follow. Raises ValueError: it is none."""
+    """Return a header's kind, number, and sizes of parts. Raises ValueError: it is not a header."""
     kind, number, sizes = msgpack.unpackb(content)
     return FrameKind(kind), number, sizes
 
 
 def portable(error: CodecfleetError) -> CodecfleetError:
-    """Return an error as another process can receive it: itself, or a substitute if it does not pickle."""
+    """Return the error, or a substitute if it does not pickle."""
     try:
         survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
     except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
         survives = False
-    return error if survives else WorkError(f"{type(error).__name__}: {error}", error.next_step)
+    return error if survives else WorkError(f"{type(error).__name__}: {error.message}", error.next_step)
 
 
 def lost_result(what: str, error: Exception) -> WorkError:

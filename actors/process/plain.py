@@ -1,4 +1,4 @@
-"""An end of a channel without an event loop: values are sent and received in turn."""
+"""An end of a channel without an event loop: values are sent and received one by one."""
 
 import socket
 import time
@@ -19,9 +19,9 @@ class PlainEnd:
             self._end.sendall(piece)
 
     def receive(self, until_s: float | None = None) -> Any:  # noqa: ANN401 - what the other side sends
-        """Return the next value, waiting until ``until_s`` by the monotonic clock; None waits without end.
+        """Return the next value, waiting until ``until_s`` by the monotonic clock, or for ever.
 
-        Raises TimeoutError: none came whole in time; EOFError or OSError: the other side is gone.
+        Raises TimeoutError: no whole value came in time; EOFError or OSError: the other side is gone.
         """
         (size,) = LENGTH.unpack(self._exactly(LENGTH.size, until_s))
         kind, number, sizes = header_of(self._exactly(size, until_s))

@@ -10,16 +10,14 @@ from typing import Final, NamedTuple
 from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
-    # Imports make much that stays, which is not to be searched for garbage.
+    # Imports make many objects that stay: collecting garbage among them would take long.
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
 _FIRST_WORD_BYTES: Final = 1 << 16
-
-
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""What differs between two installations of this package, also of one version; this process's stays."""
+"""Identifies this installation of the package: two of one version differ."""
 
 
 class StartedProcess(NamedTuple):
@@ -27,13 +25,13 @@ class StartedProcess(NamedTuple):
 
     end: socket.socket  #: this process's end
     kill: Callable[[], object]
-    ended: Callable[[], str]  #: how it ended, for which it waits a few seconds; called once
-    death: int | None = None  #: can be read from once it is dead; None where only ``end`` shows it
-    warm_fleet: int | None = None  #: the process of the warm fleet to which this is only a connection
-    note: str = ""  #: what a job's report is to say of it
+    ended: Callable[[], str]  #: waits a few seconds for its end, and returns how it ended; called once
+    death: int | None = None  #: readable once it is dead; None if only ``end`` shows that
+    warm_fleet: int | None = None  #: the process of the warm fleet, where this is only a connection to one
+    note: str = ""  #: for a job's report
 
     def first_word(self) -> bytes:
-        """Wait for the first message of a program that goes on without us, and close the channel; empty if it ended."""
+        """Wait for a program's first message, empty if it ended, and close the channel; the program goes on."""
         try:
             with self.end:
                 return self.end.recv(_FIRST_WORD_BYTES)
@@ -45,11 +43,10 @@ class StartedProcess(NamedTuple):
 def start_program(
     program: str, *settings: object, limits: Limits = UNLIMITED, outlives: bool = False
 ) -> StartedProcess:
-    """Start a module, whose ``main`` calls ``begin`` of ``program.py``, with settings that JSON carries.
+    """Start a module whose ``main`` calls ``begin`` of ``program.py``, with settings that JSON can carry.
 
-    It has this process's search path for modules, so that results may be of any class that is importable here. One that
-    ``outlives`` goes on after this process; else the kernel ends it when the calling *thread* ends. Raises OSError: it
-    cannot be started.
+    It has this process's search path, so its results may be of any class that is importable here. The kernel ends it
+    with the calling *thread*, unless it ``outlives`` that. Raises OSError: it cannot be started.
     """
     running = run_program(program, *settings, limits=limits, outlives=outlives)
     return StartedProcess(running.end, running.kill, running.ended, running.death)
@@ -65,6 +62,6 @@ def run_program(
     """Start a module as ``start_program`` does, in an ``environment`` of its own unless it is None."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
-    # -P: what lies in the current folder is not imported for ours.
+    # -P: no module of the current folder shadows one of ours.
     command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), program, argument]
     return start_command(command, prints=Prints.KEPT, environment=environment, limits=limits)

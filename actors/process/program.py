@@ -1,4 +1,4 @@
-"""The side of a program that was started: how it begins, serves the process that started it, and ends."""
+"""The inside of a started program: it begins, serves the process that started it, and ends."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ from .running import end_with
 
 
 def begin() -> tuple[socket.socket, list[Any]]:
-    """Return this program's end of the channel, and the settings that it was started with.
+    """Return this program's end of the channel, and its settings.
 
-    From here on the kernel ends it with the thread that started it, unless it was started to outlive that.
+    From now on the kernel ends it with the thread that started it, unless it was started to outlive that.
     """
     build, starter, program, *settings = json.loads(sys.argv[1])
     if starter:
@@ -28,7 +28,7 @@ def begin() -> tuple[socket.socket, list[Any]]:
     sys.argv[:] = program
     end = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb", buffering=0) as nothing:
-        os.dup2(nothing.fileno(), 0)  # what this process starts does not read from the channel
+        os.dup2(nothing.fileno(), 0)  # child processes do not read from the channel
     return end, settings
 
 
@@ -37,7 +37,7 @@ async def serve_parent(
 ) -> None:
     """Serve the process that started this one until it is gone.
 
-    ``server`` makes what its requests are for, given the channel to it; ``me`` is as for ``Channel``.
+    ``server`` returns the object that answers its requests, given the channel; ``me`` as for ``Channel``.
     """
     channel: Channel[Any] = Channel(end, me=me)
     channel.serves = server(channel)
@@ -46,12 +46,12 @@ async def serve_parent(
 
 
 def run_to_the_end(program: Coroutine[Any, Any, object]) -> NoReturn:
-    """Run a program in an event loop, and end this process: not by the interpreter's exit, which waits for threads."""
+    """Run a program in an event loop, and end this process without the interpreter's exit, which waits for threads."""
     code = 1
     try:
         asyncio.run(program)
         code = 0
-    except BaseException:  # noqa: BLE001 - the process that started this one reads its last line
+    except BaseException:  # noqa: BLE001 - the process that started this one reads the last line
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

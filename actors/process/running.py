@@ -1,4 +1,4 @@
-"""A process that this one starts, of any program: its limits, its end, and its last words."""
+"""Starts a process of any program: its limits, its end, and its last words."""
 
 import ctypes
 import os
@@ -13,20 +13,20 @@ from enum import Enum
 from typing import Final
 
 END_S: Final = 5.0
-"""How long a killed process may take to end: one that hangs in the kernel never does."""
+"""How long a killed process may take to end; one that hangs in the kernel never does."""
 LAST_WORDS_BYTES: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a process may use, and those that it starts; None leaves it what this one may."""
+    """Limits of a process and its children; None is this process's own limit."""
 
-    memory_bytes: int | None = None  #: its data (RLIMIT_DATA): it is refused more, which Python raises as MemoryError
-    cpu_s: int | None = None  #: processor time of all its threads together; then the kernel ends it
+    memory_bytes: int | None = None  #: of data (RLIMIT_DATA): above it Python raises MemoryError
+    cpu_s: int | None = None  #: processor time of all threads together: after it the kernel ends the process
 
     def impose(self, process: int) -> None:
-        """Impose them on a process that has just started."""
+        """Impose the limits on a process that has just started."""
         for kind, limit in ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_CPU, self.cpu_s)):
             if limit is not None:
                 _, most = resource.prlimit(process, kind)
@@ -40,9 +40,9 @@ UNLIMITED: Final = Limits()
 class Prints(Enum):
     """Where a process's output goes."""
 
-    KEPT = "kept"  #: all of it is kept aside for its last words
-    SENT = "sent"  #: standard output is the channel, as standard input is; errors are kept aside
-    ALL_SENT = "all_sent"  #: errors go into the channel, too
+    KEPT = "kept"  #: all of it is kept for its last words
+    SENT = "sent"  #: standard output goes into the channel; standard error is kept
+    ALL_SENT = "all_sent"  #: standard error goes into the channel, too
 
 
 class Running(subprocess.Popen[bytes]):
@@ -56,7 +56,7 @@ class Running(subprocess.Popen[bytes]):
         prints: Prints,
         environment: Mapping[str, str] | None,
     ) -> None:
-        self.end, theirs = ends  #: this process's end of the pair of sockets between them
+        self.end, theirs = ends  #: ``end`` is this process's
         self._said = said
         super().__init__(
             command,
@@ -66,38 +66,38 @@ class Running(subprocess.Popen[bytes]):
             env=environment,
             start_new_session=True,
         )
-        self.death = os.pidfd_open(self.pid)  #: can be read from once the process is dead (pidfd_open(2))
+        self.death = os.pidfd_open(self.pid)  #: readable once the process is dead (pidfd_open(2))
 
     def kill_group(self) -> None:
-        """Kill it and all that it started in its group; also what it left there."""
+        """Kill its process group, also after its own end."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def code(self, within_s: float = 0.0) -> int | None:
-        """Return its exit code, negative for a signal's number; None if it has not ended ``within_s`` seconds."""
+        """Return its exit code, the negative number of a signal, or None if it has not ended within that time."""
         with suppress(subprocess.TimeoutExpired):
             return self.wait(within_s)
         return None
 
     def reaped(self, status: int) -> None:
-        """Take the status with which somebody else has waited for it."""
+        """Take its status from another waiter."""
         self.returncode = os.waitstatus_to_exitcode(status)
 
     def last_words(self) -> str:
-        """Return the end of what it has printed."""
+        """Return the end of its output."""
         size = os.fstat(self._said).st_size
         said = os.pread(self._said, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
         return said.decode(errors="replace")
 
     def ended(self) -> str:
-        """Wait ``END_S`` for its end, and say how it ended; the last call, which closes all but ``end``."""
+        """Wait ``END_S`` for its end, and return how it ended; the last call, since it also calls ``close``."""
         code = self.code(END_S)
         last = self.last_words()
         self.close()
         return how_it_ended(code, last_line(last))
 
     def close(self) -> None:
-        """Close all but ``end``; nothing else may be called then. The process is not ended by it."""
+        """Close all but ``end``; call nothing else afterwards. The process goes on."""
         os.close(self._said)
         os.close(self.death)
 
@@ -111,8 +111,8 @@ def start_command(
 ) -> Running:
     """Start a program whose standard input is its end of a pair of sockets; ``environment`` is None for this one's.
 
-    It has a session and process group of its own: a Ctrl-C, Ctrl-Z or hang-up of the terminal is for us to answer.
-    Raises OSError: it cannot be started.
+    Its session and process group are its own, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only us. Raises
+    OSError: it cannot be started.
     """
     ours, theirs = socket.socketpair()
     said = -1
@@ -130,7 +130,7 @@ def start_command(
 
 
 def how_it_ended(code: int | None, last_line: str) -> str:
-    """Say in words how a process with this return code, None if it has not ended, and this last line ended."""
+    """Return how a process ended, by its return code (None if it has not) and its last line of output."""
     if code is None:
         return "it does not end, though it was killed"
     if code >= 0:
@@ -147,15 +147,12 @@ def signal_name(number: int) -> str:
 
 
 def last_line(said: str) -> str:
-    """Return the last line that has anything in it, "" if none has."""
+    """Return the last line that is not blank, or ""."""
     return next((line.strip() for line in reversed(said.split("\n")) if line.strip()), "")
 
 
 def end_with(parent: int) -> None:
-    """Make the kernel kill this process when the thread of ``parent`` that started it ends.
-
-    A process that hangs in a call would not notice the end of a connection.
-    """
+    """Make the kernel kill this process, even if it hangs, when the thread of ``parent`` that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    if os.getppid() != parent:  # it had ended before
+    if os.getppid() != parent:  # it has ended already
         os._exit(1)

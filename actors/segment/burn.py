@@ -1,4 +1,4 @@
-"""Subtitles burnt into the pictures: which is on screen when, where it lies, and its samples there.
+"""Subtitles burnt into the pictures: which is on screen when, and where, and its samples there.
 
 docs/filters.md has the rules. A picture gets what is on screen at its own time, whatever segment it is in.
 """
@@ -22,17 +22,17 @@ from .steps import Size
 
 _DIGITS: Final = 16
 _ONE: Final = 1 << 12
-"""The sum of a sample's weights; positions are rounded to as small a part of a sample."""
+"""The sum of a sample's weights; positions are rounded to this fraction of a sample."""
 _BYTE: Final = 255
 OWN_BYTES, LAID_BYTES = 48, 60
-"""Of memory, measured in 1080p: subtitles of a whole 720p took 158 MiB, of 2160p 410 MiB, unscaled 48 MiB."""
+"""Bytes of memory, measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB, unscaled 48 MiB."""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where the source's picture lies in the output's, in its samples; crop may leave part of it outside."""
+    """Where the source's picture is in the output's, in its samples; cropping may leave part of it outside."""
 
     left: Fraction
     top: Fraction
@@ -40,12 +40,12 @@ class Screen:
     height: Fraction
     source: Size  # turned as the output is
     shape: Fraction  # the output's sample aspect ratio
-    square_samples: bool  # a canvas of another size is centred, as large as fits, in its own shape; else it covers all
+    square_samples: bool  # a canvas of another size keeps its shape, as large as fits, centred; else it is stretched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtitle:
-    """What is shown from ``start_s`` to before ``end_s``, in seconds of the source's clock: a part of a canvas."""
+    """A part of a canvas, shown from ``start_s`` to before ``end_s``, in seconds of the source's clock."""
 
     start_s: Fraction
     end_s: Fraction
@@ -54,12 +54,12 @@ class Subtitle:
     y: int
     width: int
     height: int
-    sha256: str  # of the rows as they are
+    sha256: str  # of the rows as stored
     packed: bytes = field(repr=False)  # rows of R, G, B and alpha, compressed
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What is shown, and where: equal for equal pictures."""
+        """The pixels and their position: equal for equal pictures."""
         return self.canvas, self.x, self.y, self.width, self.height, self.sha256
 
     def samples(self) -> Samples:
@@ -73,23 +73,23 @@ class BurntSubtitles:
 
     source_index: int  # the track's place in the source
     track: str
-    sha256: str  # of all of them, also where these are a part
+    sha256: str  # of the whole track, even if these are only a part
     screen: Screen
     subtitles: tuple[Subtitle, ...] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """What the encoder kind says of it, as one stable word."""
+        """Its stable name in the encoder kind."""
         return f"burn={self.sha256[:_DIGITS]}"
 
     @property
     def words(self) -> str:
-        """What a person reads of it."""
+        """Its description for the user."""
         return f"with the subtitles of {self.track} burnt in"
 
     @property
     def kept_bytes(self) -> int:
-        """What burning the largest takes of memory: for each of its own samples, and for each that it becomes."""
+        """The memory that burning the largest subtitle takes: for its own samples, and for those it is scaled to."""
         largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
         if largest is None:
             return 0
@@ -98,7 +98,7 @@ class BurntSubtitles:
         return OWN_BYTES * pixels + ceil(LAID_BYTES * pixels * screen / canvas)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return the same with those alone that are on screen in [start, end); None is unbounded."""
+        """Return a copy with only those on screen in [start, end); None is unbounded."""
         every = self.subtitles
         first = 0 if start_s is None else bisect_right(every, start_s, key=_end)
         last = len(every) if end_s is None else bisect_left(every, end_s, key=_start)
@@ -136,7 +136,7 @@ class Burner:
             return frame
         if shown is not self._shown:
             self._shown, self._blends = shown, self._worked_out(shown)
-        # The picture may be the decoder's still, or be shown again.
+        # The decoder may still refer to the picture, or it may be shown again.
         mine = self._copied(frame)
         lay(self._blends, mine)
         return mine
@@ -167,7 +167,7 @@ def _copier(frame: VideoFrame) -> av.filter.Graph:
 
 
 def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samples]:
-    """Return where a subtitle lies in pictures of ``size``, and its samples there; what reaches outside is cut off."""
+    """Return where a subtitle is in pictures of ``size``, and its samples there; what reaches outside is cut off."""
     axes = [
         _Axis.of(begin, length, scale, whole)
         for (begin, scale), length, whole in zip(
@@ -183,9 +183,9 @@ def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samp
 
 
 def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fraction, Fraction], ...]:
-    """Return where a subtitle begins in pictures of ``size``, across and down, and how much larger than there it is.
+    """Return where a subtitle begins in pictures of ``size``, across and down, and how much larger it is there.
 
-    One that reaches outside is moved inside, by whole samples and as little as it takes.
+    One that reaches outside is moved inside, by the smallest number of whole samples.
     """
     wide, high = screen.width / subtitle.canvas[0], screen.height / subtitle.canvas[1]
     if screen.square_samples and subtitle.canvas != screen.source:
@@ -205,19 +205,19 @@ def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fracti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Axis:
-    """How samples along one axis become those from ``first`` to before ``end`` of a picture."""
+    """How samples along one axis are resampled to those from ``first`` to before ``end`` of a picture."""
 
     first: int
     end: int
-    begin: int  # where the first sample lies, if they stay as they are
+    begin: int  # the first sample's position, if the samples are not resampled
     is_identity: bool
-    taps: NDArray[np.int64]  # for each, the places of the samples that it is made of; a place outside is transparent
+    taps: NDArray[np.int64]  # for each, the source samples that it is made of; a position outside is transparent
     weights: NDArray[np.int64]  # their parts of ``_ONE``
 
     @classmethod
     def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:
         """Work out an axis of ``length`` samples, each ``scale`` samples of the picture long, from ``begin`` on."""
-        # A triangle as wide as two samples, of whichever are larger.
+        # A triangle as wide as two samples of the larger kind.
         reach = max(Fraction(1), 1 / scale)
         first = max(0, floor(begin + scale * (Fraction(1, 2) - reach) - Fraction(1, 2)) + 1)
         end = min(whole, ceil(begin + scale * (length - Fraction(1, 2) + reach) - Fraction(1, 2)))
@@ -234,7 +234,7 @@ class _Axis:
 
 
 def _scaled(samples: Samples, across: _Axis, down: _Axis) -> Samples:
-    """Return samples along both axes; colours count as much as they are opaque."""
+    """Return samples resampled along both axes; colours are weighted by their opacity."""
     alpha = samples[..., 3:].astype(np.int32)
     weighed = np.concatenate([samples[..., :3] * alpha, _BYTE * alpha], axis=2)
     weighed = _resampled(_resampled(weighed, down).swapaxes(0, 1), across).swapaxes(0, 1)
@@ -245,7 +245,6 @@ def _scaled(samples: Samples, across: _Axis, down: _Axis) -> Samples:
 
 
 def _resampled(values: NDArray[Any], axis: _Axis) -> NDArray[np.int32]:
-    """Return rows of 16 bits made of others."""
     found = np.full((len(axis.taps), *values.shape[1:]), _ONE // 2, np.int32)
     for tap, weight in zip(axis.taps.T, axis.weights.T, strict=True):
         inside = (tap >= 0) & (tap < len(values))

@@ -42,7 +42,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
 
 
 class PictureChain(Protocol[PictureT]):
-    """Converts decoded pictures; used by one thread. ``resized`` counts those of each other size."""
+    """Converts decoded pictures; used by one thread. ``resized`` counts pictures by their other sizes."""
 
     resized: Counter[tuple[int, int]]
 
@@ -93,10 +93,10 @@ class DeviceChain:
 
 @dataclass(frozen=True, slots=True)
 class DecodePath(Generic[PictureT]):
-    """One path: ``decoder`` leaves pictures in the memory of ``device``, or in the host's where that is None.
+    """One path: ``decoder`` leaves pictures in the memory of ``device``, or in the host's if that is None.
 
-    ``reason`` is why there is no better path, if there is a reason. ``whole``: pictures only count when the last of
-    their range has come, because a device reports some of them as missing or wrong afterwards.
+    ``reason`` says why there is no better path. ``whole``: pictures only count once the last of their range has come,
+    because a device may report some as missing or wrong afterwards.
     """
 
     decoder: PictureDecoder[PictureT]
@@ -107,7 +107,7 @@ class DecodePath(Generic[PictureT]):
     def open_chain(
         self, filters: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
     ) -> PictureChain[Any]:
-        """Return the chain that converts pictures in their memory; ``interval`` is when their segment is presented."""
+        """Return the chain that converts pictures in their memory; their segment is presented during ``interval``."""
         if self.device is not None:
             return DeviceChain(filters.output, self.device)
         return FilterChain(filters, time_base, interval)
@@ -124,11 +124,10 @@ def encode_paths(
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
     """Yield the paths of a segment that is encoded on a worker, the best first; all give the same bytes.
 
-    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even where software would be faster;
-    ``software`` says why it must not decode, "" where it may.
+    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even if software would be faster;
+    ``software`` says why the device must not decode, "" if it may.
 
-    Raises:
-        EngineUnfit: the track is encoded by a device, and this worker has none.
+    ``EngineUnfit`` if the track is encoded by a device, and this worker has none.
     """
     in_software = DecodePath(SOFTWARE, reason=software)
     if encoder.on_device:
@@ -152,7 +151,7 @@ def encode_paths(
 def host_paths(
     device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths to pictures in the host's memory, the best first; arguments as of ``encode_paths``."""
+    """Yield the paths to pictures in the host's memory, the best first; arguments as for ``encode_paths``."""
     in_software = DecodePath(SOFTWARE, reason=software)
     if device is None or software:
         yield (in_software,)

@@ -1,4 +1,4 @@
-"""Encoding one segment: walk its pictures, filter, encode, and count what went in and out."""
+"""Encoding one segment: decode its pictures, filter, encode, and count what went in and out."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ class EncodedSegment:
     """One encoded segment. Arrays have one entry per packet, in decoding order."""
 
     segment: int
-    pts_ticks: NDArray[np.int64]  # of the source, or numbers of the track's pictures where these have a rate
+    pts_ticks: NDArray[np.int64]  # ticks of the source, or numbers of the track's pictures if it has its own rate
     sizes_bytes: NDArray[np.int64]
     keyframes: NDArray[np.bool_]
     payload: NDArray[np.uint8]
@@ -48,11 +48,11 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""  # how its device's decoder failed before software decoded it
-    frames_due: int | None = None  # with a rate: how many it is to give, 0 where no picture decoded
+    frames_due: int | None = None  # with a rate: how many pictures it should give, 0 if none decoded
 
     @property
     def first_shown(self) -> int | None:
-        """The time of its first picture, None where it has none."""
+        """The time of its first picture, None if it has none."""
         return int(self.pts_ticks.min()) if len(self.pts_ticks) else None
 
     @property
@@ -71,10 +71,10 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
-    numbers: tuple[int, int] | None = None  # with a rate: of the first picture, and the first after the segment
+    numbers: tuple[int, int] | None = None  # with a rate: of the first picture, and of the first after the segment
     keyframes: KeyframeGrid | CountedGrid | None = None  # None leaves all but the first to the encoder
     require_device: bool = False  # always wait for a device's decoder, if there is one
-    cores: int = 1  # how many a software encoder may keep busy
+    cores: int = 1  # how many cores a software encoder may keep busy
     library: str = ""  # the version of the encoder's library: another may give other bytes; "": any
     traceparent: str = ""  # its span's parent
 
@@ -102,7 +102,7 @@ class EncodeSegment(Work[EncodedSegment]):
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
-            traced.note(host=socket.gethostname(), process=os.getpid())  # also of work that fails, or is withdrawn
+            traced.note(host=socket.gethostname(), process=os.getpid())  # also if the work fails, or is withdrawn
             result = self._run(context)
             traced.note(**segment_facts(result))
             return result
@@ -116,7 +116,7 @@ class EncodeSegment(Work[EncodedSegment]):
             context.start_over(frames_done)
             faults.extend([error.message] if isinstance(error, EngineFailed) else [])
 
-        # Work that runs alone is there to show what it does to a device.
+        # Work runs alone to show its effect on a device.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
             context.device,
@@ -139,11 +139,11 @@ class EncodeSegment(Work[EncodedSegment]):
         )
         if here != self.library:
             message = f"{self.encoder.implementation} is {here} here, and the track is encoded with {self.library}"
-            raise EngineUnfit(message, "Give every node the same packages: docs/upgrades.md.")
+            raise EngineUnfit(message, "Give every node the same packages: docs/nodes.md.")
 
 
 def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
-    """Return what traces hold of a segment: its frames, and what decoded them."""
+    """Return what traces record of a segment: its frames, and what decoded them."""
     return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 
@@ -191,7 +191,7 @@ class _Run(Generic[PictureT]):
         return self._packed(extradata, time.perf_counter() - began)
 
     def _paced(self, frames: Iterable[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
-        """Yield the pictures that are encoded: one for each of the source's, or at the track's own rate."""
+        """Yield the pictures to encode: each of the source's, or those at the track's own rate."""
         rate, numbers = self._work.filters.rate, self._work.numbers
         if rate is None or numbers is None:
             yield from frames
@@ -204,7 +204,6 @@ class _Run(Generic[PictureT]):
             yield ticks, frame
 
     def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - on the host where anything is burnt in
-        """Return a picture with the subtitles that are on screen at its time in the output."""
         if self._burner is None:
             return frame
         rate, tick_s = self._work.filters.rate, self._work.decode.time_base
@@ -238,7 +237,7 @@ class _Run(Generic[PictureT]):
             self._advance()
 
     def _advance(self) -> None:
-        """Count a picture half when the encoder takes it, half when it returns it: encoders hold dozens at the end."""
+        """Count half a picture when the encoder takes it, and half when it returns it: encoders hold dozens."""
         done = (self._fed + len(self._packets)) // 2
         self._context.advance(done - self._counted)
         self._counted = done
@@ -259,14 +258,14 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Please report it with the input.")
 
     def _due(self) -> list[int]:
-        """Return what is to be given: what was taken; at a rate all its pictures, or none if nothing decodes."""
+        """Return how many pictures must come out: those taken in; at a rate all of its pictures, or none."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken
         return list(range(*numbers)) if taken or self._began_ticks is not None else []
 
     def _check_keyframes(self) -> None:
-        """Make sure that the encoder has made the keyframes that it was asked for, and no other."""
+        """Check that the encoder has made the keyframes that were requested, and no other."""
         pairs = zip(self._pts_ticks(), self._packets, strict=True)
         given = sorted(ticks for ticks, packet in pairs if packet.is_keyframe)
         if self._work.keyframes is not None and given != self._keyframes:
@@ -297,7 +296,7 @@ class _Run(Generic[PictureT]):
         )
 
     def _tally(self) -> SegmentTally:
-        """Return the walk's counts; decoding began too late where what is on screen at its start did not come."""
+        """Return the walk's counts; decoding began too late if the picture on screen at its start is missing."""
         tally, rate, numbers = self._walk.tally(), self._work.filters.rate, self._work.numbers
         entry = self._work.decode.entry
         if rate is None or numbers is None or numbers[0] == 0 or entry is None:

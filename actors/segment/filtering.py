@@ -1,6 +1,6 @@
 """Between decoder and encoder: every filter from deinterlacing to an overlay; frame rate and subtitles come after.
 
-Filters with memory also get pictures from around a segment, so that its frames are those of an unsegmented run.
+Filters with memory also get pictures from around a segment, so its frames are those of an unsegmented run.
 """
 
 from collections import Counter
@@ -54,34 +54,33 @@ DENOISE: Final[Mapping[str, str]] = {
     "medium": "sigmaS=2:sigmaR=0.05",
     "strong": "sigmaS=3:sigmaR=0.1",
 }
-"""Options of FFmpeg's ``bilateral``, each for other noise: about 2, 4 and 8 steps of 255."""
+"""Options of FFmpeg's ``bilateral`` for three strengths of noise: about 2, 4 and 8 steps of 255."""
 DENOISE_SAMPLE_BYTES: Final = 16
 """The filter keeps four floats for each sample (vf_bilateral.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """How every picture becomes ``output``; by default it is scaled and converted alone.
+    """How every picture becomes ``output``; by default it is only scaled and converted.
 
-    ``on_device`` has the encoding device do it, for pictures that are encoded there: it only scales and converts, and
-    its results differ from software's.
+    ``on_device`` lets the encoding device do it: it only scales and converts, and its results differ from software's.
     """
 
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field that is shown first of pictures that do not say it themselves; None: they are left as they are."""
+    """The field shown first in pictures that do not state it themselves; None: they are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
     denoise: Denoise = "off"
     overlay: Overlay | None = None
     rate: FrameRate | None = None
-    """At what rate pictures reach the encoder; None: each as it comes."""
+    """The rate at which pictures reach the encoder; None: each source picture once."""
     burn: BurntSubtitles | None = None
-    """What is burnt into pictures as they reach the encoder, after all else."""
+    """What is burnt into the pictures that reach the encoder, after everything else."""
     by_picture: bool = False
-    """Whether each picture's own colours decide how it becomes ``output``, in a track where they change."""
+    """Whether each picture's own colours decide its conversion to ``output``, in a track whose colours change."""
 
     @property
     def has_memory(self) -> bool:
@@ -90,12 +89,12 @@ class FilterSettings:
 
     @property
     def needs_software(self) -> bool:
-        """Whether something is done that no device does."""
+        """Whether some step can only be done in software."""
         return self.rate is not None or self.burn is not None or self.by_picture or self.needs_graph
 
     @property
     def needs_graph(self) -> bool:
-        """Whether more is done to a picture by itself than scaling and conversion."""
+        """Whether single pictures need more than scaling and conversion."""
         changes = self.has_memory or self.has_steps or self.denoise != "off" or self.overlay is not None
         return changes or self.first_field is not None
 
@@ -106,12 +105,12 @@ class FilterSettings:
 
     @property
     def keeps_colours(self) -> bool:
-        """Whether what a source says of its pictures' place and light still holds."""
+        """Whether what a source says of its pictures' geometry and light still holds."""
         return not self.has_steps and self.overlay is None and self.burn is None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the encoder kind says of the steps."""
+        """The steps' names in the encoder kind."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         fields = () if self.first_field is None else (f"fields={self.first_field}-first",)
@@ -119,7 +118,7 @@ class FilterSettings:
 
     @property
     def words(self) -> str:
-        """The steps for a person; "" for none."""
+        """The steps' description for the user; "" for none."""
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
         last = [each.words for each in (self.overlay, self.rate, self.burn) if each is not None]
         return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *last])
@@ -127,9 +126,9 @@ class FilterSettings:
     def during(
         self, interval: tuple[int | None, int | None], numbers: tuple[int, int] | None, tick_s: Fraction
     ) -> Self:
-        """Return the same for a segment ([start, end) in ticks), without subtitles that are not on screen in it.
+        """Return a copy for a segment ([start, end) in ticks), without subtitles that are not on screen in it.
 
-        With a rate ``numbers`` are the first of its pictures and the first that is not.
+        With a rate, ``numbers`` are those of its first picture and of the first after it.
         """
         if self.burn is None:
             return self
@@ -140,7 +139,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """What is in memory beside the pictures that pass through: denoising's values, an overlay's, a subtitle's."""
+        """The memory kept beside the passing pictures: denoising's values, an overlay, a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
@@ -155,17 +154,17 @@ class FilterSettings:
 
 
 def can_convert(first: int, second: int) -> bool:
-    """Return whether both are matrices of H.273 that pictures can be converted from and to."""
+    """Return whether pictures can be converted between these two matrices of H.273."""
     return first in _MATRICES and second in _MATRICES
 
 
 def same_matrix(first: int, second: int) -> bool:
-    """Return whether pictures of one matrix stay as they are in the other: it is the same, or they cannot change."""
+    """Return whether pictures need no conversion between the matrices: they are the same, or cannot be converted."""
     return not can_convert(first, second) or _MATRICES[first] == _MATRICES[second]
 
 
 class _Given(NamedTuple):
-    """What pictures are before they are filtered: a change needs another graph."""
+    """The properties of pictures before the filters: a change needs another graph."""
 
     width: int
     height: int
@@ -176,15 +175,15 @@ class _Given(NamedTuple):
 
     @property
     def levels(self) -> str:
-        """The range in the filter's words."""
+        """The range, in the filter's terms."""
         return "full" if self.range == FULL_RANGE else "limited"
 
 
 class FilterChain:
     """Turns decoded frames into the encoder's input, with a new graph for each change of the input format.
 
-    ``interval`` is when the segment is presented, in ticks: filters with memory get the pictures around it too, and
-    ``resized`` does not count those.
+    The segment is presented during ``interval``, in ticks: filters with memory get the pictures around it too, which
+    ``resized`` does not count.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg refuses."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()
@@ -251,7 +250,7 @@ class FilterChain:
         return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
     def _tone(self, given: _Given) -> ToneMap | None:
-        """Return how such pictures are tone mapped: where only some are HDR, those alone are."""
+        """Return how such pictures are tone mapped; if only some pictures are HDR, only those."""
         tone = self._settings.tone
         if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
             return None
@@ -261,7 +260,7 @@ class FilterChain:
         return self._settings.output.colour.matrix if tone is None else _BT2020
 
     def _recolours(self, given: _Given) -> bool:
-        """Return whether such pictures are of another range or matrix than the output."""
+        """Return whether such pictures have another range or matrix than the output."""
         if not self._settings.by_picture or is_rgb(given.pix_fmt):
             return False
         return given.levels != self._levels or not same_matrix(given.matrix, self._working_matrix(self._tone(given)))
@@ -303,16 +302,16 @@ class FilterChain:
         if steps is not None or tone is not None or self._converts(given):
             filters += self._conversion(graph, now, size, output.pix_fmt, self._levels)
         if self._settings.denoise != "off":
-            # All planes; in the encoder's format, which the filter takes as it is.
+            # All planes; in the encoder's format, which the filter accepts.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
         filters += [graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else []
-        # A picture of one's own: the decoder may still refer to the one that it gave.
+        # A copy: the decoder may still refer to the picture that it gave.
         return filters + ([graph.add("copy")] if self._settings.overlay is not None else [])
 
     def _framing(
         self, graph: av.filter.Graph, given: _Given, steps: PictureSteps
     ) -> tuple[list[FilterContext], _Given]:
-        """Bring pictures to the size and format in which they are cropped and turned; return how, and what they are."""
+        """Bring pictures to the size and format for cropping and turning; return the filters, and what they give."""
         crop, filters = steps.crop, []
         width, height = steps.size
         now = given._replace(width=width, height=height, pix_fmt=workable_format(given.pix_fmt, steps.turn))
@@ -329,7 +328,7 @@ class FilterChain:
     def _toning(self, graph: av.filter.Graph, given: _Given, size: Size, tone: ToneMap) -> list[FilterContext]:
         filters = self._conversion(graph, given, size, TABLE_FORMAT, "full")
         try:
-            # The filter reads its table when it is added.
+            # The filter reads its table when it is created.
             with TemporaryDirectory() as folder:
                 table = Path(folder) / "tone.cube"
                 table.write_text(cube(tone), encoding="ascii")
@@ -347,21 +346,21 @@ class FilterChain:
     def _conversion(
         self, graph: av.filter.Graph, given: _Given, size: Size, pix_fmt: str, levels: str
     ) -> list[FilterContext]:
-        """Return what brings pictures to a size, a format and a range, and to the matrix that steps work in."""
-        # The range is stated on both sides: a change of format must never stretch or squeeze the levels.
+        """Return the filters that bring pictures to a size, format and range, and to the matrix that steps work in."""
+        # The range is stated on both sides: a change of format must never stretch or compress the levels.
         rgb = is_rgb(given.pix_fmt)
         output = self._settings.output
-        # Of an interlaced picture each field is converted by itself (interl).
+        # Each field of an interlaced picture is converted by itself (interl).
         arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}:interl=-1"
         arguments += f":in_range={'full' if rgb else given.levels}:out_range={levels}"
         if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
             arguments += f":out_color_matrix={matrix}"
         filters = []
         working = self._working_matrix(self._tone(given))
-        to_yuv = not rgb and not is_rgb(pix_fmt)  # the buffer states the matrix with which RGB is made
+        to_yuv = not rgb and not is_rgb(pix_fmt)  # the buffer states the matrix from which RGB is made
         if to_yuv and self._settings.by_picture and not same_matrix(given.matrix, working):
             if given.pix_fmt in _BY_SAMPLE:
-                # Chroma becomes chroma sample by sample; through RGB it would be blurred.
+                # Chroma is converted sample by sample; through RGB it would be blurred.
                 spaces = f"ispace={_MATRICES[given.matrix]}:space={_MATRICES[working]}".replace("bt2020", "bt2020ncl")
                 kept = f"irange={given.range or 1}:range={given.range or 1}:{_ONLY_MATRIX}"
                 filters.append(graph.add("colorspace", f"{spaces}:{kept}"))
@@ -379,7 +378,7 @@ class FilterChain:
                 if (steps := self._settings.steps) is not None and steps.is_padded:
                     blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
                 if (overlay := self._settings.overlay) is not None:
-                    # Kept while the chain is: another job's overlay may take its place in the cache.
+                    # Kept as long as the chain: another job's overlay may replace it in the cache.
                     if self._blends is None:
                         self._blends = blends_of(overlay, self._settings.output)
                     lay(self._blends, frame)

@@ -13,9 +13,9 @@ PictureT = TypeVar("PictureT")
 class FrameRate:
     """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
 
-    It shows what is on screen in the source ``lead_ticks`` later: the last picture whose time is not after that, else
-    the first. Ticks are the source's, ``fps`` is pictures a second. Because a picture is never shown before that, a
-    segment that begins with a source picture needs none from before it.
+    It shows what is on screen in the source ``lead_ticks`` later: the last picture that is not after that time, else
+    the first. Ticks are the source's, ``fps`` is pictures a second. Because no picture is shown earlier than its time,
+    a segment that begins with a source picture needs no earlier one.
     """
 
     fps: Fraction
@@ -26,17 +26,17 @@ class FrameRate:
 
     @property
     def name(self) -> str:
-        """What the encoder kind says of it, as one stable word."""
+        """Its stable name in the encoder kind."""
         return f"fps={self.fps}"
 
     @property
     def words(self) -> str:
-        """What a person reads of it."""
+        """Its description for the user."""
         return f"brought to {self.fps} pictures a second"
 
     @property
     def pictures(self) -> int:
-        """How many pictures the output has: those that are chosen before the end, one at least."""
+        """How many pictures the output has: those chosen before the end, at least one."""
         return max(1, self.following(self.end_ticks))
 
     def shown_at(self, number: int) -> Fraction:
@@ -44,13 +44,13 @@ class FrameRate:
         return self.first_ticks + number * self.step_ticks
 
     def chosen_at(self, number: int) -> int:
-        """Return the tick whose picture on screen an output picture shows."""
+        """Return the tick at which the source's picture is chosen for an output picture."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
 
     def parts_before(self, number: int, shown_ticks: int) -> bool:
         """Return whether a segment may end before an output picture, which shows the source's at ``shown_ticks``.
 
-        Where a tick is longer than an output picture, a source picture may come at the tick that chose the one before.
+        If a tick is longer than an output picture, the preceding output picture may show the same source picture.
         """
         return shown_ticks < self.chosen_at(number) or self.chosen_at(number - 1) < shown_ticks
 
@@ -59,7 +59,7 @@ class FrameRate:
         return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))
 
     def paced(self, pictures: Iterable[tuple[int, PictureT]], wanted: range) -> Iterator[tuple[int, PictureT]]:
-        """Yield the ``wanted`` (number, picture) of source pictures (ticks, picture), which begin at the first."""
+        """Yield the ``wanted`` (number, picture) from source pictures (ticks, picture), starting with the first one."""
         number, shown = wanted.start, None
         for ticks, picture in pictures:
             while shown is not None and number < wanted.stop and self.chosen_at(number) < ticks:
@@ -72,7 +72,7 @@ class FrameRate:
 
 @dataclass(frozen=True, slots=True)
 class CountedGrid:
-    """Keyframes of a track of one rate: the first picture at or after each multiple of ``interval_frames``, exactly."""
+    """Keyframes of a track with its own rate: the first picture from each multiple of ``interval_frames`` on."""
 
     interval_frames: Fraction
 

@@ -1,4 +1,4 @@
-"""Where the keyframes of a track lie whose keyframe interval was asked for."""
+"""Where a track has its keyframes when an interval was requested."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,9 +9,9 @@ from math import ceil, floor
 class KeyframeGrid:
     """The multiples of ``interval_ticks`` after ``first_ticks``, which is when the output's first picture is shown.
 
-    A keyframe is the first picture at or after each multiple; between two multiples there is no other. Where no picture
-    is shown between two of them, one keyframe serves both. Ticks are those of the source's time base, and a multiple is
-    rounded down to them: the picture that it means may have been, as in Matroska's milliseconds.
+    A keyframe is the first picture at or after each multiple, and there is no other between two multiples. If no
+    picture is shown between two of them, one keyframe serves both. Ticks are those of the source's time base, and
+    multiples are rounded down to ticks, because the times of pictures may have been (Matroska's milliseconds).
     """
 
     first_ticks: int

@@ -23,7 +23,7 @@ _OPAQUE: Final = 255 * _WHOLE_PERCENT
 """Alpha in 8 bits times an opacity in percent."""
 _DIGITS: Final = 16
 _BAND_ROWS: Final = 64
-"""Rows of luma that are blended at once, in little memory; any subsampling divides it."""
+"""Rows of luma that are blended at once, to save memory; divisible by any subsampling."""
 _INT32_END: Final = 1 << 31
 
 Numbers: TypeAlias = NDArray[np.signedinteger[Any]]
@@ -31,7 +31,7 @@ Numbers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A picture, and where its upper left corner lies in the film's."""
+    """A picture, and the position of its upper left corner in the film's."""
 
     width: int
     height: int
@@ -43,17 +43,17 @@ class Overlay:
 
     @property
     def name(self) -> str:
-        """What the encoder kind says of it, as one stable word."""
+        """Its stable name in the encoder kind."""
         return f"overlay={self.sha256[:_DIGITS]}:{self.x}:{self.y}:{self.opacity}"
 
     @property
     def words(self) -> str:
-        """What a person reads of it."""
+        """Its description for the user."""
         opacity = "" if self.opacity == _WHOLE_PERCENT else f", {self.opacity} % opaque"
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: "Size") -> int:
-        """Return the memory that it takes, where ``step`` samples of luma, across and down, share one of chroma."""
+        """Return the memory that it takes if ``step`` samples of luma, across and down, share one of chroma."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels
@@ -65,7 +65,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blend:
-    """What becomes of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down."""
+    """The blending of a part of a plane: (sample * ``kept`` + ``added``) / ``divisor``, rounded down."""
 
     rows: slice
     columns: slice
@@ -88,7 +88,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
         under[...] = mixed
 
 
-@lru_cache(maxsize=1)  # the segments of a job have the same, as large as eight of the film's pictures at most
+@lru_cache(maxsize=1)  # all segments of a job share it; at most as large as eight of the film's pictures
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
     """Return how planes change, by their numbers; ``InputUnreadable`` if the file is not a PNG that can be decoded."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
@@ -112,7 +112,7 @@ def blends_for(
 
 
 def _bands(pixels: NDArray[np.uint8], place: "Size") -> "Iterator[tuple[Size, NDArray[np.uint8]]]":
-    """Yield the part that is not transparent, in bands of rows, each with where its upper left corner lies."""
+    """Yield the opaque or translucent part in bands of rows, each with the position of its upper left corner."""
     rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return
@@ -126,7 +126,7 @@ def _bands(pixels: NDArray[np.uint8], place: "Size") -> "Iterator[tuple[Size, ND
 
 
 def _compact(blend: Blend, bits: int) -> Blend:
-    """Return the same in less memory: 32 bits hold every sum but those for subsampled chroma of 16 bits."""
+    """Return the same in less memory: 32 bits hold every sum except those for subsampled chroma of 16 bits."""
     most = int(blend.divisor.max())
     kind: type[np.signedinteger[Any]] = np.int32 if most << bits < _INT32_END else np.int64
     divisor = blend.divisor[:1, :1] if (blend.divisor == most).all() else blend.divisor
@@ -135,13 +135,13 @@ def _compact(blend: Blend, bits: int) -> Blend:
 
 
 def _blend(levels: Levels, alpha: Levels, place: "Size", step: "Size", size: "Size") -> Blend:
-    """Return how a plane changes whose samples cover ``step`` samples of luma across and down."""
+    """Return the change of a plane whose samples cover ``step`` samples of luma across and down."""
     (x, y), (across, down), (height, width) = place, step, alpha.shape
     left, top = x // across, y // down
     right, bottom = -(-(x + width) // across), -(-(y + height) // down)
 
     def summed(values: Levels) -> Levels:
-        """Return the sums over what each sample of the plane covers, of values where the overlay lies."""
+        """Return, for each sample of the plane, the sum of the overlay's values that it covers."""
         whole = np.zeros(((bottom - top) * down, (right - left) * across), np.int64)
         inner = slice(y - top * down, y - top * down + height), slice(x - left * across, x - left * across + width)
         whole[inner] = values

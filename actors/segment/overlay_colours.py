@@ -1,4 +1,4 @@
-"""An overlay's colours, coded as the film's (docs/filters.md) by + - * / alone, alike on every processor."""
+"""An overlay's colours, coded like the film's (docs/filters.md) with + - * / only, so every processor agrees."""
 
 from typing import Final, TypeAlias
 
@@ -14,7 +14,7 @@ Levels: TypeAlias = NDArray[np.int64]
 FULL_RANGE: Final = 2
 _BYTE, _WORD = 255, 65535
 _HD_LINES: Final = 720
-"""From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers."""
+"""From this height on, YUV of unknown matrix counts as BT.709; H.273 has the numbers."""
 _BT709, _SMPTE170M, _BT2020, _PQ, _HLG = 1, 6, 9, 16, 18
 _LUMA: Final = {_BT709: (2126, 7152, 722), 5: (2990, 5870, 1140), _SMPTE170M: (2990, 5870, 1140)} | {
     _BT2020: (2627, 6780, 593)
@@ -27,12 +27,11 @@ _SDR_GAMMA: Final = 2.4
 
 
 def takes_overlay(output: VideoFormat) -> bool:
-    """Return whether a picture can be laid on pictures of that format: YUV by a known matrix, or grey."""
+    """Return whether an overlay can be laid on pictures of that format: YUV with a known matrix, or grey."""
     return not is_rgb(output.pix_fmt) and (_matrix(output.colour, output.height) in _LUMA)
 
 
 def _matrix(colour: Colour, height: int) -> int:
-    """Return the number of the matrix that colours are coded by."""
     if colour.matrix not in _UNSTATED:
         return colour.matrix
     if colour.transfer in (_PQ, _HLG) or colour.primaries == _BT2020:
@@ -41,7 +40,7 @@ def _matrix(colour: Colour, height: int) -> int:
 
 
 def coded(rgb: NDArray[np.uint8], output: VideoFormat, bits: int) -> tuple[Levels, Levels, Levels]:
-    """Return Y', Cb and Cr, in ``bits`` bits and the film's range, of R'G'B' (rows, columns, 3) of sRGB."""
+    """Return Y', Cb and Cr, with ``bits`` bits in the film's range, of sRGB's R'G'B' (rows, columns, 3)."""
     colour = output.colour
     if colour.transfer in (_PQ, _HLG):
         flat, places = np.unique(rgb.reshape(-1, 3), axis=0, return_inverse=True)
@@ -66,12 +65,11 @@ def coded(rgb: NDArray[np.uint8], output: VideoFormat, bits: int) -> tuple[Level
 
 
 def _scaled(value: Levels, steps: int, unit: int, zero: int, most: int) -> Levels:
-    """Return ``zero`` + ``steps`` ``value`` / ``unit``, rounded half up, 0 to ``most``."""
     return np.clip(zero + (2 * steps * value + unit) // (2 * unit), 0, most)
 
 
 def _in_hdr(rgb: NDArray[np.uint8], transfer: int) -> Levels:
-    """Return HDR's R'G'B' of SDR's, in 16 bits: SDR's white becomes HDR's reference white."""
+    """Return SDR's R'G'B' as HDR's, in 16 bits: SDR's white becomes HDR's reference white."""
     linear = power(np.arange(_BYTE + 1) / _BYTE, _SDR_GAMMA)[rgb] * WHITE_CD
     light = [row[0] * linear[:, 0] + row[1] * linear[:, 1] + row[2] * linear[:, 2] for row in _TO_2020]
     codes = [pq_code(each) for each in light] if transfer == _PQ else _hlg_codes(light)
@@ -79,7 +77,7 @@ def _in_hdr(rgb: NDArray[np.uint8], transfer: int) -> Levels:
 
 
 def _hlg_codes(light_cd: list[Values]) -> list[Values]:
-    """Return the codes for which HLG's reference display shows that light: BT.2100's inverse OOTF, then its OETF."""
+    """Return the codes for which HLG's reference display shows this light: BT.2100's inverse OOTF, then its OETF."""
     shown = [each / HLG_PEAK_CD for each in light_cd]
     luma = LUMA_2020[0] * shown[0] + LUMA_2020[1] * shown[1] + LUMA_2020[2] * shown[2]
     # Of a gamma of 1.2.

@@ -1,4 +1,4 @@
-"""The PNG file of an overlay picture, in memory: its size, and its samples, decoded as a PNG and nothing else."""
+"""The PNG file of an overlay picture, in memory: its size and its samples. Nothing but PNG is decoded."""
 
 import struct
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER_CHUNK: Final = slice(12, 16)
 _HEADER_BYTES: Final = 24
 _ALIGNED_SAMPLES: Final = 64
-"""FFmpeg counts the samples of a row up to a multiple of this."""
+"""FFmpeg rounds the samples of a row up to a multiple of this."""
 
 
 def png_size(content: bytes, name: str) -> Size:
-    """Return (width, height) by the header; ``InputUnreadable`` if it is not a PNG. ``name`` is for messages."""
+    """Return (width, height) from the header; ``InputUnreadable`` if it is not a PNG. ``name`` is for messages."""
     if not content.startswith(_SIGNATURE) or content[_HEADER_CHUNK] != b"IHDR" or len(content) < _HEADER_BYTES:
         raise InputUnreadable(f"the overlay picture {name} is not a PNG file", AS_PNG)
     width, height = struct.unpack(">II", content[_HEADER_CHUNK.stop : _HEADER_BYTES])
@@ -31,7 +31,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, of another size, or deeper."""
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, or of another size or more bits."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))
@@ -48,17 +48,17 @@ def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
-    """Yield the one picture; a larger one than ``size`` gets no memory."""
+    """Yield the one picture; one larger than ``size`` is not allocated."""
     decoder = CodecContext.create("png", "r")
     decoder.thread_count = 1
-    # Else a chunk whose checksum is wrong is used all the same.
+    # Otherwise a chunk with a wrong checksum would be used.
     decoder.options = {"max_pixels": str((size[0] + _ALIGNED_SAMPLES) * size[1]), "err_detect": "crccheck+explode"}
     yield from decoder.decode(Packet(content))
     yield from decoder.decode(None)
 
 
 def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
-    """Return a picture's R, G, B and alpha, none of them converted; None where it has more than 8 bits."""
+    """Return a picture's R, G, B and alpha, unconverted; None if it has more than 8 bits."""
     kind, plane = frame.format.name, frame.planes[0]
     rows: NDArray[Any] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: frame.height]
     if kind == "pal8":
@@ -69,7 +69,7 @@ def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
     if channels is None:
         return None
     samples = rows[:, : frame.width * (max(channels) + 1)].reshape(frame.height, frame.width, -1)[..., channels]
-    if kind in ("rgb24", "gray"):  # no alpha: it covers all
+    if kind in ("rgb24", "gray"):  # no alpha: opaque
         opaque = np.full((*samples.shape[:2], 1), 255, np.uint8)
         samples = np.concatenate([samples, opaque], axis=2)
     return np.asarray(samples)

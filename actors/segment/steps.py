@@ -1,4 +1,4 @@
-"""The steps that change what a picture shows where, crop, turn, scale and pad: plain values, and FFmpeg's filters.
+"""The steps that change a picture's geometry, crop, turn, scale and pad: plain values, and FFmpeg's filters.
 
 Each step sees one picture at a time, so a segment's pictures are those of an unsegmented run.
 """
@@ -38,9 +38,9 @@ _FILTERS: Final[dict[Turn, tuple[str, ...]]] = {
     (0, 1, 1, 0): ("transpose=cclock_flip",),
     (0, -1, -1, 0): ("transpose=clock_flip",),
 }
-"""FFmpeg's filters for each turn; its ``cclock_flip`` exchanges rows and columns, and nothing else.
-
-``vflip`` only reads the same memory from its end, which not every encoder can."""
+"""FFmpeg's filters for each turn; its ``cclock_flip`` only exchanges rows and columns. ``vflip`` only reads the same
+memory from its end, which not every encoder can.
+"""
 _WORDS: Final[dict[Turn, str]] = {
     UPRIGHT: "",
     MIRRORED: "mirrored left to right",
@@ -57,7 +57,7 @@ _CHROMA_PROBE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of samples: its size, and where its upper left corner lies."""
+    """A rectangle of samples: its size, and the position of its upper left corner."""
 
     width: int
     height: int
@@ -69,12 +69,12 @@ class Region:
 class PictureSteps:
     """What is done to each picture, in the order of the fields."""
 
-    size: Size  # what a picture of another size is scaled to first
-    crop: Region  # what is kept of that
+    size: Size  # the size to which pictures of another size are scaled first
+    crop: Region  # the part of that picture to keep
     turn: Turn
     scaled: Size
-    padded: Size  # of the black picture that it is laid on
-    place: tuple[int, int]  # of its upper left corner there
+    padded: Size  # the size of the black picture behind it
+    place: tuple[int, int]  # the position of its upper left corner there
 
     @property
     def is_padded(self) -> bool:
@@ -88,7 +88,7 @@ class PictureSteps:
 
     @property
     def name(self) -> str:
-        """What the encoder kind says of the steps, as one stable word each; sizes are its own."""
+        """The steps' stable names in the encoder kind, without its sizes."""
         crop, (width, height), (x, y) = self.crop, self.padded, self.place
         steps = [f"crop={crop.width}:{crop.height}:{crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [f"turn={':'.join(map(str, self.turn))}"] if self.turn != UPRIGHT else []
@@ -97,7 +97,7 @@ class PictureSteps:
 
     @property
     def words(self) -> str:
-        """The steps for a person; "" where nothing is done."""
+        """The steps' description for the user; "" for none."""
         crop, (x, y) = self.crop, self.place
         steps = [f"cropped to {crop.width}x{crop.height} at {crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [turn] if (turn := _WORDS[self.turn]) else []
@@ -114,7 +114,7 @@ def turned_size(size: Size, turn: Turn) -> Size:
 
 
 def turned_box(box: Region, size: Size, turn: Turn) -> Region:
-    """Return where a rectangle, counted from the upper left corner of a picture of ``size``, lies after its turn."""
+    """Return where a rectangle is after its turn, counted from the upper left corner of a picture of ``size``."""
     a, b, c, d = turn
 
     def near(x: int, y: int, width: int, height: int) -> Size:
@@ -140,9 +140,9 @@ def chroma_step(pix_fmt: str) -> Size:
 
 
 def workable_format(pix_fmt: str, turn: Turn) -> str:
-    """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned: itself, or one with more.
+    """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned: itself, or a larger one.
 
-    A palette becomes RGB. Where chroma is not subsampled alike across and down, a quarter turn needs all of it.
+    A palette becomes RGB. If chroma is not subsampled alike across and down, a quarter turn needs full chroma.
     """
     known = PixelFormat(pix_fmt)
     if known.has_palette or known.is_bit_stream:
@@ -162,7 +162,7 @@ def turn_filters(turn: Turn) -> Iterator[tuple[str, str]]:
 
 
 def pad_arguments(steps: PictureSteps) -> str:
-    """Return the arguments of FFmpeg's ``pad`` for them."""
+    """Return the arguments of FFmpeg's ``pad`` for the steps."""
     (width, height), (x, y) = steps.padded, steps.place
     return f"w={width}:h={height}:x={x}:y={y}"
 
@@ -170,7 +170,7 @@ def pad_arguments(steps: PictureSteps) -> str:
 def blacken(frame: VideoFrame, steps: PictureSteps, *, full_range: bool) -> None:
     """Make the border of a padded, planar picture black, in place.
 
-    FFmpeg's ``pad`` is off where samples have more than 8 bits (514 of 1023 for grey), and for grey of limited range.
+    FFmpeg's ``pad`` is wrong for samples of more than 8 bits (514 of 1023 for grey), and for grey of limited range.
     """
     (x, y), (width, height) = steps.place, steps.scaled
     rgb = frame.format.is_rgb

@@ -1,6 +1,6 @@
 """HDR to SDR: a formula (docs/filters.md), worked out once as a table of colours that FFmpeg's ``lut3d`` looks up.
 
-The table is made with + - * / alone: each processor's own powers round differently.
+The table is made with + - * / only: processors round powers differently.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 NODES: Final = 65
-"""Of the table, along each axis of R'G'B'."""
+"""Points of the table along each axis of R'G'B'."""
 TABLE_FORMAT: Final = "gbrp12le"
-"""What the table is looked up in. In 16 bits and in floats ``lut3d`` gives other results with AVX2."""
+"""The format in which the table is looked up. In 16 bits and in floats ``lut3d`` gives other results with AVX2."""
 WHITE_CD: Final = 203
-"""HDR's reference white, cd/m² (BT.2408, 2.1): SDR's white."""
+"""HDR's reference white, cd/m² (BT.2408, 2.1), which becomes SDR's white."""
 HLG_PEAK_CD: Final = 1000
-"""The display for which HLG's gamma is 1.2 (BT.2100, table 5)."""
+"""The brightness of the display for which HLG's gamma is 1.2 (BT.2100, table 5)."""
 _PQ_PEAK_CD: Final = 10_000
 
 Values: TypeAlias = NDArray[np.float64]
@@ -30,7 +30,7 @@ _C1, _C2, _C3 = 3424 / 4096, 2413 / 4096 * 32, 2392 / 4096 * 32
 # BT.2100, table 5.
 _HLG_A, _HLG_B, _HLG_C = 0.17883277, 0.28466892, 0.55991073
 LUMA_2020: Final = (0.2627, 0.6780, 0.0593)
-"""Of linear red, green and blue."""
+"""The luma weights of linear red, green and blue."""
 _TO_709: Final = ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))
 """Linear BT.2020 to linear BT.709 (BT.2087, annex 1)."""
 _SDR_GAMMA: Final = 2.4
@@ -47,7 +47,7 @@ class Transfer(StrEnum):
 
 
 TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""Of HDR, by H.273's numbers."""
+"""By H.273's numbers of HDR's transfer functions."""
 
 
 class Operator(StrEnum):
@@ -67,18 +67,18 @@ class ToneMap:
 
     @property
     def name(self) -> str:
-        """What the encoder kind says of it, as one stable word."""
+        """Its stable name in the encoder kind."""
         return f"tonemap={self.operator}:{self.transfer}:{self.peak_cd}"
 
     @property
     def words(self) -> str:
-        """What a person reads of it."""
+        """Its description for the user."""
         peak = f"{float(self.peak_cd):g} cd/m²"
         return f"tone mapped from {self.transfer.upper()} of up to {peak} to SDR by {self.operator}"
 
 
 def _logarithm(base: Values) -> Values:
-    """Return the natural logarithm of what is above 0, the same on every processor."""
+    """Return the natural logarithm of a positive number, the same on every processor."""
     mantissa, doublings = np.frexp(base)
     slant = (mantissa - 1) / (mantissa + 1)
     square, log = slant * slant, np.zeros_like(base)
@@ -116,7 +116,7 @@ def hlg_code(scene: Values) -> Values:
 
 
 def _hlg_light(red: Values, green: Values, blue: Values) -> tuple[Values, ...]:
-    """Return what HLG's reference display shows of code values, in cd/m²."""
+    """Return the light that HLG's reference display shows for code values, in cd/m²."""
     scene = [
         np.where(
             code <= 1 / 2,
@@ -131,7 +131,7 @@ def _hlg_light(red: Values, green: Values, blue: Values) -> tuple[Values, ...]:
 
 
 def compressed(light_cd: Values, tone: ToneMap) -> Values:
-    """Return how bright light in cd/m² becomes, as a part of SDR's white."""
+    """Return the compressed brightness of light in cd/m², as a fraction of SDR's white."""
     peak = np.array([float(tone.peak_cd)])
     light_cd = np.minimum(light_cd, peak)
     if tone.operator is Operator.HABLE:
@@ -153,13 +153,13 @@ def _filmic(light: Values) -> Values:
 
 
 def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Values, ...]:
-    """Return SDR's R'G'B' of HDR's, all from 0 to 1."""
+    """Return SDR's R'G'B' for HDR's, all from 0 to 1."""
     if tone.transfer is Transfer.PQ:
         light: tuple[Values, ...] = (pq_light(red), pq_light(green), pq_light(blue))
     else:
         light = _hlg_light(red, green, blue)
     brightest = np.maximum(np.maximum(light[0], light[1]), light[2])
-    # The three by one factor, which keeps the hue.
+    # One factor for all three keeps the hue.
     factor = compressed(brightest, tone) / np.maximum(brightest, 1e-6)
     linear = [each * factor for each in light]
     return tuple(

@@ -1,7 +1,6 @@
-"""The walk over a segment's pictures, for encoding, frames and inference.
+"""The walk over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
 
-A range is decoded on one path, the pictures at both seams are hashed, and damage is counted. Where a device fails,
-the next path decodes the segment from its beginning: earlier pictures may refer to some that are in doubt.
+If a device fails, the next path decodes the segment from its beginning: good pictures may refer to wrong ones.
 """
 
 from collections import deque
@@ -18,15 +17,15 @@ from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""Errors after which the next path is tried. On any other the device, its process or the source is lost."""
+"""Errors after which the next path is tried. After any other, the device, its process or the source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES: Final = 4
 """Decoded pictures that are buffered: enough that decoding and encoding rarely wait for each other."""
 _FEW_FRAMES: Final = 32
-"""For so few a thread costs more than it saves."""
+"""For fewer pictures a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures past a cut both of its sides hash: as many as a filter with memory looks ahead."""
+"""How many pictures beyond a cut both of its sides hash: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -38,12 +37,12 @@ class SegmentTally:
 
     frames: int = 0
     seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
-    seam_after: tuple[PictureHash, ...] = ()  # those at or after its end
+    seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after its end
     first_ticks: int | None = None  # of the first frame
     last_ticks: int | None = None  # of the last frame
     failed_packets: int = 0
     corrupt_frames: int = 0
-    damaged_ticks: tuple[int, ...] = ()  # of the first ``NAMED_DAMAGED_FRAMES`` corrupt frames
+    damaged_ticks: tuple[int, ...] = ()  # times of the first ``NAMED_DAMAGED_FRAMES`` corrupt frames
     first_damaged_packet: int | None = None
     repaired: RepairedTime = field(default_factory=RepairedTime)
     decode_s: float = 0.0
@@ -57,7 +56,7 @@ class SegmentTally:
 
 
 class _GaveUp(Exception):
-    """A path's decoder failed; the next may succeed."""
+    """A path's decoder failed; the next path may succeed."""
 
     def __init__(self, error: DeviceError) -> None:
         super().__init__(error.message)
@@ -76,7 +75,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         finish: yields the results that ``make`` still held at the end.
         seen: called after each decoded picture; its exceptions end the walk.
         neighbours: ``make`` needs the pictures around the segment too, for filters with memory.
-        leads: what is on screen when the segment starts is a result too, though it was shown before.
+        leads: the picture on screen when the segment starts is a result too, though it was shown earlier.
         in_thread: decode ahead in another thread.
     """
 
@@ -110,7 +109,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield (ticks, made) of the segment, in order; close it if it is not read to its end."""
+        """Yield (ticks, made) of the segment, in order; close the generator if you do not read it to its end."""
         neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
@@ -173,7 +172,6 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             yield from lead
 
     def _gives(self, ticks: int) -> bool:
-        """Return whether a picture of that time is a result."""
         end = self._interval[1]
         return self._holds(ticks) or (self._leads and (end is None or ticks < end))
 
@@ -197,8 +195,8 @@ def decode_on_first(
 ) -> ResultT:
     """Return the result of ``decode`` on the first of ``paths``, at least one, whose decoder does not fail.
 
-    ``decode`` gets why a better path failed, ``start_over`` the error. Raises ``DeviceError`` if the last path fails
-    or the device is lost, and what ``decode`` raises.
+    ``decode`` gets the reason why a better path failed, ``start_over`` its error. Raises ``DeviceError`` if the last
+    path fails or the device is lost, and whatever ``decode`` raises.
     """
     left = deque(paths)
     fallback = left[0].reason

@@ -1,1 +1,1 @@
-"""From what a job asks of an encoder to its exact settings, or a refusal."""
+"""From a job's request for an encoder to its exact settings, or a refusal."""

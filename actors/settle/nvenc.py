@@ -1,9 +1,7 @@
 """From a request's quality, rates and preset to one settled NVENC encoder.
 
-A request gives the same settings everywhere, except for features that a device lacks (B pictures, look-ahead): two
-such kinds of device are two encoder kinds, and never share a track. Sources: PyNvVideoCodec programming guide, sections
-2.4 and 2.5; the Video Codec SDK's advice for encoding where delay does not matter. Scales and presets follow those
-documents; none was measured on NVENC.
+Devices that lack a feature (B pictures, look-ahead) are another encoder kind, and never share a track. Sources:
+PyNvVideoCodec programming guide, 2.4 and 2.5; the Video Codec SDK's advice; nothing was measured on NVENC.
 """
 
 from collections.abc import Mapping
@@ -23,9 +21,9 @@ _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
 """NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _NO_GOP_FRAMES: Final = (1 << 32) - 1
-"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: no keyframe but those that are asked for."""
+"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: no keyframes except requested ones."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
-"""Without --maxrate: the peak over the average, and the seconds of the average that the decoder's buffer holds."""
+"""Without --maxrate: the ratio of peak to average, and the seconds of the average that the decoder's buffer holds."""
 _RESERVED: Final[Mapping[str, str]] = {
     "codec": "use the codec of the request",
     "fps": "the picture settles it",
@@ -40,7 +38,7 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""Settings that a job of many segments settles itself; ``encode`` has one session, and accepts them."""
+"""Settings that a job of many segments chooses itself; ``encode`` has one session, and accepts them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
@@ -53,20 +51,20 @@ class EncoderCapabilities:
     values: Mapping[str, int]
 
     def has(self, name: str) -> bool:
-        """Return whether the device has a capability; one that this build of the package does not name is missing."""
+        """Return whether the device has a capability; False if this build of the package does not name it."""
         return bool(self.values.get(f"support_{name}", 0))
 
     def most(self, name: str, unknown: int) -> int:
-        """Return a limit, or ``unknown`` where the package does not name it."""
+        """Return a limit, or ``unknown`` if the package does not name it."""
         return int(self.values.get(name, unknown))
 
     @property
     def b_frames_max(self) -> int:
-        """How many B pictures may lie between two others."""
+        """How many B pictures may follow each other."""
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
-        """Raise ``EngineUnfit``, which names what is lacking, if the device cannot encode such pictures like this."""
+        """Raise ``EngineUnfit``, which names what is missing, if the device cannot encode such pictures like this."""
         least = (self.most("width_min", 1), self.most("height_min", 1))
         most = (self.most("width_max", width), self.most("height_max", height))
         if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
@@ -117,7 +115,7 @@ _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
     {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
     {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""What our presets 1 to 7 request, where the device has it."""
+"""What our presets 1 to 7 request, if the device has it."""
 
 
 def nvenc_request(
@@ -129,7 +127,7 @@ def nvenc_request(
     single_session: bool = False,
     keyframe_interval_s: Fraction | None = None,
 ) -> NvencRequest:
-    """Return a request for NVENC, its options read; ``Unsupported`` names one that is not taken."""
+    """Return a request for NVENC, its options read; ``Unsupported`` names one that is refused."""
     for key, _ in options:
         if key in _RESERVED:
             raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
@@ -151,7 +149,7 @@ def nvenc_request(
 
 
 def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
-    """Return why no NVENC encodes such pictures; "" where one may."""
+    """Return why no NVENC encodes such pictures; "" if one may."""
     profile = NVENC_PROFILES.get(codec)
     if profile is None:
         return f"NVENC has no {codec} encoder"
@@ -180,7 +178,7 @@ def settle_nvenc(
     ours = _rate_options(rate) | effort | {"fps": picture.frame_rate, "gop": frames, "idrperiod": frames}
     ours["bf"] = min(effort["bf"], capabilities.b_frames_max)
     if not capabilities.has("lookahead") or interval_s is not None:
-        # Beside look-ahead the driver adds intra pictures at scene changes (NV_ENC_RC_PARAMS, disableIadapt).
+        # With look-ahead the driver adds intra pictures at scene changes (NV_ENC_RC_PARAMS, disableIadapt).
         ours["lookahead"] = None
     if codec is not Codec.AV1:
         ours["repeatspspps"] = False
@@ -227,7 +225,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Lay a single session's settings over those of ours that do not contradict them."""
+    """Apply a single session's settings over those of ours that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -244,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return our settings that a mode, or given rates, exclude."""
+    """Return the settings of ours that a mode, or given rates, exclude."""
     if mode is RateMode.CONSTQP:
         # The driver decides how many B pictures a lossless stream may have.
         return (*_STEERED, "bf") if is_lossless else _STEERED

@@ -1,4 +1,4 @@
-"""NVENC settings as text and back, and the refused keys, with today's spelling or the reason."""
+"""NVENC settings as text and back, and the refused keys, each with today's spelling or the reason."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -55,14 +55,14 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "max_bitrate": (_DROPPED, "Write maxbitrate."),
     "tuning": (_DROPPED, "Write tuning_info."),
 }
-"""Keys that are refused by name: why, and what to do instead."""
+"""Keys that are refused by name: the reason, and what to do instead."""
 
 
 def read_option(key: str, text: str) -> NvencValue:
     """Return the value that ``text`` states for the setting ``key``.
 
-    Numbers are decimal, in bit/s and bits where they are rates and buffers; three quantizers are ``P,B,I``; ``fps`` may
-    be ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
+    Numbers are decimal, rates in bit/s and buffers in bits; three quantizers are ``P,B,I``; ``fps`` may be
+    ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
 
     Raises:
         Unsupported: the key is refused or unknown, or the value is not one of the setting's; the message names it.

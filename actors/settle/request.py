@@ -1,4 +1,4 @@
-"""Settling requests for encoders, software or NVENC, where the pictures and the machine are known."""
+"""Settling requests for encoders, software or NVENC, once the pictures and the machine are known."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -38,7 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return what the output's bytes depend on besides the pictures, as one stable line; the keywords are NVENC's."""
+    """Return all that the output's bytes depend on besides the pictures, as one stable line; keywords are NVENC's."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:
@@ -51,8 +51,7 @@ def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> Enco
 
     Only x264, x265 and NVENC with a bucket have an initial fullness; other settings are returned unchanged.
 
-    Raises:
-        UsageError: ``fullness`` is not a fraction of the bucket.
+    ``UsageError`` if ``fullness`` is not a fraction of the bucket.
     """
     if not 0 <= fullness <= 1:
         raise UsageError(f"a leaky bucket cannot be {fullness} full", "Give a fraction from 0 to 1.")

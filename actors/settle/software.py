@@ -1,8 +1,7 @@
 """From a request to one fully settled software encoder, with every option that can change an output byte.
 
-Segments of a track are encoded on different machines and joined, so an encoder must give the same bytes for the same
-pictures everywhere. What that takes was measured for each (docs/encoders.md): a fixed number of threads, one where
-they race, x264's ``cpu-independent``, x265's one frame thread and ``const-vbv``.
+Segments are encoded on different machines and joined, so the same pictures must give the same bytes everywhere; what
+each library needs for that was measured (docs/encoders.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,27 +20,27 @@ from ..media.values import ContentLight, MasteringDisplay, VideoFormat
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 THREADS = 2
-"""Encoder threads per segment where the bytes depend on them: more segments use a machine better than more threads."""
+"""Encoder threads per segment if the bytes depend on them: more segments use a machine better than more threads."""
 _CORES_FILLED: Final = 16
 _MOST_X264_THREADS: Final = 8
 _ROWS_PER_THREAD: Final = 135
-"""x264 works on as many pictures at once as it has threads, each some rows after the one that it refers to."""
+"""x264 works on as many pictures at once as it has threads, each some rows behind the one it refers to."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
-"""Settings that are known to open, of this process: the files of a batch have few different ones."""
+"""Settings that this process has opened successfully: the files of a batch use few different ones."""
 _LARGEST_TREE: Final = 64
-"""A side of x265's largest coding tree unit. A picture that is a single unit has other bytes in every run."""
+"""A side of x265's largest coding tree unit. A picture of a single unit gives other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
-"""Settings of NVENC that FFmpeg's software encoders have under the same names."""
+"""Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
 
 _NO_GOP_FRAMES: Final = 1 << 30
-"""More than any track has: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all libraries take."""
+"""Longer than any track: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all libraries accept."""
 
 _Params = dict[str, str]
 _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
-"""No keyframes at scene changes; libsvtav1 and libvpx make none."""
+"""No keyframes at scene changes; libsvtav1 and libvpx never make any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +50,11 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # FFmpeg's by name, over ours; ``x264-params`` and the like (``a=1:b=2``) are merged
+    options: Options = ()  # by FFmpeg's names, overriding ours; ``x264-params`` and the like (``a=1:b=2``) are merged
     dolby_vision: bool = False  # keeps the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
-    captions: bool = True  # writes closed ones, if pictures have any and the codec a place for them
-    segments: int | None = None  # how many the track has; None is not known
+    captions: bool = True  # writes closed captions, if pictures have any and the codec can carry them
+    segments: int | None = None  # how many pictures the track has; None if unknown
 
 
 def software_request(
@@ -67,10 +66,9 @@ def software_request(
     without_nvenc: str = "",
     keyframe_interval_s: Fraction | None = None,
 ) -> SoftwareRequest:
-    """Return a request for a software encoder, its options checked; ``without_nvenc`` is why NVENC does not encode.
+    """Return a request for a software encoder, its options checked; ``without_nvenc`` says why NVENC does not encode.
 
-    Raises:
-        Unsupported: an option is NVENC's, not a user's to set, or a parameter that its library does not know.
+    ``Unsupported`` if an option is NVENC's, not a user's to set, or a parameter that its library does not know.
     """
     nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
     if nvencs:
@@ -91,7 +89,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, having opened it once with them; raises what ``settle`` does."""
+    """Return a software encoder's settings, after opening it once with them; raises what ``settle`` does."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
@@ -117,7 +115,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         threads=_threads(request, rate, picture.height),
         rate=rate,
         dolby_vision=request.dolby_vision,
-        # Not every option of a library keeps its promise: VP9's rows of tiles do not.
+        # Not every option of a library keeps its promise: VP9's row-based threading does not.
         any_threads=not request.options and _gives_the_same_bytes(codec, rate),
         keyframe_interval_s=interval_s,
     )
@@ -126,7 +124,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
 
 
 def software_kind(settings: EncoderSettings) -> str:
-    """Return what the output's bytes depend on besides the pictures, as one stable line."""
+    """Return everything the output's bytes depend on besides the pictures, as one stable line."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
@@ -145,13 +143,13 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 
 def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
-    """Return how many threads a session has where the bytes depend on it: one where two of a library's race."""
+    """Return a session's threads if the bytes depend on them: one if two of the library's threads race."""
     if request.codec is Codec.AV1:
         return _av1_threads(rate)
     if request.codec is not Codec.H264:
         return THREADS
     if rate.maxrate_bps is not None:
-        return 1  # each reads what the others have spent by then
+        return 1  # each reads what the others have spent so far
     if rate.bitrate_bps is not None or request.segments is None:
         return THREADS
     return x264_threads(request.segments, height)
@@ -167,7 +165,7 @@ def x264_threads(segments: int, height: int) -> int:
 
 
 def _av1_threads(rate: RateControl) -> int:
-    return 1 if _is_steered(rate) else THREADS  # two race for the bit budget
+    return 1 if _is_steered(rate) else THREADS  # two threads race for the bit budget
 
 
 def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
@@ -182,7 +180,7 @@ def _is_steered(rate: RateControl) -> bool:
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
     options = {"b": str(rate.bitrate_bps)} if rate.quality is None else {"crf": str(rate.quality)}
     if rate.quality is not None and codec is Codec.VP9:
-        # libvpx takes a quality only beside a rate: 0 is none, a maximum makes it "constrained quality".
+        # libvpx takes a quality only with a rate: 0 means none, a maximum makes it "constrained quality".
         options["b"] = str(rate.maxrate_bps or 0)
     if rate.maxrate_bps is not None:
         if codec is Codec.AV1 and rate.quality is None:
@@ -216,7 +214,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
     bucket = {"vbv-init": _decimal(INITIAL_FULLNESS)} if rate.maxrate_bps is not None else {}
     mastering, light = picture.hdr.mastering, picture.hdr.light
     if codec is Codec.H264:
-        # x264 learns the order from each picture, but a few pictures late.
+        # x264 learns the field order from each picture, but a few pictures late.
         fields = {"bff": "1"} if picture.bottom_first and codes_interlaced(codec, picture) else {}
         params = {"cpu-independent": "1", "open-gop": "0"} | fields | bucket
         return params | _named_hdr(("mastering-display", "cll"), mastering, light)
@@ -255,13 +253,11 @@ def _mastering(
 
 
 def _decimal(value: Fraction) -> str:
-    """Write nine decimals, by integers alone."""
     scaled = round(value * 10**9)
     return f"{scaled // 10**9}.{scaled % 10**9:09d}".rstrip("0").rstrip(".")
 
 
 def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Params, extra: Options) -> Options:
-    """Lay the user's options over ours, sorted by name."""
     for key, value in extra:
         if key == profile.params_key:
             params |= _split(value)

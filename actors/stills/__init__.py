@@ -1,1 +1,1 @@
-"""Still pictures of a video: which pictures are on screen at given times, upright and in colour, as files."""
+"""Still pictures of a video: the pictures on screen at given times, upright and in colour, as files."""

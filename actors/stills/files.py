@@ -42,7 +42,7 @@ _ENCODERS: Final = {
     StillFormat.WEBP: _Encoder("libwebp", "yuv420p", _LIMITED_RANGE),
 }
 SIDE_MAX: Final = {StillFormat.JPG: 65_500, StillFormat.PNG: 65_535, StillFormat.WEBP: 16_383}
-"""The longest side that each encoder takes."""
+"""The longest side that each encoder accepts."""
 
 
 def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> bytes:
@@ -74,6 +74,6 @@ def _options(format_: StillFormat, quality: int) -> Mapping[str, str]:
         return {"quality": str(quality)}
     if format_ is StillFormat.PNG:
         return {}
-    # The plain transform: those of vector units round in their own way.
+    # The plain transform: those of vector units round differently.
     scale = quantizer_scale(quality) * _LAMBDA
     return {"flags": "+qscale+bitexact", "global_quality": str(scale), "dct": "int"}

@@ -22,7 +22,7 @@ class StillFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How a stored picture is turned to be shown: rows and columns change places first, then each may be reversed."""
+    """How a stored picture is turned for display: rows and columns are exchanged first, then each may be reversed."""
 
     swaps_axes: bool = False
     reverses_across: bool = False
@@ -30,7 +30,7 @@ class Turn:
 
     @classmethod
     def of(cls, matrix: tuple[int, ...] | None) -> Self:
-        """Return the nearest quarter turn to a display matrix (ISO/IEC 14496-12), mirrored where it mirrors.
+        """Return the nearest quarter turn to a display matrix (ISO/IEC 14496-12), mirrored if the matrix mirrors.
 
         A stored point (x, y) is shown at (a x + c y, b x + d y), y downwards.
         """
@@ -42,7 +42,7 @@ class Turn:
         return cls(reverses_across=a < 0, reverses_down=d < 0)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """Return the size of what has that size before the turn, or after it: a turn back is of the same kind."""
+        """Return the size after the turn of a picture of this size, or before it: a turn back is of the same kind."""
         return (height, width) if self.swaps_axes else (width, height)
 
 
@@ -63,14 +63,14 @@ class StillLook:
     height: int
     turn: Turn
     colour: Colour
-    """The source's, with matrix and range known."""
+    """The source's colours, with matrix and range known."""
     format: StillFormat | None
     """None gives RGB samples rather than files."""
     quality: int
-    """1 to 100, of JPEG and WebP."""
+    """1 to 100, for JPEG and WebP."""
     tone: "ToneMap | None" = None
-    """Makes SDR of HDR; None where there is nothing to map."""
+    """Maps HDR to SDR; None if there is nothing to map."""
     crop: "tuple[Size, Region] | None" = None
-    """The size of pictures, and what the source's container says is to be shown of them; None for all."""
+    """The size of pictures, and the part that the source's container says to show; None for all."""
     by_picture: bool = False
-    """Whether each picture's own colours decide, in a track where they change."""
+    """Whether each picture's own colours count, in a track whose colours change."""

@@ -1,6 +1,6 @@
-"""How much each picture of a segment differs from the one before it, as grey ones of ``GRID`` samples.
+"""How much each picture of a segment differs from the one before it, as grey pictures of ``GRID`` samples.
 
-The first and last grey pictures go with the result, so that the seam is measured like any other place.
+The first and last grey pictures are part of the result, so that the seam is measured like any other place.
 """
 
 from contextlib import closing
@@ -21,7 +21,7 @@ from .work import PictureWork
 
 GREY: Final = "gray"
 GRID: Final = (64, 36)
-"""Columns and rows: enough for what fills a picture, too few for grain."""
+"""Columns and rows: enough to see what fills a picture, too few to see grain."""
 DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 
@@ -32,12 +32,12 @@ class MeasuredSegment:
     segment: int
     pts_ticks: NDArray[np.int64]
     differences: NDArray[np.int64]  # from the picture before, 0 .. ``DIFFERENCE_MOST``: one fewer than ``pts_ticks``
-    first: NDArray[np.uint8]  # a grey picture, empty where the segment has none
+    first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
     last: NDArray[np.uint8]
     frames_decoded: int
     tally: SegmentTally
     is_complete: bool = True
-    """Always: a picture that does not decode is not measured."""
+    """Always True: a picture that does not decode is not measured."""
 
 
 def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
@@ -47,12 +47,12 @@ def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureSegment(PictureWork[MeasuredSegment]):
-    """Measure the pictures of a segment; ``format`` is what is decoded."""
+    """Measure the pictures of a segment; ``format`` is the format of decoded pictures."""
 
     format: VideoFormat
 
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> MeasuredSegment:
-        """Measure them as one path gives them."""
+        """Measure the pictures of one path."""
         small = replace(self.format, width=GRID[0], height=GRID[1], pix_fmt=GREY)
         first: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         last = first

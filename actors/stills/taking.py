@@ -1,4 +1,4 @@
-"""Stills of one range of a track: of the pictures that are on screen at given times."""
+"""Stills of one range of a track: the pictures on screen at given times."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,10 +11,13 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ..device.work import WorkContext
+from ..media.values import VideoFormat
 from ..segment.decode_path import DecodePath
+from ..segment.filtering import FilterChain, FilterSettings
+from ..segment.steps import UPRIGHT, PictureSteps
 from ..segment.walk import SegmentTally, SegmentWalk
-from .look import StillLook
-from .painting import Painter
+from .files import ANY_RATE, RGB, encode_still
+from .look import StillLook, Turn
 from .work import PictureWork
 
 
@@ -32,7 +35,7 @@ class TakenStills:
 
     segment: int
     pictures: tuple[TakenPicture, ...]
-    shown: tuple[int | None, ...]  # for each moment, what is on screen: its place in ``pictures``, None for nothing
+    shown: tuple[int | None, ...]  # for each moment, the picture on screen: its place in ``pictures``, None for none
     frames_decoded: int
     tally: SegmentTally
 
@@ -50,7 +53,7 @@ class TakeStills(PictureWork[TakenStills]):
     still: StillLook
 
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> TakenStills:
-        """Take them from the pictures of one path."""
+        """Take the stills from the pictures of one path."""
         return _Taking(self, context, path, fallback).result()
 
 
@@ -67,7 +70,7 @@ class _Taking:
             fallback,
             make=self._see,
             seen=partial(context.advance, 0),
-            neighbours=True,  # where the range begins with damage, what came before stays on screen
+            neighbours=True,  # if the range begins with damage, the previous picture stays on screen
             in_thread=False,
         )
         self._draw = Painter(work.still).draw
@@ -94,7 +97,7 @@ class _Taking:
         while self._waiting and self._waiting[0] < ticks:
             self._take()
         self._on_screen = ticks, frame
-        if self._walk.taken[-1:] == [ticks]:  # not one around the segment
+        if self._walk.taken[-1:] == [ticks]:  # not a picture around the segment
             self._context.advance()
         yield from ()
 
@@ -107,3 +110,40 @@ class _Taking:
         if not self._pictures or self._pictures[-1].ticks != ticks:
             self._pictures.append(TakenPicture(ticks, self._draw(frame)))
         self._shown.append(len(self._pictures) - 1)
+
+
+class Painter:
+    """Makes stills of one look; used by one thread."""
+
+    def __init__(self, look: StillLook) -> None:
+        self._look = look
+        width, height = look.turn.size(look.width, look.height)
+        stored = VideoFormat(width, height, RGB, ANY_RATE, colour=look.colour)
+        steps = None
+        if look.crop is not None:
+            size, shown = look.crop
+            steps = PictureSteps(
+                size=size, crop=shown, turn=UPRIGHT, scaled=(width, height), padded=(width, height), place=(0, 0)
+            )
+        settings = FilterSettings(stored, steps=steps, tone=look.tone, by_picture=look.by_picture)
+        self._chain = FilterChain(settings, 1 / ANY_RATE)
+
+    def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg cannot."""
+        ((_, picture),) = self._chain.push(0, frame)
+        return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), self._look.turn)
+
+    def draw(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Return a picture's file, or its samples if no file is wanted; ``Unsupported`` or ``EncoderFailed``."""
+        rgb, look = self.paint(frame), self._look
+        if look.format is None:
+            return rgb.ravel()
+        return np.frombuffer(encode_still(rgb, look.format, look.quality), dtype=np.uint8)
+
+
+def turned(rgb: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
+    """Return a picture of (rows, columns, 3) samples, turned."""
+    if turn.swaps_axes:
+        rgb = rgb.transpose(1, 0, 2)
+    across, down = (-1 if reverses else 1 for reverses in (turn.reverses_across, turn.reverses_down))
+    return np.ascontiguousarray(rgb[::down, ::across])

@@ -1,4 +1,4 @@
-"""Work on the pictures of one segment, in the host's memory: decoded by the worker's device where that is faster."""
+"""Work on the pictures of one segment, in the host's memory: the worker's device decodes them if that is faster."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ..segment.walk import SegmentTally, decode_on_first
 
 
 class SeenSegment(Protocol):
-    """What such work returns. ``frames_decoded`` counts all pictures, those around the segment too."""
+    """The result of such work. ``frames_decoded`` counts all pictures, including those around the segment."""
 
     @property
     def tally(self) -> SegmentTally:
@@ -29,7 +29,7 @@ class SeenSegment(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing that decoding from further back might give."""
+        """Whether decoding from further back could not recover anything."""
         ...
 
 
@@ -73,4 +73,4 @@ class PictureWork(Work[SeenT]):
 
     @abstractmethod
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> SeenT:
-        """Look at the pictures on one path; ``fallback`` is why not on a better one."""
+        """Look at the pictures on one path; ``fallback`` says why a better one failed."""

@@ -30,13 +30,13 @@ _TABLE_BYTES: Final = 4
 
 
 def padding_bits(format_: SurfaceFormat) -> int:
-    """Return how many bits of a sample lie below those that count."""
+    """Return how many padding bits lie below a sample's significant bits."""
     return 8 * format_.sample_bytes - format_.bits
 
 
 @dataclass(frozen=True, slots=True)
 class PlanePlace:
-    """Where a plane's samples lie, in samples: ``step`` is from column to column, ``pitch`` from row to row."""
+    """Where a plane's samples are, in samples: ``step`` is from column to column, ``pitch`` from row to row."""
 
     offset: int
     step: int
@@ -46,7 +46,7 @@ class PlanePlace:
 
 
 def plane_places(format_: SurfaceFormat, width: int, height: int) -> tuple[PlanePlace, PlanePlace, PlanePlace]:
-    """Return where luma, Cb and Cr lie in a surface."""
+    """Return where luma, Cb and Cr are in a surface."""
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
     luma = PlanePlace(0, 1, width, width, height)
     begin = width * height
@@ -57,7 +57,7 @@ def plane_places(format_: SurfaceFormat, width: int, height: int) -> tuple[Plane
 
 @dataclass(frozen=True, slots=True)
 class PlanePlan:
-    """How one plane is made of its source."""
+    """How one plane is made from its source."""
 
     source: PlanePlace
     target: PlanePlace
@@ -66,7 +66,7 @@ class PlanePlan:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether its samples are made of several, or of others than those of the same place."""
+        """Whether its samples are made from several source samples, or from those of another place."""
         return not (self.across.is_identity and self.down.is_identity)
 
 
@@ -74,8 +74,7 @@ class PlanePlan:
 class Conversion:
     """From surfaces of one format and size to those of another; both are tight. Sizes are (width, height).
 
-    Raises:
-        Unsupported: a size is not positive, or odd where chroma is halved.
+    ``Unsupported`` if a size is not positive, or odd along an axis on which chroma is halved.
     """
 
     source: SurfaceFormat
@@ -100,7 +99,7 @@ class Conversion:
 
     @property
     def name(self) -> str:
-        """What decides each bit of the result, to be part of the encoder kind; "" where pictures stay what they are."""
+        """A name for what decides each bit of the result, part of the encoder kind; "" if pictures are unchanged."""
         if self.is_identity:
             return ""
         source = _described(self.source, self.source_size, self.source_location)
@@ -109,7 +108,7 @@ class Conversion:
 
     @property
     def target_bytes(self) -> int:
-        """The size of a surface that is written."""
+        """The size of the target surface."""
         return self.target.size_bytes(*self.target_size)
 
     @property
@@ -121,7 +120,7 @@ class Conversion:
 
     @property
     def scratch_bytes(self) -> int:
-        """How much of the device's memory a conversion takes beside the two surfaces, as long as it is prepared."""
+        """How much of the device's memory a prepared conversion takes beside the two surfaces."""
         scaled = [plan for plan in self.plans() if plan.is_scaled]
         between = sum(plan.target.columns * plan.source.rows for plan in scaled)
         return self.tables_bytes + BETWEEN_BYTES * between
@@ -150,11 +149,11 @@ def _described(format_: SurfaceFormat, size: tuple[int, int], location: ChromaLo
 
 
 def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: VideoFormat) -> Conversion:
-    """Return what makes surfaces an encoder's pictures; ``Unsupported`` if no surface holds such pictures."""
+    """Return the conversion of surfaces to an encoder's pictures; ``Unsupported`` if no surface holds such pictures."""
     target = surface_format(output.pix_fmt)
     if target is None:
         raise Unsupported(f"no surface holds {output.pix_fmt}", "Use --encoder software.")
-    # Where chroma lies is the source's to say, and stays what it is.
+    # The source states where chroma is sited, and that does not change.
     location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
     return Conversion(
         source=source,

@@ -1,4 +1,4 @@
-"""A picture in a device's memory, as decoders output and encoders take it, and what a decoder reports beside it."""
+"""A picture in a device's memory, as decoders output and encoders take it, with what a decoder reports about it."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from .formats import SurfaceFormat, SurfaceLayout
 
 
 class DevicePlane(NamedTuple):
-    """One plane: where it begins on the device, how far its rows are apart, and its size."""
+    """One plane: its address on the device, its pitch, and its size."""
 
     address: int
     pitch_bytes: int
@@ -40,13 +40,13 @@ class DecodeStatistics:
 
     luma_qp: tuple[int, ...]  # quantizers; all fields are equally long, or empty
     coding_units: tuple[int, ...]  # the driver's block types
-    first_motion: tuple[tuple[int, int], ...]  # (across, down) of the first list
+    first_motion: tuple[tuple[int, int], ...]  # (across, down): the size of the first list
     second_motion: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureNotes:
-    """NVDEC's notes on one picture; ``statistics`` is None where ``NvdecOptions`` did not request them."""
+    """NVDEC's notes on one picture; ``statistics`` is None if ``NvdecOptions`` did not request them."""
 
     sei_messages: tuple[SeiMessage, ...] = ()
     statistics: DecodeStatistics | None = None
@@ -58,11 +58,11 @@ class DevicePicture:
 
     frame: DeviceFrame
     format: SurfaceFormat
-    pix_fmt: str  # FFmpeg's name of software's format for it
+    pix_fmt: str  # FFmpeg's name of the format in which software decodes it
     pts: int | None = None  # in its track's ticks
     opaque: object = None  # its decoder's notes
     colour: Colour | None = None
-    """Its own colours, in a track where they change; None: the track's."""
+    """Its own colours, in a track whose colours change; None: the track's."""
 
     @property
     def address(self) -> int:
@@ -72,14 +72,14 @@ class DevicePicture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedPicture:
-    """A picture of the host or of the device, and its pts: device frames have none."""
+    """A picture on the host or the device, and its pts: device frames have none."""
 
     pixels: VideoFrame | DeviceFrame
     pts_ticks: int
 
 
 def state_colour(picture: object, colour: Colour) -> None:
-    """Give a decoded picture of either memory its own colours, in place of what its decoder says."""
+    """Give a decoded picture of either memory its own colours, overriding its decoder's."""
     if isinstance(picture, VideoFrame):
         picture.color_range, picture.colorspace = colour.range, colour.matrix
         picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer
@@ -104,7 +104,7 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
     """Return the planes of a surface at ``address``, without padding."""
     row_bytes = width * format_.sample_bytes
     chroma_rows = height >> format_.halved_down
-    # Pairs of chroma, where it is halved across, are as wide as luma; else there are two planes of it.
+    # A plane of chroma pairs, halved across, is as wide as luma; else chroma has two planes.
     rows = (height, chroma_rows) if format_.halved_across else (height, height, height)
     planes = []
     for count in rows:
@@ -116,7 +116,7 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
 def tight_picture(
     format_: SurfaceFormat, address: int, size: tuple[int, int], pix_fmt: str, owner: object
 ) -> DevicePicture:
-    """Return the picture of that (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
+    """Return the picture of this (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
     width, height = size
     planes = device_planes(format_, address, width, height)
     frame = DeviceFrame(

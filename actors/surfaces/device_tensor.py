@@ -1,8 +1,7 @@
-"""Where a tensor lies on the device, and how: by DLPack, or by the CUDA array interface.
+"""Where a tensor is on the device, and its layout: by DLPack, or by the CUDA array interface.
 
-PyNvVideoCodec's encoder looks at DLPack of objects of few kinds, and passes the stream in a way that newer tensors
-refuse. So the capsule is read here, and the package gets planes at its address. Sources: DLPack's dlpack.h
-(DLManagedTensor) and the Python array interchange protocol; the CUDA Array Interface, version 3.
+PyNvVideoCodec reads few kinds of DLPack, so the capsule is read here. Sources: dlpack.h (DLManagedTensor) and the
+Python array interchange protocol; the CUDA Array Interface, version 3.
 """
 
 import ctypes
@@ -20,9 +19,9 @@ _ADVICE: Final = "Round and convert them first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
 THREADS_STREAM: Final = 2
-"""The default stream of a thread (CU_STREAM_PER_THREAD): of whichever thread uses the number."""
+"""The default stream of a thread (CU_STREAM_PER_THREAD): of whichever thread uses this handle."""
 _WHOLE_NUMBERS: Final = (0, 1)
-"""DLDataTypeCode of signed and unsigned ones; many libraries have no unsigned 16 bits."""
+"""DLDataTypeCode of signed and unsigned whole numbers; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
 """The same in the array interface's type strings."""
 
@@ -36,22 +35,21 @@ class DeviceTensor:
     strides_bytes: tuple[int, ...] | None  # None: C order
     item_bytes: int
     owner: object = field(repr=False)  # keeps the memory alive
-    streams: tuple[int, ...] = ()  # handles: its samples are there once these CUDA streams are done
+    streams: tuple[int, ...] = ()  # handles: the samples are complete once these CUDA streams are done
     device: int | None = None  # None: not said
 
 
 def device_kind(tensor: Any) -> int:
-    """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if it does not say."""
+    """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if the tensor does not state it."""
     with _foreign(tensor):
         return int(tensor.__dlpack_device__()[0])
 
 
 def device_tensor(tensor: Any) -> DeviceTensor:
-    """Return where a CUDA tensor lies. Its capsule is not consumed: it owns the tensor until the result is dropped.
+    """Return where a CUDA tensor is. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
-    Raises:
-        EncoderFailed: the tensor gives no capsule of the known kind, or none at all, is not on a CUDA device, or holds
-            no whole numbers.
+    ``EncoderFailed`` if the tensor gives no capsule of the known kind, or none at all, is not on a CUDA device, or
+    holds no whole numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -78,7 +76,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:
 
 
 def array_tensor(array: Any) -> DeviceTensor:
-    """Return where an array with ``__cuda_array_interface__`` lies; ``EncoderFailed`` as ``device_tensor``."""
+    """Return where an array with ``__cuda_array_interface__`` is; ``EncoderFailed`` as for ``device_tensor``."""
     with _foreign(array):
         interface = array.__cuda_array_interface__
         kind, strides, stream = str(interface["typestr"]), interface.get("strides"), interface.get("stream")
@@ -88,7 +86,7 @@ def array_tensor(array: Any) -> DeviceTensor:
             strides_bytes=None if strides is None else tuple(strides),
             item_bytes=int(kind[2:]),
             owner=array,
-            # 0 is ruled out, and PyNvVideoCodec writes it: the default stream is what it means.
+            # 0 is not allowed, but PyNvVideoCodec writes it, and means the default stream.
             streams=() if stream is None else (int(stream) or DEFAULT_STREAM,),
         )
     if kind[1] not in _WHOLE_KINDS:

@@ -1,4 +1,4 @@
-"""How samples lie in a surface: its layout, its depth and sampling, and which FFmpeg formats it holds."""
+"""The arrangement of samples in a surface: its layout, its depth and sampling, and the FFmpeg formats that it holds."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +11,7 @@ from ..media.values import BYTE_BITS
 
 
 class SurfaceLayout(Enum):
-    """How samples lie in a surface, by the names of the Video Codec SDK; ``value`` is PyNvVideoCodec's format name."""
+    """The arrangement of samples in a surface, by the Video Codec SDK's names; ``value`` is PyNvVideoCodec's name."""
 
     NV12 = "NV12"  # 4:2:0, 8 bits: a plane of luma, then one of chroma pairs
     P016 = "P016"  # the same with 10 or 12 bits in the upper bits of 16
@@ -30,12 +30,12 @@ _LAYOUTS: Final = {
     (0, 0, False): SurfaceLayout.YUV444,
     (0, 0, True): SurfaceLayout.YUV444_16,
 }
-"""By how often chroma is halved across and down, and whether a sample has more than 8 bits."""
+"""By whether chroma is halved across and down, and whether a sample has more than 8 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceFormat:
-    """How a track's pictures lie in a surface, and how many ``bits`` of a sample count."""
+    """The arrangement of a track's pictures in a surface, and how many ``bits`` of a sample are significant."""
 
     layout: SurfaceLayout
     bits: int
@@ -49,11 +49,11 @@ class SurfaceFormat:
 
     @property
     def chroma(self) -> str:
-        """The sampling as people write it."""
+        """The sampling in its usual notation."""
         return {(True, True): "4:2:0", (True, False): "4:2:2"}.get((self.halved_across, self.halved_down), "4:4:4")
 
     def holds(self, width: int, height: int) -> bool:
-        """Return whether a surface holds pictures of that size: where chroma is halved, sides are even."""
+        """Return whether a surface can hold pictures of this size: sides along which chroma is halved must be even."""
         return not ((self.halved_across and width % 2) or (self.halved_down and height % 2))
 
     def size_bytes(self, width: int, height: int) -> int:
@@ -64,7 +64,7 @@ class SurfaceFormat:
 
 @cache
 def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
-    """Return how pictures of FFmpeg's ``pix_fmt`` lie in a surface; None where no surface holds them."""
+    """Return the surface format of FFmpeg's ``pix_fmt``; None if no surface holds such pictures."""
     if pix_fmt is None:
         return None
     side = 16

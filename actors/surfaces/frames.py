@@ -1,4 +1,4 @@
-"""A decoded frame as users hold it: where it belongs, what it is, and its samples, on the host or on a device."""
+"""A decoded frame as users hold it: its place in the source, its format, and its samples, on the host or a device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 class Frame:
     """One frame of a source, at its repaired time.
 
-    Its samples lie on the host or on a GPU of this process, and are complete: read them on any stream. The memory lives
-    as long as the frame or a DLPack tensor of it. Then it is reused after all work of the stream that asked for the
-    tensor; name other streams that read it by ``record_stream``.
+    Its samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
+    long as the frame or a DLPack tensor of it. It is then reused after all work of the stream that requested the
+    tensor; name other streams that read it with ``record_stream``.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
     planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
@@ -41,9 +41,9 @@ class Frame:
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """By FFmpeg's names: those of planar formats, also where a surface holds them."""
+    """By FFmpeg's names: those of planar formats, even if a surface holds the samples."""
     notes: PictureNotes | None = None
-    """NVDEC's notes, where ``NvdecOptions`` requested them."""
+    """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
     _to_host: Callable[[DevicePicture], VideoFrame] | None = field(default=None, repr=False)
 
@@ -85,13 +85,11 @@ class Frame:
         return plane_arrays(self._picture)
 
     def record_stream(self, stream: int) -> None:
-        """Note that a CUDA stream, given by its handle, reads the frame's memory beside that of its tensors.
+        """Note that another CUDA stream, given by its handle, reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused after what the stream has to do then. CUDA's
-        legacy default stream is 1, the calling thread's 2; -1 is any stream.
-
-        Raises:
-            Unsupported: the frame is on the host.
+        Once the frame and its tensors are dropped, the memory is reused after all that is then in the stream. CUDA's
+        legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on the
+        host.
         """
         if not isinstance(self._picture, DevicePicture):
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
@@ -99,7 +97,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the tensor that it is by DLPack, as all below; on the host, of a copy."""
+        """The shape of its DLPack tensor, like all properties below; on the host, of a copy."""
         return self._tensor.shape
 
     @property
@@ -112,7 +110,7 @@ class Frame:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The kind of its samples."""
+        """The type of its samples."""
         tensor = self._tensor
         return np.dtype(f"u{tensor.item_bytes}") if isinstance(tensor, DeviceArray) else tensor.dtype
 
@@ -127,10 +125,9 @@ class Frame:
         return _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
 
     def to_video_frame(self) -> VideoFrame:
-        """Return PyAV's frame: the same memory on the host; from the device a copy, as software would have decoded it.
+        """Return PyAV's frame: on the host the same memory; from the device a copy, as software would have decoded it.
 
-        Raises:
-            DeviceError: the copy failed.
+        ``DeviceError`` if the copy failed.
         """
         if isinstance(self._picture, VideoFrame):
             found = self._picture
@@ -145,7 +142,7 @@ class Frame:
         """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
-            Unsupported: PyAV knows no such array: of 4:2:0 with odd sides, say, or of ``yuv420p12le``.
+            Unsupported: PyAV has no such array, such as of 4:2:0 with odd sides, or of ``yuv420p12le``.
             DeviceError: the copy from the device failed.
         """
         return _one_array(self.to_video_frame())
@@ -176,7 +173,7 @@ class Frame:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a DLPack capsule (Python array API standard); ``BufferError`` if it cannot be had like that."""
+        """Return a DLPack capsule (Python array API standard); ``BufferError`` if that is impossible."""
         try:
             exporter: Any = self._tensor
         except Unsupported as error:
@@ -205,10 +202,9 @@ def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
 
 
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
-    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) where they alternate.
+    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) if they alternate.
 
-    Raises:
-        Unsupported: its samples do not lie in bytes of their own, one as often as the other.
+    ``Unsupported`` if samples share bytes, or some components are rarer than others.
     """
     layout = picture.format
     planes = {component.plane for component in layout.components}
@@ -222,8 +218,8 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
-        array: object = picture.to_ndarray()  # typed otherwise, but of pal8 it is two
-    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other for formats
+        array: object = picture.to_ndarray()  # typed as one array, but for pal8 it is two
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other error for formats
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take its planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):
@@ -266,5 +262,4 @@ def _device_planes(picture: DevicePicture) -> tuple[DeviceArray, ...]:
 
 
 def _owner(picture: DevicePicture) -> DeviceOwner:
-    """Return what keeps a decoded picture's memory."""
     return cast("DeviceOwner", picture.frame.owner)

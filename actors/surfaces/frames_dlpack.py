@@ -1,9 +1,7 @@
 """Arrays on the device for consumers of DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
 
-A capsule owns a structure that describes the memory, and keeps that memory's owner until its consumer calls the
-deleter, from any thread; a capsule that was never consumed calls it itself. Sources: DLPack's dlpack.h
-(DLManagedTensor, DLManagedTensorVersioned 1.0) and the Python array API standard, ``__dlpack__``; the CUDA Array
-Interface, version 3.
+A capsule keeps the memory's owner until its consumer, or its own end, calls the deleter. Sources: dlpack.h
+(DLManagedTensor, DLManagedTensorVersioned 1.0); the Python array API standard; the CUDA Array Interface, version 3.
 """
 
 import ctypes
@@ -70,14 +68,14 @@ class _ManagedVersioned(ctypes.Structure):
 
 
 class DeviceOwner(Protocol):
-    """What keeps memory on a CUDA device alive, until every use of it is over."""
+    """An owner that keeps memory on a CUDA device alive until every use of it is over."""
 
     @property
     def device(self) -> int:
         """The device's ordinal in this process."""
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a CUDA stream, given by its handle, reads the memory: None is the default one, -1 is not known."""
+        """Note that a CUDA stream, given by its handle, reads the memory: None is the default one, -1 is unknown."""
 
 
 class DeviceArray:
@@ -98,7 +96,7 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3; no stream has to be waited for.
 
-        Its consumer does not say its stream, so that the memory is reused after all work of the device.
+        Its consumer does not name its stream, so the memory is reused after all work of the device.
         """
         self.owner.used_by(UNKNOWN_STREAM)
         return {
@@ -122,14 +120,12 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a capsule, of the newer kind where the consumer takes it.
+        """Return a capsule, of the newer kind if the consumer accepts it.
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
-        and 1 are the legacy default stream, 2 the calling thread's; -1 does not say it. When the consumer has dropped
-        the tensor, the memory is reused after what that stream has to do then.
-
-        Raises:
-            BufferError: a copy is asked for, or another device, or a stream that CUDA leaves open.
+        and 1 are the legacy default stream, 2 the calling thread's; -1 does not name it. When the consumer has dropped
+        the tensor, the memory is reused after that stream's work of that time. ``BufferError`` if a copy, another
+        device, or an ambiguous stream is requested.
         """
         device = self.__dlpack_device__()
         if copy or (dl_device is not None and tuple(dl_device) != device):
@@ -142,7 +138,9 @@ class DeviceArray:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released: by a structure's address, what it needs. Each use is one atomic operation."""
+"""Exports that were not released: by a structure's address, the objects that it needs. Each use is one atomic
+operation.
+"""
 
 
 def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]) -> object:
@@ -172,11 +170,10 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     return _python.PyCapsule_New(address, name, _DESTROY)
 
 
-# These are also called when the interpreter ends and the module has lost its names, so they have their own.
+# These are also called when the interpreter ends and the module has lost its names, so they hold their own references.
 
 
 def _delete(address: int, held: dict[int, tuple[object, ...]] = _held) -> None:
-    """Release an export; the consumer calls this, once."""
     held.pop(address, None)
 
 

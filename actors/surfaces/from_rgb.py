@@ -1,9 +1,7 @@
-"""RGB into 4:2:0 in limited range, as FFmpeg's swscale does it on the host, in whole numbers: the same bytes.
+"""RGB into 4:2:0 in limited range, in whole numbers: the bytes of FFmpeg's bit-exact bicubic ``frame.reformat``.
 
-It is what ``frame.reformat`` gives with bicubic interpolation, accurate rounding and bit-exactness: luma from each
-pixel; chroma from the sums of two neighbours, then over eight rows. Sources: FFmpeg's libswscale, input.c
-(``rgb24ToY``, ``rgb24ToUV_half``), yuv2rgb.c (``fill_rgb2yuv_table``), utils.c (``initFilter``), output.c
-(``yuv2planeX_8``). Tests hold it against FFmpeg, whose version PyAV brings.
+Sources: libswscale's input.c (``rgb24ToY``, ``rgb24ToUV_half``), yuv2rgb.c (``fill_rgb2yuv_table``), utils.c
+(``initFilter``), output.c (``yuv2planeX_8``).
 """
 
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ _SHIFT: Final = 15
 _ROW_ONE: Final = 1 << 12
 ROW_TAPS: Final = 8
 LEAST_HEIGHT: Final = 16
-"""Lower pictures have other taps."""
+"""Smaller heights have other taps."""
 _BT601: Final = 6
 _COEFFICIENTS: Final = {
     1: (117489, 138438, 13975, 34925),
@@ -27,13 +25,13 @@ _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
 """The usual matrix is rounded from decimals instead."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
-"""-a of the cubic, 0.6, in 24 bits."""
+"""-a of the cubic, 0.6, as a 24-bit fraction."""
 _UNIT_BITS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class RgbWeights:
-    """What (red, green, blue) weigh in Y, Cb and Cr, in 15 bits."""
+    """The weights of (red, green, blue) in Y, Cb and Cr, in 15 bits."""
 
     luma: tuple[int, int, int]
     blue: tuple[int, int, int]
@@ -64,7 +62,7 @@ def _weight(part: int, whole: int) -> int:
 
 
 def _decimal(thousandths: int, span: int) -> int:
-    """Return a part of a span as C's ``(int)(x + 0.5)`` of its magnitude."""
+    """Return a fraction of a span, rounded like C's ``(int)(x + 0.5)`` of its magnitude."""
     found = (abs(thousandths) * span * (1 << _SHIFT) * 2 // (1000 * _SPAN) + 1) // 2
     return found if thousandths > 0 else -found
 
@@ -78,7 +76,7 @@ def _rounded(number: int, by: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChromaRows:
-    """For each row of chroma, the first of the eight rows that it is made of, and their weights in 12 bits."""
+    """For each row of chroma, the first of its eight source rows, and their weights in 12 bits."""
 
     firsts: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
@@ -86,7 +84,7 @@ class ChromaRows:
 
 @lru_cache(maxsize=8)
 def chroma_rows(height: int) -> ChromaRows:
-    """Return how rows of chroma are made of twice as many; ``height`` is even, and ``LEAST_HEIGHT`` at least."""
+    """Return how rows of chroma are made from twice as many; ``height`` is even, and at least ``LEAST_HEIGHT``."""
     shape = [_cubic(distance) for distance in (7, 5, 3, 1, 1, 3, 5, 7)]
     firsts, weights = [], []
     for row in range(height // 2):
@@ -114,7 +112,7 @@ def _cubic(quarters: int) -> int:
 
 
 def _normalized(weights: list[int]) -> tuple[int, ...]:
-    """Scale weights to 12 bits, what rounding leaves going to the next one."""
+    """Scale weights to 12 bits; each rounding error is carried to the next weight."""
     scale = (sum(weights) + _ROW_ONE // 2) // _ROW_ONE
     error, found = 0, []
     for weight in weights:

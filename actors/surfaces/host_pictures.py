@@ -1,7 +1,6 @@
 """From a device's surfaces to the pictures that a software decoder gives, and back: the same samples, bit by bit.
 
-A surface interleaves chroma (Cb, Cr, Cb, Cr ...) and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar
-formats do neither. So chroma is taken apart and samples are shifted down: both are exact.
+A surface interleaves chroma and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar formats do neither.
 """
 
 from collections.abc import Iterator
@@ -49,7 +48,6 @@ def packed_surface(picture: VideoFrame, format_: SurfaceFormat, surface: NDArray
 
 
 def _parts(samples: Samples, format_: SurfaceFormat, width: int, height: int) -> Iterator[Samples]:
-    """Yield luma, Cb and Cr as views of a surface."""
     luma = width * height
     yield samples[:luma].reshape(height, width)
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
@@ -70,7 +68,7 @@ def plane_samples(frame: VideoFrame, format_: SurfaceFormat) -> Iterator[NDArray
 
 
 def plane_rows(plane: VideoPlane, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return a plane's rows with their padding, the uppermost first: ``vflip`` leaves a negative ``line_size``."""
+    """Return a plane's rows with their padding, the top one first: ``vflip`` leaves a negative ``line_size``."""
     samples = np.frombuffer(memoryview(plane), dtype=kind)
     rows = samples[: plane.height * abs(plane.line_size) // kind.itemsize].reshape(plane.height, -1)
     return rows if plane.line_size > 0 else rows[::-1]

@@ -1,4 +1,4 @@
-"""Scaling and conversion on the host, equal to the kernels to the last bit: their substitute, and their reference."""
+"""Scaling and conversion on the host, equal to the kernels to the last bit: their substitute and their reference."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def source_bytes(conversion: Conversion) -> int:
 
 
 def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the bytes of the surface that a surface becomes; ``ValueError`` if its size is not the conversion's."""
+    """Return the bytes of a converted surface; ``ValueError`` if the source's size is not the conversion's."""
     if surface.nbytes != source_bytes(conversion):
         msg = f"a surface of {surface.nbytes} bytes is not one of {source_bytes(conversion)}"
         raise ValueError(msg)
@@ -40,7 +40,6 @@ def _samples(surface: NDArray[np.uint8], format_: SurfaceFormat) -> NDArray[Any]
 
 
 def _plane(samples: NDArray[Any], place: PlanePlace) -> NDArray[Any]:
-    """Return a plane as a view."""
     lines = samples[place.offset - place.offset % place.step :][: place.rows * place.pitch]
     return lines.reshape(place.rows, place.pitch)[:, place.offset % place.step :: place.step]
 
@@ -55,7 +54,6 @@ def _scaled(values: NDArray[np.int32], plan: PlanePlan, before: int, after: int)
 
 
 def _weighed(rows: NDArray[np.int32], each: Taps) -> NDArray[np.int32]:
-    """Return sums of rows."""
     firsts, weights = np.array(each.firsts), np.array(each.weights, dtype=np.int32)
     sums = np.zeros((len(firsts), rows.shape[1]), dtype=np.int32)
     for tap in range(each.count):

@@ -1,10 +1,7 @@
-"""How much of which source samples makes a target sample: the arithmetic of scaling and of moving chroma.
+"""How much each source sample contributes to a target sample: the arithmetic of scaling and of moving chroma.
 
-Pure and the same on every machine: positions are fractions, weights are whole numbers computed with whole numbers
-alone, and what is rounded is rounded here. Progressive pictures only: a field's chroma lies elsewhere.
-
-Sources: ITU-T H.273, section 8.7 ("Chroma420SampleLocType"), for where chroma lies; R. Keys, "Cubic Convolution
-Interpolation for Digital Image Processing" (1981), for the cubic's two halves.
+Only whole numbers, so the same on every machine; progressive pictures only. Sources: ITU-T H.273, 8.7; R. Keys, "Cubic
+Convolution Interpolation for Digital Image Processing" (1981).
 """
 
 import math
@@ -27,7 +24,7 @@ _PI: Final = 884279719003555
 
 
 class ScaleFilter(StrEnum):
-    """How a target sample is weighed. All pass a picture through unchanged where nothing is scaled."""
+    """How source samples are weighted. All filters pass a picture through unchanged if nothing is scaled."""
 
     BILINEAR = "bilinear"  # a triangle: soft
     BICUBIC = "bicubic"  # the cubic with a = -0.6, swscale's default
@@ -35,27 +32,27 @@ class ScaleFilter(StrEnum):
 
     @property
     def reach(self) -> int:
-        """How far it reaches to either side, in samples, where nothing is scaled down."""
+        """How far it reaches to either side, in samples, unless scaling down widens it."""
         return {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Where an axis's samples lie: the k-th at ``first + k * spacing``, in luma samples from the picture's edge."""
+    """Where an axis's samples are: the k-th at ``first + k * spacing``, in luma samples from the picture's edge."""
 
     spacing: int
     first: Fraction
 
 
 LUMA: Final = Lattice(1, Fraction(1, 2))
-"""Luma's, and chroma's where it is not halved."""
+"""Luma's lattice, and chroma's if it is not halved."""
 _BETWEEN: Final = Lattice(2, Fraction(1))
 _ON_EVEN: Final = Lattice(2, Fraction(1, 2))
 _ON_ODD: Final = Lattice(2, Fraction(3, 2))
 
 
 class ChromaLocation(Enum):
-    """Where halved chroma lies among luma; the value is FFmpeg's number, whose 0 (unspecified) is read as LEFT."""
+    """Where halved chroma is sited among luma; the value is FFmpeg's number, whose 0 (unspecified) is read as LEFT."""
 
     LEFT = 1  # MPEG-2, H.264 and HEVC, unless stated
     CENTER = 2  # JPEG, MPEG-1, and swscale by default
@@ -86,7 +83,7 @@ _DOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """What each sample of a target axis is made of.
+    """The source samples of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
     targets have equally many weights, which sum to ``ONE``, and no index lies outside the source.
@@ -97,7 +94,7 @@ class Taps:
 
     @property
     def count(self) -> int:
-        """How many source samples make a target sample."""
+        """How many source samples contribute to a target sample."""
         return len(self.weights[0])
 
     @property
@@ -114,14 +111,13 @@ def taps(
     source_lattice: Lattice = LUMA,
     target_lattice: Lattice = LUMA,
 ) -> Taps:
-    """Return what an axis's target samples are made of.
+    """Return the taps of an axis's target samples.
 
-    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples lie.
-    Scaling down widens the filter in proportion, so that nothing finer than the target's samples folds into them.
-    Beyond an edge its own sample is repeated.
+    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples lie. Scaling
+    down widens the filter in proportion, so that nothing finer than the target's samples folds into them. Beyond an
+    edge its own sample is repeated.
 
-    Raises:
-        ValueError: a size is not a positive multiple of its lattice's spacing.
+    ``ValueError`` if a size is not a positive multiple of its lattice's spacing.
     """
     source_count = _count(source_size, source_lattice)
     target_count = _count(target_size, target_lattice)
@@ -157,7 +153,7 @@ def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter) -> tuple
     weights = [_weight(abs(Fraction(index) - phase) / widening, filter_) for index in range(first, last + 1)]
     total = sum(weights)
     rounded = [(2 * weight * ONE + total) // (2 * total) for weight in weights]
-    # The largest bear what rounding left, in equal parts where there are two: what was symmetric stays so.
+    # The largest weights absorb the rounding error, in equal parts if there are two: symmetry is kept.
     largest = max(weights)
     bearers = [place for place, weight in enumerate(weights) if weight == largest]
     share, odd = divmod(ONE - sum(rounded), len(bearers))
@@ -168,7 +164,7 @@ def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter) -> tuple
 
 
 def _weight(distance: Fraction, filter_: ScaleFilter) -> int:
-    """Return a filter's value at a distance from its middle; both are in units of ``_FINE`` from here on."""
+    """Return a filter's value at a distance from its middle; from here on both are in units of ``_FINE``."""
     fine = distance.numerator * _FINE // distance.denominator
     if fine >= filter_.reach * _FINE:
         return 0
@@ -215,7 +211,7 @@ def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, lis
 
 
 def _aligned(found: list[tuple[int, list[int]]], source_count: int) -> Taps:
-    """Give all targets as many weights as the one with most, within the source."""
+    """Give all targets as many weights as the longest has, within the source."""
     count = max(len(weights) for _, weights in found)
     firsts, rows = [], []
     for first, weights in found:

@@ -1,4 +1,4 @@
-"""A picture in device memory by its three channels, each with its own place and distances: pitched, strided, packed."""
+"""A picture in device memory by its three channels, each with its own address and steps: pitched, strided, packed."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from .formats import SurfaceFormat
 
 
 class StridedChannel(NamedTuple):
-    """Where a channel's first sample lies, and how many bytes its neighbours to the right and below are away."""
+    """A channel's address, and the steps in bytes to the right and down."""
 
     address: int
     column_bytes: int
@@ -23,24 +23,24 @@ class StridedPicture:
     width: int
     height: int
     pix_fmt: str
-    """FFmpeg's planar format of the samples that it becomes."""
+    """FFmpeg's planar format of the samples after conversion."""
     format: SurfaceFormat
-    """How it lies as a surface."""
+    """Its arrangement as a surface."""
     shift: int = 0
-    """By how many bits samples are shifted up: those that count lie below here, and above in a surface."""
+    """By how many bits samples are shifted up: significant bits are low here, and high in a surface."""
     matrix: int | None = None
-    """ISO/IEC 23091-2's matrix that RGB is converted by; None for Y, Cb and Cr."""
+    """ISO/IEC 23091-2's matrix for converting RGB; None for Y, Cb and Cr."""
     owner: object = field(repr=False)
     """Keeps the memory alive."""
 
     @property
     def places(self) -> tuple[PlanePlace, PlanePlace, PlanePlace]:
-        """Where Y, Cb and Cr lie in the surface."""
+        """Where Y, Cb and Cr are in the surface."""
         return plane_places(self.format, self.width, self.height)
 
     @property
     def is_tight(self) -> bool:
-        """Whether it is such a surface as it lies."""
+        """Whether it already is such a surface."""
         step = self.format.sample_bytes
         begin = self.channels[0].address
         return not (self.shift or self.matrix) and all(

@@ -1,7 +1,6 @@
 """From Y'CbCr to 8-bit R'G'B' of full range, in whole numbers: the same bits on every processor and every GPU.
 
-Source: ITU-T H.273, 8.3 (MatrixCoefficients, VideoFullRangeFlag). Weights have ``WEIGHT_BITS`` fraction bits; sums are
-rounded with halves up, and clipped.
+Source: ITU-T H.273, 8.3 (MatrixCoefficients, VideoFullRangeFlag).
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ _BT709, _BT601, _BT2020 = (
     (Fraction(red, 10_000), Fraction(blue, 10_000)) for red, blue in ((2126, 722), (2990, 1140), (2627, 593))
 )
 _WEIGHTS: Final = {1: _BT709, 5: _BT601, 6: _BT601, 9: _BT2020}
-"""Of red and blue in luma, by H.273's matrix coefficients."""
+"""The luma weights of red and blue, by H.273's matrix coefficients."""
 _HD_HEIGHT: Final = 720
 
 

@@ -1,4 +1,4 @@
-"""One continuous encode of a whole audio track: never in segments, as every seam of an audio codec is audible."""
+"""One continuous encode of a whole audio track, without segments: every seam of an audio codec is audible."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
@@ -68,7 +68,7 @@ class EncodedTrack:
     """Packets of the source that could not be decoded; silence replaces them."""
     clock_resets: int
     loudness: Loudness | None = None
-    """What was measured and done, where a loudness was asked for."""
+    """What was measured and done, if a loudness was requested."""
     formats: tuple[tuple[str, int], ...] = ()
     """The layouts and rates of the decoded source, each once, in the order of their first samples."""
 
@@ -91,10 +91,12 @@ class EncodeAudio(Work[EncodedTrack]):
     codec: str
     start_s: Fraction | None = None  # cut to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None: a channel gets 80 kbit/s of AAC, 64 of Opus
-    channels: int | None = None  # 1 or 2, which all channels are mixed to; None keeps them
-    loudness_lufs: Fraction | None = None  # brought to by one gain, which decodes twice; None keeps it
-    later: tuple[tuple[str, int], ...] = ()  # layouts and rates to come: it keeps most speakers, and the highest rate
+    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel of AAC, 64 of Opus
+    channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
+    loudness_lufs: Fraction | None = None  # target of one gain, which decodes twice; None keeps the loudness
+    later: tuple[
+        tuple[str, int], ...
+    ] = ()  # layouts and rates still to come: the output keeps the most speakers and the highest rate
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
     version: Hashable | None = None  # as of a ``DecodeRange``
     shipment: Shipment | None = None  # as of a ``DecodeRange``
@@ -121,7 +123,7 @@ class EncodeAudio(Work[EncodedTrack]):
             for part in line.place(frame):
                 encode = encode or self._encoder(part, loudness)
                 encode.push(part)
-        if encode is None and first is not None:  # a part of the film in which the track has not begun
+        if encode is None and first is not None:  # a part of the film before the track begins
             encode = self._encoder(first, loudness)
         if encode is None or line.begin is None:
             message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
@@ -129,7 +131,6 @@ class EncodeAudio(Work[EncodedTrack]):
         return encode.finish(line)
 
     def _parts(self, context: WorkContext, line: SampleLine) -> Iterator[AudioFrame]:
-        """Yield the unbroken line of samples."""
         for frame in self._decoded(line):
             context.advance()
             yield from line.place(frame)
@@ -143,14 +144,14 @@ class EncodeAudio(Work[EncodedTrack]):
         return _Encode(self.codec, layout, rate, self.bit_rate_bps, loudness)
 
     def _target(self, first: AudioFrame) -> tuple[str, int]:
-        """Return the layout and the rate, not yet the codec's, of a track that begins with this frame."""
+        """Return the layout and rate of a track that begins with this frame, before the codec restricts them."""
         layouts = {first.layout.name, *(layout for layout, _ in self.later)}
         stated = self.stated or STATED[self.codec]
         layout = encoded_layout(layouts, stated) if self.channels is None else MIXED[self.channels]
         return layout, max(first.sample_rate, *(rate for _, rate in self.later), 0)
 
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
-        """Return how loud the track is as it is mixed, None where nothing of it is decoded."""
+        """Return how loud the mixed track is, None if nothing of it decodes."""
         meter: LoudnessMeter | None = None
         conformer: Conformer | None = None
         for part in self._parts(context, SampleLine(self.start_s, self.end_s)):
@@ -194,7 +195,7 @@ def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: S
 
 
 def reachable(frame: AudioFrame) -> AudioFrame:
-    """Return a frame whose samples PyAV can read: one of eight or more planes is interleaved.
+    """Return a frame whose samples PyAV can read: a frame of eight or more planes is interleaved.
 
     PyAV 18 counts planes up to a null pointer, and FFmpeg's array of eight has none: it reads past the end.
     """
@@ -207,7 +208,7 @@ def reachable(frame: AudioFrame) -> AudioFrame:
 
 
 class _Encode:
-    """An encoder and what comes before it, counting samples from 0."""
+    """An encoder and the steps before it, counting samples from 0."""
 
     def __init__(self, codec: str, layout: str, rate: int, bit_rate_bps: int | None, loudness: Loudness | None) -> None:
         self._loudness = loudness
@@ -301,11 +302,11 @@ class _Encode:
 
 
 def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
-    """Return the lowest and the highest bitrate that a codec is encoded at for all of a track's ``channels``.
+    """Return the lowest and the highest bitrate of a codec for all of a track's ``channels``.
 
-    Below AAC's lowest FFmpeg's encoder gives more than was asked for (measured: it needs 14.5 kbit/s of a channel at
-    48 kHz); its highest is 6144 bits a channel in a frame (ISO/IEC 14496-3, 4.5.3.1). Opus begins at 6 kbit/s (RFC
-    6716, 2.1.1), and libopus ends at 256 a channel.
+    Below AAC's lowest, FFmpeg's encoder exceeds the requested rate (measured: it needs 14.5 kbit/s per channel at 48
+    kHz); its highest is 6144 bits per channel and frame (ISO/IEC 14496-3, 4.5.3.1). Opus begins at 6 kbit/s (RFC 6716,
+    2.1.1), and libopus ends at 256 per channel.
     """
     if codec == "opus":
         return 6_000 * channels, 256_000 * channels
@@ -313,5 +314,5 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
 
 
 def encoded_rate(codec: str, sample_rate: int) -> int:
-    """Return the sample rate that a codec encodes: the source's, or the next one that it has."""
+    """Return the sample rate to encode: the source's, or the next one that the codec has."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])

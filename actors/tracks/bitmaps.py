@@ -28,14 +28,14 @@ BITMAP_CODECS: Final = frozenset({"hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subt
 MOST_PIXELS: Final = 8192 * 4320
 """The largest canvas: subtitles of 8K."""
 _DVB_CANVAS: Final = (720, 576)
-"""Where a DVB track defines no display (ETSI EN 300 743, 5.1.3)."""
+"""The canvas of a DVB track without a display definition (ETSI EN 300 743, 5.1.3)."""
 _NEVER_MS: Final = (1 << 32) - 1
 _MILLISECOND, _MICROSECOND = Fraction(1, 1000), Fraction(1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bitmap:
-    """What is on a canvas of size ``canvas``: the smallest rectangle that holds all that is not transparent."""
+    """A bitmap on a canvas of size ``canvas``: the smallest rectangle around all that is not transparent."""
 
     canvas: Size
     x: int
@@ -45,7 +45,7 @@ class Bitmap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Showing:
-    """From ``start_s`` on ``bitmap`` is shown, or nothing; until ``end_s`` or the next one. Seconds of the source."""
+    """From ``start_s`` on ``bitmap`` is shown, or nothing, until ``end_s`` or the next one. Seconds of the source."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -53,7 +53,7 @@ class Showing:
 
 
 class BitmapDecoder:
-    """Decodes a track's packets in their order. ``size`` is that of the film's pictures, for tracks that state none."""
+    """Decodes a track's packets in order. ``size`` is that of the film's pictures, for tracks that state none."""
 
     def __init__(self, stream: "SubtitleStream", size: Size) -> None:
         context = stream.codec_context
@@ -69,9 +69,7 @@ class BitmapDecoder:
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
         """Yield what a packet shows, if it completes anything.
 
-        Raises:
-            InputTooLarge: the canvas has more than ``MOST_PIXELS``.
-            Unsupported: what it shows is not a bitmap.
+        ``InputTooLarge`` if the canvas has more than ``MOST_PIXELS``, ``Unsupported`` if what it shows is not a bitmap.
         """
         try:
             found = self._context.decode2(packet)
@@ -86,7 +84,7 @@ class BitmapDecoder:
         yield self._showing(found)
 
     def _showing(self, found: "SubtitleSet") -> Showing:
-        # FFmpeg says it in microseconds; it was whole ticks.
+        # FFmpeg gives the time in microseconds; it was whole ticks.
         ticks = round(found.pts * _MICROSECOND / self._tick)
         time_s = ticks * self._tick
         start_s = time_s + found.start_display_time * _MILLISECOND
@@ -110,7 +108,7 @@ class BitmapDecoder:
         for box, part in shown:
             inner = _samples(part)[box[1] - part.y : box[3] - part.y, box[0] - part.x : box[2] - part.x]
             under = whole[box[1] - top : box[3] - top, box[0] - left : box[2] - left]
-            # One that comes later lies over the others.
+            # A later rectangle covers earlier ones.
             np.copyto(under, inner, where=inner[..., 3:] > 0)
         return trimmed(canvas, left, top, whole)
 
@@ -125,7 +123,7 @@ class BitmapDecoder:
 
 
 def trimmed(canvas: Size, x: int, y: int, samples: Samples) -> Bitmap | None:
-    """Return the part that is not transparent of samples whose upper left corner lies at (x, y); None for none."""
+    """Return the non-transparent part of samples whose upper left corner is at (x, y); None if there is none."""
     rows, columns = (np.flatnonzero(samples[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return None

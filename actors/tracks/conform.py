@@ -1,4 +1,4 @@
-"""One continuous sound of one sample format, layout and rate, whatever those of the frames that it is made from."""
+"""One continuous sound of one sample format, layout and rate, whatever those of the source's frames."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -20,18 +20,17 @@ Shape = tuple[str, str, int]
 
 
 def shape_of(frame: AudioFrame) -> Shape:
-    """Return what all frames must share that one resampler, encoder or buffer takes."""
+    """Return the properties that all frames of one resampler, encoder or buffer must share."""
     return frame.format.name, frame.layout.name, frame.sample_rate
 
 
 class Conformer:
     """Makes frames of one shape out of frames of any; used by one thread.
 
-    Where the input's shape changes, a new mixer and a new resampler take over, and the output is padded or cut to the
-    input's time: nothing moves. PyAV checks no frame that follows one which needed no conversion, and its ``AudioFifo``
-    never compares layouts: it would drop channels, or read memory that no channel has. So each output frame is checked.
-
-    ``order`` is of the output's speakers, None for the layout's own; ``gain_db`` is how much louder the output is.
+    When the input's shape changes, a new mixer and a new resampler take over, and the output is padded or cut to the
+    input's time: nothing moves. PyAV does not check frames after one that needed no conversion, and its ``AudioFifo``
+    never compares layouts: it would drop channels, or read beyond them. So each output frame is checked. ``order`` is
+    that of the output's speakers, None for the layout's own; ``gain_db`` is how much louder the output is.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield what is left of one shape: to the sample as much as its time at the rate that leaves."""
+        """Yield what is left of one shape: as many samples as its duration has at the output's rate."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:

@@ -1,7 +1,7 @@
 """Mixing a track's speakers to those of another layout; stereo and mono by ITU-R BS.775-3, annex 4.
 
-That has five channels; docs/containers.md says what becomes of others. Each sample is a sum in one fixed order, in
-doubles, so it is the same on every processor.
+docs/containers.md says what becomes of other channels. Sums are in doubles and in a fixed order: the same on every
+processor.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     "FC": _CENTRE,
     **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
     **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
-    # One back channel is two at half of its power each.
+    # One back channel counts as two with half of its power each.
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
-"""The part of each speaker, by FFmpeg's name, in front left and right, before all are scaled."""
+"""Each speaker's part, by FFmpeg's name, in front left and right, before scaling."""
 _SAME_PLACE: Final[Mapping[str, str]] = {
     "SL": "BL",
     "SR": "BR",
@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The speaker that replaces another where the layout has only one of them: 5.1 has its surrounds at side or back."""
+"""The speaker that replaces another if the layout has only one of them: 5.1 has its surrounds at side or back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
@@ -50,17 +50,15 @@ _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
     "BFC": ({"FC": _HALF_POWER},),
 }
-"""Where a speaker goes that the layout lacks, in order of preference, before it goes to the front."""
+"""Where a speaker goes if the layout lacks it, in order of preference, before it goes to the front."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
 def mix_matrix(names: Sequence[str], target: Sequence[str]) -> Matrix:
-    """Return for each speaker of ``target`` what it takes of each input channel.
+    """Return for each speaker of ``target`` the coefficients of the input channels.
 
-    The largest sum of one output's coefficients is 1, so that nothing that fitted is clipped.
-
-    Raises:
-        Unsupported: a channel has no place in the room, or there is no sound but low-frequency effects.
+    The largest sum of one output's coefficients is 1, so nothing is clipped that was not before. ``Unsupported`` if a
+    channel has no place in the room, or there are only low-frequency effects.
     """
     unknown = [name for name in names if name not in _SHARES]
     is_mono = tuple(target) == ("FC",)
@@ -92,7 +90,7 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
     """Return the speakers of ``names`` that ``target`` lacks: mixed into others, or left out.
 
-    Every layout keeps a single channel, but for low-frequency effects.
+    A single channel is kept in every layout, except low-frequency effects.
     """
     if len(names) == 1 and len(target) > 1 and any(_SHARES.get(names[0], ())):
         return ()
@@ -106,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that keeps most of the track's speakers, leaves out the fewest, has the fewest."""
+    """Return the ``stated`` layout that keeps the most of the track's speakers, drops the fewest, is smallest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

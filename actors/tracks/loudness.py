@@ -1,4 +1,4 @@
-"""How loud a track is by EBU R 128 (ITU-R BS.1770), and the one gain that brings the whole of it to a target."""
+"""How loud a track is by EBU R 128 (ITU-R BS.1770), and the single gain that brings it to a target."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,20 +17,20 @@ from ...errors import EncoderFailed
 TRUE_PEAK_DB: Final = Fraction(-1)
 """The highest true peak after the gain, in dBTP (EBU R 128, recommendation h)."""
 _SILENCE_LUFS: Final = Fraction(-70)
-"""BS.1770's absolute gate: where nothing passes it, no loudness is defined."""
+"""BS.1770's absolute gate: if nothing passes it, no loudness is defined."""
 _PEAK_STEP: Final = 0.0005
-"""Half of the last digit of the peak that FFmpeg's filter gives."""
+"""Half of the last digit of the peak that FFmpeg's filter reports."""
 _SAMPLES: Final = "dbl"
 
 
 @dataclass(frozen=True, slots=True)
 class Loudness:
-    """What a track measured, and the gain in dB that it got."""
+    """A track's measured loudness, and the gain in dB that it got."""
 
-    integrated_lufs: Fraction | None  # None: nothing is loud enough to be measured
+    integrated_lufs: Fraction | None  # None: nothing is loud enough to measure
     true_peak_db: Fraction | None  # in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False  # less than asked for, since the true peak would pass ``TRUE_PEAK_DB``
+    limited: bool = False  # less than requested, because the true peak would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
@@ -55,7 +55,7 @@ class LoudnessMeter:
         self._measure(self._resampler.resample(frame))
 
     def finish(self, target_lufs: Fraction) -> Loudness:
-        """Return what all samples measured, and the gain to ``target_lufs``."""
+        """Return the loudness of all samples, and the gain to ``target_lufs``."""
         self._measure(self._resampler.resample(None))
         lufs = _decibels(self._found.get("lavfi.r128.I", ""))
         peak = float(self._found.get("lavfi.r128.true_peak", "0"))
@@ -96,12 +96,11 @@ def settled(target_lufs: Fraction, measured_lufs: Fraction | None, true_peak: fl
 
 
 def _in_db(linear: float) -> Fraction:
-    """Return 20 log10, in steps of 1/1000 dB, the same on every machine."""
     return Fraction((20 * Decimal(linear).log10()).quantize(Decimal("0.001")))
 
 
 def factor(gain_db: Fraction) -> float:
-    """Return what samples are multiplied by for a gain, the same on every machine."""
+    """Return a gain's factor for samples, the same on every machine."""
     return float(Decimal(10) ** (Decimal(gain_db.numerator) / Decimal(gain_db.denominator) / 20))
 
 

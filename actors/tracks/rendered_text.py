@@ -1,7 +1,6 @@
-"""Text subtitles as bitmaps: white letters with a black edge, of one font, at the bottom of a canvas.
+"""Text subtitles as bitmaps: white letters with a black edge, at the bottom of a canvas.
 
-The font is the one that is given, never one that a machine happens to have, and letters are set by FreeType's whole
-numbers (Pillow's basic layout): the same text, font and version of Pillow give the same samples everywhere.
+The caller's font is set by FreeType in whole numbers: the same text, font and Pillow give the same samples.
 """
 
 import unicodedata
@@ -18,11 +17,11 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""Letters are as high as this part of the canvas, or of a canvas of 16:9 of its width, whichever is less."""
+"""The height of letters, as a part of the canvas, or of a 16:9 canvas of its width, whichever is less."""
 _EDGE_SHARE: Final = 14
-"""The black edge is this part of the letters' size wide."""
+"""The width of the black edge, as a part of the letters' size."""
 _WIDEST: Final = 90
-"""Lines are broken at this part of the canvas, in percent."""
+"""The width at which lines are broken, in percent of the canvas."""
 _NO_CHARACTER: Final = "\U0010ffff"
 _FORMAT: Final = "Cf"
 _MARKS: Final = frozenset({"Mn", "Mc", "Me"})
@@ -56,7 +55,7 @@ class TextRenderer:
         self._margin = em
 
     def check(self, texts: Iterable[str]) -> None:
-        """Check that the font has every letter, and sets each by itself from left to right, else ``Unsupported``.
+        """Raise ``Unsupported`` unless the font has every letter, and sets each by itself from left to right.
 
         ``InputUnreadable`` if the font is damaged.
         """
@@ -80,12 +79,12 @@ class TextRenderer:
         return mask.size, bytes(mask), self._font.getlength(letter)
 
     def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
-        """Return what shows these lines; None where they are blank. Where they do not fit, the first ones stay."""
+        """Return a bitmap of these lines; None if they are blank. If they do not fit, the first ones stay."""
         width, height = self._canvas
         step = self._above + self._below
         broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]
         lengths = [int(self._font.getlength(line)) for line in broken]
-        # Letters may reach over their own width.
+        # Letters may extend beyond their own width.
         block = max(lengths, default=0) + 4 * self._margin, step * len(broken) + 2 * self._edge
         fill, edge = self._image("L", block), self._image("L", block)
         for number, (line, length) in enumerate(zip(broken, lengths, strict=True)):
@@ -114,14 +113,13 @@ class TextRenderer:
             yield part
 
     def _fitting(self, word: str, most: int) -> int:
-        """Return how many of a word's letters fit, one at least."""
         return max(
             1, bisect_right(range(1, len(word)), most, key=lambda count: ceil(self._font.getlength(word[:count])))
         )
 
 
 def plain_lines(text: str) -> tuple[str, ...]:
-    """Return a cue's lines as they are set: composed, without what only controls others, and without blank ones."""
+    """Return a cue's lines as they are set: composed, without control characters and blank lines."""
     composed = unicodedata.normalize("NFC", text)
     kept = (
         "".join(letter for letter in line if not _is_unseen(letter)) for line in composed.replace("\t", " ").split("\n")

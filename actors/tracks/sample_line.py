@@ -1,6 +1,7 @@
 """One unbroken line of samples from a track's decoded frames, counted from its first real one.
 
-Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Frames within a tick are on the line.
+Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Frames less than a tick off are on the
+line.
 """
 
 from collections.abc import Iterator
@@ -22,12 +23,12 @@ _HALF = Fraction(1, 2)
 
 @dataclass(slots=True)
 class SampleLine:
-    """Where each decoded sample lies on the unbroken line of samples."""
+    """Where each decoded sample is on the unbroken line of samples."""
 
     start_s: Fraction | None
     end_s: Fraction | None
     begin: int | None = None
-    """The first kept sample, counted on the source's clock at the rate that the track has there."""
+    """The first kept sample, counted on the source's clock at the track's rate there."""
     end: int = 0
     rate: int = 0
     damaged_packets: int = 0
@@ -50,11 +51,10 @@ class SampleLine:
 
     @property
     def begin_s(self) -> Fraction:
-        """When the first kept sample is, on the source's clock; 0 where none is kept."""
+        """When the first kept sample is played, on the source's clock; 0 if none is kept."""
         return Fraction(self.begin or 0, self._begin_rate or 1)
 
     def _follow_rate(self, rate: int) -> None:
-        """Count in samples of another rate from here on."""
         if rate != self.rate and self.rate:
             self.end, self._shift = (
                 floor(Fraction(ticks * rate, self.rate) + _HALF) for ticks in (self.end, self._shift)

@@ -1,11 +1,8 @@
-"""Text subtitles from one codec's packets to another's: words, line breaks and simple emphasis.
+"""Text subtitles from one codec's packets to another's: words, line breaks and simple emphasis; the rest is lost.
 
-The common form of a cue is its lines of text, with a noncharacter of Unicode where emphasis begins or ends. Fonts,
-colours, positions and karaoke are lost; the job reports it. A tag is what a format's own table names, written as that
-format writes it. All else between brackets is words, and stays: "if a < 5", "<MUSIC>", "{note}".
-
-Sources: 3GPP TS 26.245 (mov_text), the WebVTT recommendation, Matroska's codec mappings for S_TEXT/UTF8, S_TEXT/ASS and
-S_TEXT/WEBVTT; SubRip has no specification: its tags are those that FFmpeg's, VLC's and MPC's readers share.
+Only the tags in a format's own table count; anything else in brackets is text ("if a < 5", "<MUSIC>"). Sources: 3GPP TS
+26.245, the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the
+tags that FFmpeg's, VLC's and MPC's readers share.
 """
 
 import html
@@ -21,7 +18,7 @@ _WRITTEN_MARKS: Final = str.maketrans(
     {mark: f"<{letter}>" for letter, mark in _BEGINS.items()} | {mark: f"</{letter}>" for letter, mark in _ENDS.items()}
 )
 _JOINER: Final = "\u2060"
-"""WORD JOINER, which is not seen: after a bracket it makes words of what would be a tag, as SubRip has no escape."""
+"""WORD JOINER, which is invisible: after a bracket it turns a would-be tag into text, since SubRip has no escape."""
 
 _VALUE: Final = r"""(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']+)"""
 _IN_BRACKETS: Final = r"[^{}<>()]*"
@@ -50,7 +47,7 @@ _MOST_BYTES: Final = 0xFFFF
 
 TX3G_DESCRIPTION = (
     struct.pack(">IbbBBBB", 0, 1, -1, 0, 0, 0, 0)  # flags; centred at the bottom; transparent background
-    + struct.pack(">hhhh", 0, 0, 0, 0)  # the text box: all of the picture
+    + struct.pack(">hhhh", 0, 0, 0, 0)  # the text box: the whole picture
     + struct.pack(">HHHBB4B", 0, 0, 1, 0, 18, 255, 255, 255, 255)  # style: font 1, plain, 18, white
     + struct.pack(">I4sHHB10s", 23, b"ftab", 1, 1, 10, b"Sans-Serif")
 )
@@ -58,7 +55,7 @@ TX3G_DESCRIPTION = (
 
 
 def read_cue(codec: str, payload: bytes) -> str:
-    """Return a packet's text in the common form, "" where it shows nothing; ``KeyError`` for an unknown ``codec``."""
+    """Return a packet's text in the common form, "" if it shows nothing; ``KeyError`` for an unknown ``codec``."""
     text = _READERS[codec](payload).replace("\r\n", "\n").replace("\r", "\n")
     return _without_blank_lines(text) if _MARKS.sub("", text).strip("\0 \n") else ""
 
@@ -69,7 +66,7 @@ def plain_cue(text: str) -> str:
 
 
 def write_cue(codec: str, text: str) -> bytes:
-    """Return the payload that shows ``text`` of the common form; ``KeyError`` where ``codec`` cannot hold text."""
+    """Return the payload that shows ``text`` of the common form; ``KeyError`` if ``codec`` cannot hold text."""
     return _WRITERS[codec](text)
 
 
@@ -98,7 +95,7 @@ def _subrip_mark(tag: re.Match[str]) -> str:
 
 
 def _mark(tag: re.Match[str]) -> str:
-    """Return the mark for a tag in pointed brackets, "" for one that is not emphasis."""
+    """Return the mark for a tag in angle brackets, "" if it is not emphasis."""
     return (_ENDS if tag["end"] else _BEGINS).get((tag["name"] or "").lower(), "")
 
 
@@ -114,7 +111,7 @@ def _read_webvtt(payload: bytes) -> str:
 def _read_ass(payload: bytes) -> str:
     text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     found, is_drawing = [], False
-    closed = text.rfind("}") + 1  # a bracket after it opens nothing: it is not looked for again and again
+    closed = text.rfind("}") + 1  # a bracket after it opens nothing: do not search for it again and again
     for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
         if place % 2:
             levels = _ASS_DRAWING.findall(part)

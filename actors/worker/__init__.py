@@ -1,1 +1,1 @@
-"""A worker: the host of one device's sessions, and the processes beside it that run part of its work."""
+"""A worker: the process that runs work on one device, and the processes beside it that run part of its work."""

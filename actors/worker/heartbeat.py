@@ -1,4 +1,4 @@
-"""What a worker process reports: its identity, its heartbeat, the speed between two of them, when to replace it."""
+"""A worker process's heartbeat: its state, its speed between two heartbeats, and when to replace it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,31 +10,31 @@ from ..device.pieces import Ending, ToldPiece
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
 MOST: Final = 0.75
-"""Some of a worker's sessions have just finished decoding, or have not begun."""
+"""The fraction of a worker's sessions that must decode on the device: some have just finished, or not yet begun."""
 RECYCLE_S: Final = 6 * 3600.0
-"""Longer than any of our tests ran."""
+"""The longest use of a GPU by one process; no test ran longer."""
 SESSIONS_MAX: Final = 20_000
-"""PyNvVideoCodec loses about 1.5 KB of host memory with each decoder that it makes: 30 MB."""
+"""PyNvVideoCodec leaks about 1.5 KB of host memory with each decoder: 30 MB."""
 
 
 class Decoding(Enum):
-    """What decodes for a worker."""
+    """Where a worker's video is decoded."""
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: mixed, so the speed says nothing about either
+    BOTH = "both"  #: the sessions differ, so the speed describes neither
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker process is."""
+    """A worker process's identity."""
 
     pid: int
     slots: int
     device: str = ""  #: the identity of its GPU or slice (``gpu_identity``), "" for none
-    cores: int = 0  #: of its reservation
-    trouble: str = ""  #: why it does not use that device
-    pyav: str = ""  #: its node's version
+    cores: int = 0  #: reserved for it
+    trouble: str = ""  #: why it does not use its device
+    pyav: str = ""  #: its version of PyAV
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Heartbeat:
 
     @property
     def decoded_by(self) -> Decoding:
-        """What decodes the running work."""
+        """Where the running work is decoded."""
         if not self.decoding:
             return Decoding.SOFTWARE
         return Decoding.DEVICE if self.decoding >= MOST * len(self.running) else Decoding.BOTH
@@ -66,7 +66,7 @@ class Speed:
     """The speed between two heartbeats."""
 
     fps: float
-    job: str  #: of all sessions; "" where the figure is no rate: several jobs, or sessions that changed
+    job: str  #: the job of all sessions; "" if ``fps`` is no rate: several jobs, or sessions that changed
     sessions: int
     on_device: bool = False  #: the worker's device decoded
 
@@ -83,7 +83,7 @@ def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Spee
 
 
 def recycle(age_s: float, sessions_made: int) -> str:
-    """Say why a process that uses a GPU should be replaced once idle; "" while it should not."""
+    """Return why a process that uses a GPU should be replaced once idle, "" while it should not."""
     if age_s >= RECYCLE_S:
         return f"it has used its GPU for {age_s / 3600:.1f} hours"
     if sessions_made >= SESSIONS_MAX:

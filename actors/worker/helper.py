@@ -1,8 +1,7 @@
-"""A worker's helper: a process beside it that runs part of its work, a child with limits of its own.
+"""A worker's helper: a child process that runs part of its work; other processes see one worker.
 
-A second process on the same GPU: one interpreter feeds five 1080p sessions at full speed, and a GPU with seven engines
-takes eighteen (docs/nvdec.md). To everything else it remains one worker. Or a process in which work runs alone
-(``lone_runs.py``): what breaks there breaks no other work.
+It is a second process on the same GPU, as one interpreter keeps five 1080p sessions busy and a GPU with seven engines
+takes eighteen (docs/nvdec.md); or it runs work alone, so that a crash there affects no other work (``lone_runs.py``).
 """
 
 import asyncio
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How much work one process runs before a second one may help: with five sessions two are hardly faster."""
+"""The work that one process runs before a second one may help: with five sessions two are hardly faster."""
 ALONE_FPS: Final = 2000.0
 """The least speed for a second process. CPU encoding beside the GPU is far slower, and needs none."""
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""The longest silence. A call that holds its interpreter stops all its threads, and only we can detect that."""
+"""The longest silence. A call that holds the GIL stops all threads of a helper, which only its worker can detect."""
 STARTING_S: Final = 300.0
-"""The time for opening its GPU, which waits as long as the first process did, and beside work."""
+"""The time for opening its GPU, while the first process works on it."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
 """Starts a helper's process with a number of slots."""
@@ -38,17 +37,17 @@ Spawn: TypeAlias = Callable[[int], StartedProcess]
 
 @dataclass(frozen=True, slots=True)
 class HelperState:
-    """What a helper does, and has done."""
+    """A helper's report."""
 
     frames_done: int = 0  #: since it started
     progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of its running work, by run
     use: SessionCounts = field(default_factory=SessionCounts)  #: its device's sessions
-    pieces: tuple[Piece, ...] = ()  #: what it runs, and what has ended since its last report
+    pieces: tuple[Piece, ...] = ()  #: running, or ended since its last report
 
 
 @dataclass(frozen=True, slots=True)
 class HelperRun(Request["HelperHost", Outcome[Any]]):
-    """Run packed work with its blobs; the state at its end is sent before the outcome."""
+    """Run packed work with its blobs."""
 
     run: str
     packed_work: Buffer
@@ -70,9 +69,9 @@ class HelperCancel(Request["HelperHost", None]):
 
 @dataclass(frozen=True, slots=True)
 class HelperReport(Request["Helper", None]):
-    """Its state, several times a second, also when it is idle; None once its device is open."""
+    """Report to the worker, several times a second."""
 
-    state: HelperState | None
+    state: HelperState | None  #: None once: the device is open
 
     async def serve(self, server: "Helper") -> None:
         server.reported(self.state)
@@ -80,14 +79,14 @@ class HelperReport(Request["Helper", None]):
 
 @dataclass(slots=True)
 class Pace:
-    """A process's speed, between two looks that are far enough apart."""
+    """A process's speed, measured over at least ``PACE_S``."""
 
     looked_s: float
     frames: int = 0
     fps: float = 0.0
 
     def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
-        """Return whether a process with this much work and progress needs a second one."""
+        """Return whether a process with that much work needs a second one beside it."""
         elapsed_s = now_s - self.looked_s
         if elapsed_s >= PACE_S:
             self.fps = (frames_done - self.frames) / elapsed_s
@@ -96,23 +95,23 @@ class Pace:
 
 
 class Helper:
-    """One helper, over its whole life. Used from the worker's event loop, with which it ends.
+    """One helper process. Used from the worker's event loop, with which it ends.
 
-    ``ended`` is called with the reason once it is gone, or will never take work.
+    ``ended`` is called once with the reason when it is gone, or cannot take work.
     """
 
     def __init__(self, spawn: Spawn, slots: int, ended: Callable[[str], object] = bool) -> None:
         self._spawn = spawn
         self._slots = slots
         self._on_end = ended
-        self.is_up = asyncio.Event()  #: it takes work, or never will
+        self.is_up = asyncio.Event()  #: set when it takes work, or is gone
         self._child: Child[HelperHost] | None = None
         self._silent_since_s: float | None = None
         self._ended_pieces = EndedPieces()
         self.has_been_ready = False
         self.gone = ""  #: why it takes no more work
-        self.busy = 0  #: how much work it has
-        self.state = HelperState()  #: as it last reported it
+        self.busy = 0  #: how much work it runs
+        self.state = HelperState()  #: its last report
         self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
         self._tasks.spawn("a worker's helper", self._live())
 
@@ -122,10 +121,7 @@ class Helper:
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
-        """Run packed work there, and return its outcome.
-
-        Raises ChildDied: the helper is gone, or dies meanwhile; WorkError: the result did not arrive.
-        """
+        """Run packed work. Raises ChildDied: the helper is gone, or dies meanwhile; WorkError: the result is lost."""
         if self._child is None:
             raise ChildDied(self.gone)
         self.busy += 1
@@ -135,30 +131,30 @@ class Helper:
             self.busy -= 1
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Return what it runs, as last reported."""
+        """Return its running work, as last reported."""
         return tuple(piece for piece in self.state.pieces if piece.ended_s is None)
 
     def take_ended(self) -> tuple[Piece, ...]:
-        """Return what has ended there since this was last called."""
+        """Return the work that has ended since the last call."""
         return self._ended_pieces.take()
 
     def cancel(self, run: str) -> None:
-        """Cancel a run; a process ignores runs that it never had."""
+        """Cancel a run; unknown runs are ignored."""
         if self._child is not None:
             self._child.tell(HelperCancel(run))
 
     def look(self, now_s: float) -> None:
-        """End it if it no longer reports. To be called every few seconds."""
+        """End it if it no longer reports; to be called every few seconds."""
         if self.gone:
             return
         limit_s = QUIET_S if self.has_been_ready else STARTING_S
         if self._silent_since_s is None:
             self._silent_since_s = now_s
         elif now_s - self._silent_since_s >= limit_s:
-            self.end(f"it has said nothing for {limit_s:.0f} s")
+            self.end(f"it was silent for {limit_s:.0f} s")
 
     def end(self, why: str) -> None:
-        """Kill it, whatever it does."""
+        """Kill it."""
         self.over(why)
         if self._child is not None:
             self._child.kill(why)
@@ -174,7 +170,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Take why it has ended, or will never take work: the first reason counts."""
+        """Note why it takes no more work; the first reason counts."""
         if not self.gone:
             self.gone = why
             self.is_up.set()
@@ -183,7 +179,7 @@ class Helper:
     async def _live(self) -> None:
         try:
             self._child = Child(self._spawn(self._slots), self)
-        except Exception as error:  # noqa: BLE001 - no process, memory or descriptor: the worker continues alone
+        except Exception as error:  # noqa: BLE001 - whatever prevents the start, the worker continues alone
             self.over(f"it cannot be started: {type(error).__name__}: {error}")
             return
         self.over(await self._child.death())

@@ -1,4 +1,4 @@
-"""The inside of a helper, a process beside a worker that runs part of its work."""
+"""A helper's own process: it runs work for its worker, and reports to it."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from .outcome import Outcome, failed
 from .packed_work import unpack
 
 REPORT_S: Final = 0.25
-"""How often it reports its state, which also shows that it is alive."""
+"""The interval of reports, which also show that the process is alive."""
 
 
 async def run_packed(core: WorkerCore, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[Any]:
@@ -28,7 +28,7 @@ async def run_packed(core: WorkerCore, run: str, packed_work: bytes, blobs: tupl
 
 
 class HelperHost:
-    """Runs a worker's work in ``core``, and reports its state to it; ``use`` returns its device's sessions."""
+    """Runs work in ``core``, and reports to the worker; ``use`` returns the device's sessions."""
 
     def __init__(self, worker: Channel[Helper], core: WorkerCore, use: Callable[[], SessionCounts]) -> None:
         self._worker = worker
@@ -36,7 +36,7 @@ class HelperHost:
         self._use = use
 
     async def run(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[Any]:
-        """Run packed work, and report the state at its end before its outcome."""
+        """Run packed work; the state at its end is reported before the outcome is returned."""
         outcome = await run_packed(self.core, run, packed_work, blobs)
         self._report()
         return outcome
@@ -45,13 +45,13 @@ class HelperHost:
         """Send the state. One thread sends everything, so that frame counts never decrease."""
         KEPT.close_idle()
         core = self.core
-        # In this order: work that ends meanwhile is reported as both, never left out.
+        # In this order, so work that ends meanwhile is reported twice rather than not at all.
         pieces = (*core.pieces(), *core.take_ended())
         state = HelperState(core.frames_done, core.progress(), self._use(), pieces)
         self._worker.tell(HelperReport(state))
 
     async def report(self, prepare: Callable[[], object], pause: Callable[[float], Awaitable[object]]) -> None:
-        """Prepare, which may take minutes; then report again and again, also when idle: silence means death."""
+        """Prepare, which may take minutes; then report for ever, also when idle: silence means death."""
         await asyncio.to_thread(prepare)
         self._worker.tell(HelperReport(None))
         while True:
@@ -66,10 +66,10 @@ async def serve_worker(
     prepare: Callable[[], object] = bool,
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Run requested work in ``core`` until the worker at the other end is gone.
+    """Run requested work in ``core`` until the worker is gone.
 
-    ``use`` returns its device's sessions. ``prepare`` is called before it takes work, and what it raises is raised: it
-    takes none. ``pause`` waits the given seconds between two reports.
+    ``use`` returns the device's sessions. ``prepare`` is called before any work; its errors are raised. ``pause`` waits
+    that many seconds between two reports.
     """
     channel: Channel[Helper] = Channel(end, me="the process beside the worker")
     channel.serves = host = HelperHost(channel, core, use)

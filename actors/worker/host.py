@@ -1,6 +1,6 @@
-"""The actor on a device: runs work in threads of its process, or in helpers beside it.
+"""The actor on a device: runs work in threads of its process, or in helper processes.
 
-Of the cluster it knows what it is given: how to log, how to start a helper, and whose orders to obey.
+It knows of the cluster only its arguments: how to log, how to start a helper, whose orders to obey.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ from .outcome import Outcome, failed, located
 FENCED_CODE: Final = 75
 """The exit code of a worker that ends itself: EX_TEMPFAIL."""
 ANSWER_S = 10.0
-"""How long a process that ends itself waits for ``end``, by which a client says that its last answer has arrived."""
+"""How long a process that ends itself waits for a client to confirm, by ``end``, that it has the last answer."""
 
 
 class HostEvent(Enum):
-    """What a worker logs."""
+    """Events that a worker logs."""
 
     FAILED = "failed"  #: work ended with an error
-    BROKEN = "broken"  #: the process ends, since what broke in it stays broken
-    FENCED = "fenced"  #: the process ends, since no supervisor renewed it
+    BROKEN = "broken"  #: the process ends, as its device does not recover within it
+    FENCED = "fenced"  #: the process ends, as no supervisor renewed it
 
 
 class WorkerHost:
     """One worker process. Used from one event loop.
 
     Args:
-        facts: what the process is.
+        facts: the process's identity.
         spawn_lone: starts a process in which work runs alone.
-        killed_for_memory: says of each death of such a process whether the kernel's OOM killer explains it.
+        killed_for_memory: whether the kernel's OOM killer explains the death of such a process just now.
         gpu: the process's GPU.
-        spawn_second: starts a second process on that GPU; None where there is to be none.
-        term: of the supervisor that starts it; those of older ones are refused their orders.
+        spawn_second: starts a second process on that GPU; None for never.
+        term: the term of the supervisor that starts it; supervisors of older terms are refused.
         log: writes a line to the cluster's log.
     """
 
@@ -86,9 +86,9 @@ class WorkerHost:
         process_watch().on_overdue(self._core.give_up)
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        """Run work and return its outcome; never raises for what the work does. ``constraints``, ``blobs`` are its own.
+        """Run work with its constraints and blobs; an error of the work is in its outcome.
 
-        Work that was not to blame for the end of its process gets no outcome: the caller sees the process die.
+        When other work breaks the process, this never returns: the caller sees the process die.
         """
         if self._is_ending:
             await never()
@@ -128,17 +128,16 @@ class WorkerHost:
         second = self._second
         if second is None or not second.is_ready or second.busy >= self._here:
             return None
-        # It may have been cancelled before the second process was there.
+        # It may have been cancelled before the second process started.
         return None if self._core.was_cancelled(run) else second
 
     def cancel(self, which: str | GoneClients) -> None:
         """Cancel one run, also one that has not arrived yet, or those of clients that are gone.
 
-        Nothing happens where the supervisor that says so is not the newest.
+        An order of a supervisor that is not the newest is ignored.
         """
         runs = [which] if isinstance(which, str) else self._runs_of(which)
         for run in runs:
-            # All, as each may run it.
             self._core.cancel(run)
             self._lone.cancel(run)
             if self._second is not None:
@@ -152,14 +151,14 @@ class WorkerHost:
         return [run for run in self._runs if gone.had(run)]
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state; the supervisor's ``term`` renews the worker. Raises OldTerm: there is a newer one."""
+        """Return its state; a supervisor's ``term`` renews it. Raises OldTerm: there is a newer supervisor."""
         if term is not None:
             self._newest.admit(term)
             self._renewed_s = time.monotonic()
             self._look()
         helpers = self._helpers
         second = HelperState() if self._second is None else self._second.state
-        # In this order: what ends meanwhile is reported as running or as ended, never left out.
+        # In this order, so work that ends meanwhile is reported as running or as ended.
         running = (*self._core.pieces(), *chain.from_iterable(each.pieces() for each in helpers))
         self._note_ended()
         used, beside = SessionCounts() if self._gpu is None else self._gpu.use(), second.use
@@ -196,7 +195,7 @@ class WorkerHost:
         second = self._second = Helper(spawn, self._facts.slots, lambda why: self._end_with(second, why))
 
     def _end_with(self, second: Helper, why: str) -> None:
-        """End with a second process that had work, which is lost: both live and die as one."""
+        """End this process after the second one had taken work: the cluster sees one worker, whose work is lost."""
         sys.stderr.write(f"codecfleet: the second process of this GPU's worker: {why}\n")  # Ray keeps workers' output
         sys.stderr.flush()
         if second.has_been_ready:
@@ -211,7 +210,7 @@ class WorkerHost:
         return (*second, *self._lone.helpers)
 
     def close(self) -> None:
-        """Cancel the work in this process, and begin no more."""
+        """Cancel the work in this process, and accept no more."""
         self._core.close()
 
     def end(self) -> NoReturn:
@@ -219,22 +218,21 @@ class WorkerHost:
         os._exit(FENCED_CODE)
 
     def _end_process(self) -> None:
-        """End the process, because what broke in it stays broken; its station gets another.
+        """End the process once its last answer has arrived; its station gets another.
 
-        Not before the answer has arrived: a client that only sees the process die does not know why, and lets the same
-        work break another worker.
+        A client that only sees the process die does not know which work broke it, and would submit that again.
         """
         if self._is_ending:
             return
         self._is_ending = True
-        self._log(HostEvent.BROKEN, "what broke in this process stays broken: it ends")
+        self._log(HostEvent.BROKEN, "its device does not recover within this process, which ends")
         self.close()
         asyncio.get_running_loop().call_later(ANSWER_S, self.end)
 
     def fence(self, fence_s: float) -> None:
-        """End this process once it has not been renewed for so long, whatever its event loop does.
+        """End this process when it was not renewed for that long, even if its event loop hangs.
 
-        A worker cut off from its supervisor would keep its device, and perhaps work against its own replacement.
+        A worker cut off from its supervisor would keep its device, and perhaps work beside its own replacement.
         """
         threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
@@ -242,12 +240,11 @@ class WorkerHost:
         while time.monotonic() - self._renewed_s < fence_s:
             time.sleep(min(1.0, fence_s / 4))
         self._log(HostEvent.FENCED, f"no supervisor has renewed this worker for {fence_s:g} s: it ends itself")
-        # At once, without clean-up: its work may already run elsewhere.
-        self.end()
+        self.end()  # without clean-up: its work may already run elsewhere
 
 
 async def never() -> None:
-    """Wait for ever: the caller learns of this process's death at once."""
+    """Wait until this process ends, which the caller sees at once."""
     await asyncio.Event().wait()
 
 

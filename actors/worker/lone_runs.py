@@ -1,7 +1,4 @@
-"""Helpers in which a worker runs work alone: what breaks there breaks no other work.
-
-A process is used again while all that ran in it left it sound: the next work is alone there, too.
-"""
+"""Helpers in which a worker runs work alone, so that a crash affects no other work; a sound one is used again."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,9 +14,9 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""How many processes run work alone beside a worker: on a GPU, the context of each takes half a gigabyte."""
+"""Processes beside one worker; on a GPU the context of each takes half a gigabyte."""
 IDLE_S: Final = 30.0
-"""How long an unused one is kept."""
+"""How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
 _MORE_MEMORY: Final = "Use a smaller --scale, a faster --preset, or a machine with more memory."
 _REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
@@ -28,8 +25,7 @@ _REPORT: Final = "Please report it, with the input and the options; --keep-evide
 class LoneRuns:
     """The processes beside one worker, used from its event loop.
 
-    ``device`` names the worker's GPU in errors, "" for none. ``killed_for_memory`` says of each death whether the
-    kernel's OOM killer explains it.
+    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is ``WorkerHost``'s.
     """
 
     def __init__(
@@ -51,7 +47,7 @@ class LoneRuns:
     async def run(
         self, run: str, packed_work: bytes, blobs: tuple[bytes, ...], constraints: Constraints
     ) -> Outcome[Any]:
-        """Run packed work alone, when there is room, and return its outcome; never raises."""
+        """Run packed work alone, once there is room; errors are in its outcome."""
         if not await self._admitted(run):
             return failed(Cancelled(_CANCELLED))
         try:
@@ -85,15 +81,14 @@ class LoneRuns:
         except CodecfleetError as error:  # its result did not arrive
             outcome = failed(error)
         if outcome.spoils_process:
-            helper.end("what broke in it stays broken")
-        # The worker itself is sound.
-        return replace(outcome, spoils_process=False)
+            helper.end("its device does not recover within it")
+        return replace(outcome, spoils_process=False)  # the worker's own process is sound
 
     def _death(self, helper: Helper, constraints: Constraints) -> CodecfleetError:
         if not helper.has_been_ready:
             return WorkerLost(f"no process could be started to run it alone: {helper.gone}", _REPORT)
         if self._killed_for_memory():
-            return ProcessKilled("the process that ran it alone was killed for want of memory", _MORE_MEMORY)
+            return ProcessKilled("the process that ran it alone was OOM-killed while running", _MORE_MEMORY)
         if self._device and not constraints.software:
             return DeviceLost(f"the process that ran it alone on {self._device} died: {helper.gone}", _REPORT)
         return ProcessKilled(f"the process that ran it alone died: {helper.gone}", _REPORT)
@@ -115,14 +110,14 @@ class LoneRuns:
         self._frames_of_gone += helper.state.frames_done
 
     def cancel(self, run: str) -> None:
-        """Cancel a run that waits for room, or runs here; others are ignored."""
+        """Cancel a run that waits or runs here; ignore others."""
         if run in self._waiting:
             self._waiting[run].cancel()
         for helper in self.helpers:
             helper.cancel(run)
 
     def end_idle(self, now_s: float) -> None:
-        """End the processes that earlier calls saw idle ``IDLE_S`` ago."""
+        """End the processes that have been idle for ``IDLE_S``, as seen by these calls."""
         for helper, since_s in list(self._idle_since_s.items()):
             if since_s is not None and now_s - (since_s or now_s) >= IDLE_S:
                 self._drop(helper)
@@ -132,10 +127,10 @@ class LoneRuns:
 
     @property
     def helpers(self) -> tuple[Helper, ...]:
-        """The processes that are there."""
+        """The running processes."""
         return tuple(self._idle_since_s)
 
     @property
     def frames_done(self) -> int:
-        """All frames done here so far; only grows."""
+        """All frames done here; only grows."""
         return self._frames_of_gone + sum(helper.state.frames_done for helper in self.helpers)

@@ -13,14 +13,11 @@ _ON_EVERY_NODE: Final = "Give every node the input under the same name, or add -
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResultT]):
-    """A result, or an error.
-
-    Errors are sent as values: raised in an actor they would arrive wrapped, or be lost if they do not pickle.
-    """
+    """A result, or an error: raised in an actor, it would arrive wrapped, or be lost if it does not pickle."""
 
     result: ResultT | None = None
     error: CodecfleetError | None = None
-    spoils_process: bool = False  #: what broke in the process, such as a CUDA context, stays broken: it should end
+    spoils_process: bool = False  #: the process should end: what broke in it, such as a CUDA context, stays broken
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:
@@ -29,7 +26,7 @@ def failed(error: CodecfleetError) -> Outcome[Any]:
 
 
 def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
-    """Return an outcome whose missing input, which the job's own process has read, is said to be missing there."""
+    """Add to the error of a missing input the machine that lacks it: the job's own process could read it."""
     if not isinstance(outcome.error, InputNotFound):
         return outcome
     message = f"{outcome.error.message} as {place} sees it"

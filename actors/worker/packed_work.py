@@ -1,6 +1,6 @@
-"""Work as bytes: pickled without its blobs, which are sent once to each machine, and unpickled where it runs.
+"""Work as bytes, which can pass through processes that lack its classes.
 
-So it passes through processes that need not have its classes.
+It is pickled without its blobs, which are sent once to each machine.
 """
 
 import io
@@ -14,17 +14,14 @@ from ..device.work import Blob, Work, WorkContext
 
 
 class BlobCache:
-    """Packs one client's work, and sends each blob ahead once; it is kept until the client is gone.
-
-    ``send`` stores bytes where every machine can fetch them, and returns a reference for calls of a worker.
-    """
+    """Packs one client's work, and sends each blob once; ``send`` returns a reference for calls of a worker."""
 
     def __init__(self, send: Callable[[bytes], Any]) -> None:
         self._send = send
         self._sent: dict[str, Any] = {}
 
     def pack(self, work: Work[Any]) -> tuple[bytes, tuple[Any, ...]]:
-        """Return ``work`` pickled, and the references of its blobs. Raises UsageError: it does not pickle."""
+        """Return ``work`` pickled, and references to its blobs. Raises UsageError: it does not pickle."""
         file = io.BytesIO()
         packer = _Packer(file)
         try:
@@ -41,10 +38,7 @@ class BlobCache:
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
-    """Return the work, given its blobs' contents in order.
-
-    Raises its classes' own CodecfleetError; UsageError: it cannot be unpickled.
-    """
+    """Return the work, given its blobs in order. Raises UsageError, or a CodecfleetError of its own classes."""
     try:
         work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     except CodecfleetError:
@@ -57,7 +51,7 @@ def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
 
 
 class _Packer(pickle.Pickler):
-    """Replaces each blob by its place among the contents, and its digest."""
+    """Replaces each blob by its index and digest."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -82,7 +76,7 @@ class _Unpacker(pickle.Unpickler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWork(Work[Any]):
-    """Pickled work, with the blobs that it was pickled without, in order; ``of_file`` is the work's ``file``."""
+    """Pickled work and its blobs in order; ``of_file`` is the work's ``file``."""
 
     of_file: str
     packed: bytes
@@ -90,19 +84,19 @@ class PackedWork(Work[Any]):
 
     @property
     def file(self) -> str:
-        """Name what the work works on."""
+        """The work's own ``file``."""
         return self.of_file
 
     def run(self, context: WorkContext) -> object:
-        """Run the work; raises as ``unpack`` does, and the work's own errors."""
+        """Unpack the work, and run it; raises what both raise."""
         return unpack(self.packed, [blob.content for blob in self.blobs]).run(context)
 
 
 def base_fields(work: Work[Any]) -> dict[str, Any]:
-    """Return what every work has, by name: what a pool may read of it."""
+    """Return the fields that all work has, by name."""
     return {"of_file": work.file, **{field.name: getattr(work, field.name) for field in fields(Work)}}
 
 
 def packed_work(base: dict[str, Any], packed: bytes, blobs: Sequence[Blob]) -> PackedWork:
-    """Return packed work with the fields that ``base_fields`` returned."""
+    """Return packed work with the fields of ``base_fields``."""
     return PackedWork(**base, packed=packed, blobs=tuple(blobs))

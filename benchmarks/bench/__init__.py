@@ -1,6 +1,6 @@
-"""What the benchmarks are made of: contenders, their measurement, and the tables.
+"""The parts of the benchmarks: contenders, measurements and tables.
 
-A checkout that is not installed is found beside them, also by the programs that they start.
+A checkout that is not installed is found beside them, also by child programs.
 """
 
 import os

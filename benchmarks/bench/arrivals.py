@@ -1,4 +1,4 @@
-"""Days of arrivals: work that comes evenly, in a wave, in bursts, at once, file by file or seldom; from a seed."""
+"""Days of arriving work, from a seed: evenly, in a wave, in bursts, all at once, file by file, or rarely."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, pi
@@ -29,7 +29,7 @@ def days(kinds: Sequence[str], jobs: int, segments: int, seed: int = 1) -> Days:
 
 
 def _even(kinds: Sequence[str], jobs: int, segments: int, random: Random) -> Iterator[Arrival]:
-    """Yield jobs whose distances in time are exponential: a Poisson process."""
+    """Yield jobs with exponential intervals between them: a Poisson process."""
     at_s = random.expovariate(jobs / DAY_S)
     while at_s < DAY_S:
         yield _job(at_s, kinds, segments, random)
@@ -37,7 +37,7 @@ def _even(kinds: Sequence[str], jobs: int, segments: int, random: Random) -> Ite
 
 
 def _job(at_s: float, kinds: Sequence[str], segments: int, random: Random) -> Arrival:
-    """Return a job of half to one and a half times the usual length; one in four says by when it has to end."""
+    """Return a job of half to one and a half times the usual length; one in four has a deadline."""
     count = random.randint(max(1, segments // 2), max(1, segments * 3 // 2))
     within_s = 2400.0 if random.random() < 0.25 else None  # noqa: PLR2004 - a quarter
     return Arrival(at_s, random.choice(kinds), count, SEGMENT_FRAMES, within_s)

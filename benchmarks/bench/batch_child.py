@@ -1,4 +1,4 @@
-"""A batch whose jobs do nothing but write one byte: what the batch itself takes. ``benchmarks/batch.py`` runs it.
+"""A batch whose jobs only write one byte, to measure the batch itself. ``benchmarks/batch.py`` runs it.
 
 ``python batch_child.py LIST OUTPUT [RESULTS]`` prints JSON lines: ``first`` when the first file has ended, ``end``.
 After RESULTS files it kills itself, as ``kill -9`` does.
@@ -22,7 +22,7 @@ _REPORT = sample_report(segments=1).model_copy(update={"output_bytes": 1, "warni
 
 
 async def submit(spec: TranscodeSpec) -> FakeJob:
-    """Start a job that is done."""
+    """Start a job that is already done."""
     _write(spec.output)
     return FakeJob([Done("job", 0.0, _REPORT)], None, hangs=False)
 
@@ -32,7 +32,7 @@ def _write(output: str) -> None:
 
 
 def peak_mib() -> float:
-    """Return this process's peak of resident memory (proc(5), VmHWM)."""
+    """Return this process's peak resident memory (proc(5), VmHWM)."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

@@ -1,8 +1,8 @@
-"""Bjontegaard's metrics: two rate-distortion curves in one number.
+"""Bjontegaard's metrics: the difference of two rate-distortion curves as one number.
 
 G. Bjontegaard, "Calculation of average PSNR differences between RD-curves", VCEG-M33 (2001), with the piecewise cubic
-interpolation that the standardisation groups use since (ITU-T HSTP-VID-WPOM, 2020): monotone where the points are, so
-that four points cannot make a curve swing.
+interpolation that the standardisation groups have used since (ITU-T HSTP-VID-WPOM, 2020): monotone between monotone
+points, so the curve does not oscillate.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RatePoint:
-    """One encoding: what it took and what it is like."""
+    """One encoding: its rate and its PSNR."""
 
     rate_bps: float
     psnr_db: float
@@ -44,7 +44,7 @@ def bd_psnr_db(reference: Sequence[RatePoint], tested: Sequence[RatePoint]) -> f
 
 
 def psnr_at_rate_db(points: Sequence[RatePoint], rate_bps: float) -> float | None:
-    """Return the PSNR that a curve has at a rate; None outside the rates it covers.
+    """Return a curve's PSNR at a rate; None outside the rates that it covers.
 
     Raises:
         ValueError: fewer than two points, or a curve that does not rise.
@@ -60,7 +60,7 @@ def psnr_at_rate_db(points: Sequence[RatePoint], rate_bps: float) -> float | Non
 def _columns(points: Sequence[RatePoint]) -> tuple[_Floats, _Floats]:
     """Return log10 of the rates and the PSNRs, both rising."""
     if len(points) < 2:  # noqa: PLR2004 - a curve has two ends
-        message = f"a curve needs two points at least, not {len(points)}"
+        message = f"a curve needs at least two points, not {len(points)}"
         raise ValueError(message)
     ordered = sorted(points, key=lambda point: point.rate_bps)
     x = np.log10([point.rate_bps for point in ordered])
@@ -72,7 +72,7 @@ def _columns(points: Sequence[RatePoint]) -> tuple[_Floats, _Floats]:
 
 
 def _mean_difference(reference: tuple[_Floats, _Floats], tested: tuple[_Floats, _Floats]) -> float:
-    """Return the mean of ``tested`` less ``reference`` over the abscissae that both cover."""
+    """Return the mean of ``tested`` minus ``reference`` over the abscissae that both cover."""
     low = max(reference[0][0], tested[0][0])
     high = min(reference[0][-1], tested[0][-1])
     if not low < high:
@@ -116,6 +116,6 @@ def _slopes(x: _Floats, y: _Floats) -> _Floats:
 
 
 def _end_slope(width: float, next_width: float, rise: float, next_rise: float) -> float:
-    """Return a three-point estimate at an end, kept between level and three times the end's own rise."""
+    """Return a three-point estimate of an end's slope, limited to 0 to 3 times the end interval's slope."""
     estimate = ((2 * width + next_width) * rise - width * next_rise) / (width + next_width)
     return float(np.clip(estimate, 0.0, 3.0 * rise))

@@ -1,4 +1,4 @@
-"""A busy time of a supervisor: what it takes of a core, and how long deaths and new jobs wait for it."""
+"""A busy period of a supervisor: its share of a core, and how long worker deaths and new jobs wait for it."""
 
 import heapq
 import time
@@ -13,13 +13,16 @@ from .supervised import Driver, World
 TICK_S = 0.25
 BUSY_S = 20.0
 HAPPENS_EVERY_S = 1.0
-"""How often a worker dies, and how often a job comes."""
+"""How often a worker dies, and how often a job arrives."""
 DIES_S = 0.5
 """How long after each job."""
 
 
 class Busy:
-    """Segments end and drivers say so, workers die, jobs come. The clock is the CPU's: what happens meanwhile waits."""
+    """Segments end and drivers report it, workers die, jobs arrive.
+
+    The clock is CPU time: events that come meanwhile wait.
+    """
 
     def __init__(self, world: World, drivers: Sequence[Driver], segment_s: float) -> None:
         self._world, self._drivers, self._segment_s = world, drivers, segment_s
@@ -33,7 +36,7 @@ class Busy:
         self._used_s = 0.0
 
     def run(self) -> dict[str, float]:
-        """Let it pass; return what it took."""
+        """Run the period; return the figures."""
         start_s, passes = self._world.now_s, 0
         self._plan(start_s)
         while self._queue and self._queue[0][0] < start_s + BUSY_S:
@@ -66,7 +69,7 @@ class Busy:
             self._push(start_s + number / len(self._drivers) * self._every_s(driver), "report", number)
 
     def _every_s(self, driver: Driver) -> float:
-        """Return how often a driver reports: with each end of a segment, but not too often."""
+        """Return how often a driver reports: at each end of a segment, up to a limit."""
         ends_every_s = self._segment_s / max(1, driver.slots)
         return min(RENEW_S, max(COALESCE_S * len(driver.jobs), ends_every_s))
 
@@ -90,7 +93,7 @@ class Busy:
         return [events.Ticked(self._world.pass_s)]
 
     def _decide(self, event: events.SupervisorEvent) -> None:
-        """Decide an event and all that follows, while the clock runs."""
+        """Decide an event and its consequences, while the clock runs."""
         happened = [event]
         while happened:
             placed_s, began_s = self._world.core.state.placed_s, time.process_time()

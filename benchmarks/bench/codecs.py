@@ -1,4 +1,4 @@
-"""What is compared: each codec with the same encoder, preset and quality for everybody."""
+"""The compared cases: each codec with the same encoder, preset and quality for all contenders."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ Options = tuple[tuple[str, str], ...]
 class CodecCase:
     """One encoder at one preset and quality.
 
-    ``preset`` is codecfleet's own scale, ``options`` say the same to FFmpeg (docs/encoders.md). Everything else is
-    each side's default: codecfleet adds what makes its bytes the same everywhere, FFmpeg may use all cores.
-    ``few_threads`` tells one process of a fan-out how many threads ({}) to encode with. ``qualities`` are the four
-    points of the quality grid, the third of them ``quality``.
+    ``preset`` is on codecfleet's scale, and ``options`` are FFmpeg's equivalent (docs/encoders.md). Everything else is
+    each side's default: codecfleet adds options that make its bytes the same everywhere, FFmpeg may use all cores.
+    ``few_threads`` are the options that set the number of threads ({}) of one process of a fan-out. ``qualities`` are
+    the four points of the quality grid; the third is ``quality``.
     """
 
     name: str
@@ -26,7 +26,7 @@ class CodecCase:
     options: Options
     few_threads: Options
     forced_keyframes: Options = ()
-    """What FFmpeg needs besides -force_key_frames to start closed GOPs there."""
+    """FFmpeg's options, besides -force_key_frames, for closed GOPs at those keyframes."""
 
     def ffmpeg_options(self, quality: int) -> list[str]:
         """Return the encoder's part of an FFmpeg command line."""

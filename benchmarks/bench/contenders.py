@@ -1,4 +1,4 @@
-"""Who is compared: codecfleet, one FFmpeg, and many FFmpegs on the same segments."""
+"""The contenders: codecfleet, one FFmpeg, and many FFmpegs on the same segments."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ __all__ = [
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
 _TIMES_KEPT = ("-fps_mode", "passthrough")
 _FROM_ZERO = ("-bsf:v", "setts=pts=PTS-STARTPTS:dts=DTS-STARTPTS")
-"""Not the filter setpts: behind it FFmpeg 7.0 has no picture rate, and x265 then spends half the bits."""
+"""Not the filter setpts: after it FFmpeg 7.0 has no picture rate, and x265 then spends half the bits."""
 
 
 class Contender(StrEnum):
@@ -48,19 +48,19 @@ class Contender(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """One who runs: a contender, and for codecfleet the ``--device`` it is given; "" leaves that at its default."""
+    """A contender, and for codecfleet the value of ``--device``; "" is the default."""
 
     contender: Contender
     device: str = ""
 
     @property
     def name(self) -> str:
-        """What the tables call it."""
+        """The entrant's name in tables."""
         return f"{self.contender.value} {self.device}".rstrip()
 
 
 def entrants(contenders: Sequence[Contender], devices: Sequence[str]) -> tuple[Entrant, ...]:
-    """Return who runs, in turn: codecfleet once for each device that is named, everybody else once."""
+    """Return the entrants in order: codecfleet once for each named device, the others once."""
     return tuple(
         Entrant(contender, device)
         for contender in contenders
@@ -78,7 +78,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What every run of a comparison shares."""
+    """The parts that all runs of a comparison share."""
 
     ffmpeg: str
     source: Path
@@ -90,16 +90,16 @@ class Bench:
     encoder_options: tuple[str, ...] = ()
 
     def output(self, name: str) -> Path:
-        """Return where an output goes; it is overwritten by the next one of that name."""
+        """Return the path of an output; the next one of that name overwrites it."""
         return self.folder / f"{name}.{self.container}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetJob:
-    """One job of a program that runs several on one fleet, as bench/fleet_jobs.py tells it.
+    """One job of a program that runs several on one fleet, as reported by bench/fleet_jobs.py.
 
-    ``wall_s`` begins with the program for the first job, and with the job's submission for the others; ``cpu_s`` is
-    that of all processes in that time.
+    ``wall_s`` begins with the program for the first job, and with the job's submission for the others; ``cpu_s`` is the
+    CPU time of all processes in that time.
     """
 
     wall_s: float
@@ -114,10 +114,11 @@ class FleetJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run. ``start_up_s`` is what is paid per process, not per second of film; see ``run_fleet``.
+    """One measured run.
 
-    ``measured`` is of the whole process, which for codecfleet on a named device runs several ``jobs``: there
-    ``wall_s`` and ``cpu_s`` end with the first.
+    ``start_up_s`` is the cost per process, not per second of film; see ``run_fleet``. ``measured`` covers the whole
+    process, which for codecfleet on a named device runs several ``jobs``: there ``wall_s`` and ``cpu_s`` end with the
+    first.
     """
 
     entrant: Entrant
@@ -164,8 +165,8 @@ def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
 def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     """Run ``codecfleet transcode``.
 
-    Its start-up is everything but work on the film: from the process's start to the job's, what the job waited
-    for the fleet beyond its own planning (the report's ``startup``), and the end of Ray and of the process.
+    Its start-up is everything but work on the film: from the process's start to the job's, the job's wait for the fleet
+    beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
     """
     output = bench.output(f"{case.name}-codecfleet")
     report_path = output.with_suffix(".report.json")
@@ -187,10 +188,10 @@ def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
 
 
 def run_fleet_jobs(bench: Bench, case: CodecCase, device: str, warm_jobs: int) -> Run:
-    """Run the same job once and then ``warm_jobs`` times more on one fleet, in a program of its own.
+    """Run the same job once and then ``warm_jobs`` times more on one fleet, in a separate program.
 
-    The first job's start-up is everything before it but work on the film: the start of Python, the imports, and
-    what the job waited for the fleet beyond its own planning (the report's ``startup``).
+    The first job's start-up is everything before it but work on the film: the start of Python, the imports, and the
+    job's wait for the fleet beyond its own planning (the report's ``startup``).
     """
     output = bench.output(f"{case.name}-codecfleet-{device}")
     answer = output.with_suffix(".jobs.json")
@@ -245,7 +246,7 @@ def run_ffmpeg_once(
 
 
 def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight: int, threads: int) -> Run:
-    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0 leaves each its default."""
+    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. With ``threads`` 0 each uses its default."""
     output = bench.output(f"{case.name}-fan-out")
     parts = [bench.folder / f"part-{number:05d}.{bench.container}" for number in range(len(cuts))]
     commands = [fan_out_part(bench, case, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]

@@ -1,4 +1,4 @@
-"""Decoding in a process of its own, one for each GPU: by PyNvVideoCodec alone, and by our sessions without a fleet."""
+"""Decoding in separate processes, one for each GPU: by PyNvVideoCodec alone, and by our sessions without a fleet."""
 
 import multiprocessing
 import threading
@@ -30,11 +30,11 @@ class ChildWay(StrEnum):
 
 
 class DecodeChildren:
-    """One process for each GPU; they do the same at the same time.
+    """One process for each GPU; all do the same at the same time.
 
     Args:
         devices: as CUDA_VISIBLE_DEVICES names them.
-        film: what they decode.
+        film: the film to decode.
     """
 
     def __init__(self, devices: Sequence[str], film: Film) -> None:
@@ -58,11 +58,11 @@ class DecodeChildren:
         return sum(answers), time.perf_counter() - began_s
 
     def sessions_made(self) -> list[int]:
-        """Return how many sessions of ours each process has made."""
+        """Return how many of our sessions each process has made."""
         return self._ask("sessions made")
 
     def close(self) -> None:
-        """End them."""
+        """End the processes."""
         for connection in self._connections:
             connection.close()
         for process in self._processes:
@@ -80,7 +80,7 @@ class DecodeChildren:
 
 def _serve(connection: Connection, film: Film) -> None:
     """Answer until the other end is closed."""
-    # Only here: the process sees one device now, and before this it had imported nothing of NVIDIA's.
+    # Only here: the process now sees one device, and has imported none of NVIDIA's packages before.
     from codecfleet.actors.nvidia.gpu import open_gpu  # noqa: PLC0415
 
     gpu = open_gpu()
@@ -112,7 +112,7 @@ class _Decoders:
         self._raw = {on_device: _Raw(film, gpu.cuda, on_device=on_device) for on_device in (True, False)}
 
     def way(self, way: ChildWay, threads: int, films: int) -> Callable[[int], int]:
-        """Return what each thread, given its number, does: decode, and count."""
+        """Return the function that each thread calls with its number: it decodes, and counts pictures."""
         film, gpu = self._film, self._gpu
         ways: dict[ChildWay, Callable[[int], int]] = {
             ChildWay.RAW: lambda _: self._raw[True].decode(film.in_order, films),
@@ -125,7 +125,7 @@ class _Decoders:
         return ways[way]
 
     def _raw_segments(self, films: int) -> int:
-        """Decode what all segments need, without a break between them: no way to decode segments can be faster."""
+        """Decode the packets of all segments without a break between them: an upper bound for decoding segments."""
         self._raw[True].decode(self._film.in_segments, films)
         return self._film.pictures_in_segments * films
 
@@ -136,7 +136,7 @@ class _Decoders:
 
 
 def _decode(ranges: Sequence[Any], decoder: Any) -> int:
-    from codecfleet.actors.decode.decoding import DecodeTally, decode_range  # noqa: PLC0415 - beside what it is used with
+    from codecfleet.actors.decode.decoding import DecodeTally, decode_range  # noqa: PLC0415 - next to its only use
 
     return sum(1 for range_ in ranges for _ in decode_range(range_, DecodeTally(), decoder))
 

@@ -1,4 +1,4 @@
-"""Decoding through a fleet: the same work as raw decoders do, by worker actors of a private Ray."""
+"""Decoding through a fleet: the work of the raw decoders, done by worker actors of a private Ray."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
 
 LONG_FRAMES = 10**6
-"""Placement gives more sessions to longer work; how many there are is the benchmark's to say."""
+"""Placement gives more sessions to longer work; with this length, the benchmark decides how many there are."""
 SETTLE_S = 60.0
 
 
@@ -40,7 +40,7 @@ class FleetWay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass of one way: pictures, counted once, in wall seconds, and what each piece of work told."""
+    """One pass of one way: the number of distinct pictures, the wall seconds, and the result of each work item."""
 
     pictures: int
     wall_s: float
@@ -49,7 +49,7 @@ class Pass:
 
 @dataclass(slots=True)
 class SessionCounts:
-    """Of one worker process: decoder sessions it made, and the most pieces of work it had at once."""
+    """Counts of one worker process: the decoder sessions that it made, and the most work items it ran at once."""
 
     made: int = 0
     at_once: int = 0
@@ -60,8 +60,8 @@ class DecodeFleet:
 
     Args:
         devices: as CUDA_VISIBLE_DEVICES names them; Ray sees no others.
-        film: what is decoded.
-        polls: whether its supervisor polls the GPUs, and so gives up slots for another program's load.
+        film: the film to decode.
+        polls: whether its supervisor polls the GPUs, and reduces slots when another program uses them.
     """
 
     def __init__(self, devices: Sequence[str], film: Film, *, polls: bool = True) -> None:
@@ -96,18 +96,18 @@ class DecodeFleet:
 
     @property
     def slots(self) -> int:
-        """How many sessions the last demand may use now."""
+        """How many sessions are granted to the last demand."""
         return self._pool.state.of(self._job).slots
 
     def status(self) -> "Status":
-        """Return what its supervisor tells: what ``codecfleet status`` shows of a cluster's."""
+        """Return its supervisor's status, as ``codecfleet status`` shows it."""
         return self._there[2].status()
 
     async def settle(self, sessions: int, pieces: int, patience_s: float = SETTLE_S) -> None:
-        """Ask for sessions on GPUs for a job with ``pieces`` of work, and wait until they are granted.
+        """Request GPU sessions for a job with ``pieces`` work items, and wait until they are granted.
 
         Raises:
-            CommandFailed: no GPU decodes the film here, or none came.
+            CommandFailed: no GPU here decodes the film, or no worker came.
         """
         self._pool.set_demand(self._job, None)
         self._job = f"bench-{sessions}"
@@ -133,7 +133,7 @@ class DecodeFleet:
         self.granted = self.slots
 
     def pieces(self, way: FleetWay, sessions: int, films: int) -> int:
-        """Return how many pieces of work a pass has."""
+        """Return how many work items a pass has."""
         return len(self._film.segments) * films * sessions if way is FleetWay.SEGMENTS else sessions
 
     async def run(self, way: FleetWay, sessions: int, films: int, *, with_profile: bool = False) -> Pass:
@@ -151,7 +151,7 @@ class DecodeFleet:
         return Pass(pictures, wall_s, decoded)
 
     async def first_pictures_s(self, times: int) -> list[float]:
-        """Return how long a warm worker took from submission to the first picture of a segment, one after the other."""
+        """Return the times from submission to the first picture of segments, submitted one by one to a warm worker."""
         found = []
         for number in range(times):
             range_ = self._film.segments[number % len(self._film.segments)]
@@ -180,7 +180,7 @@ class DecodeFleet:
 
 
 def profile_record(passed: Pass) -> dict[str, Any]:
-    """Return where a profiled pass's time went, in microseconds of a thread for each picture."""
+    """Return a profiled pass's time by stage, in thread microseconds per picture."""
     total: Profile = add_profiles([one.profile for one in passed.decoded])
     pictures = max(sum(one.pictures for one in passed.decoded), 1)
 

@@ -1,4 +1,4 @@
-"""What the decoding benchmark makes of its rows: shares of the best raw figure, scaling, targets, tables."""
+"""Evaluates the decoding benchmark's rows: shares of the best raw figure, scaling, targets, tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ FIRST_PICTURE_S = 0.5
 def compare_rows(rows: Sequence[Row]) -> None:
     """Add to each row its share of the best raw figure with as many GPUs, and its scaling.
 
-    Scaling is over as many times the same way's best figure on the fewest GPUs of the run.
+    Scaling is relative to the same way's best figure on the run's fewest GPUs, multiplied by the ratio of GPUs.
     """
     for row in rows:
         raw = _best(rows, ChildWay.RAW, row["gpus"])
@@ -40,7 +40,7 @@ def _scaling(fps: float, gpus: int, alone_fps: float, fewest: int) -> float | No
 def targets(
     rows: Sequence[Row], first_pictures_s: Sequence[float], sessions: Mapping[str, SessionCounts]
 ) -> list[dict[str, Any]]:
-    """Return what is aimed at and what was measured, as far as this run measured it."""
+    """Return the targets that this run measured, with their figures."""
     found: list[dict[str, Any]] = []
 
     def add(what: str, value: float | None, wanted: float, *, at_most: bool = False) -> None:
@@ -72,7 +72,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def session_excess(sessions: Mapping[str, SessionCounts]) -> list[str]:
-    """Say which workers made more sessions than they had threads at work; the film has one format."""
+    """Name the workers that made more sessions than they had busy threads, although the film has a single format."""
     return [
         f"{device}: {counts.made} sessions for {counts.at_once} threads"
         for device, counts in sessions.items()
@@ -135,9 +135,9 @@ def first_line(first_pictures_s: Sequence[float], median_s: float) -> str:
 
 
 def profile_lines(profiles: Sequence[dict[str, Any]]) -> list[str]:
-    """Return profiles as a table: microseconds of a thread for each picture."""
+    """Return profiles as a table: thread microseconds per picture."""
     stages = list(dict.fromkeys(name for one in profiles for name in one["stages_us_per_picture"]))
-    heads = ("us of a thread per picture", "GPUs", "sessions", "fps", "all", *stages)
+    heads = ("thread us per picture", "GPUs", "sessions", "fps", "all", *stages)
     cells = [
         [
             one["what"],

@@ -1,6 +1,6 @@
-"""Decoding without encoding, as work that a fleet's workers run: what a worker's decoding alone can give.
+"""Decoding without encoding, as work for a fleet's workers: measures a worker's decoding alone.
 
-Workers find this module because it lies beside the program that is run.
+Workers find this module because it is beside the program that is run.
 """
 
 import os
@@ -22,12 +22,11 @@ __all__ = ["DecodeOnly", "Decoded"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What a piece of work decoded, and what its worker process has done so far.
+    """The result of a work item, and the counts of its worker process so far.
 
-    ``process`` names the GPU and the process. ``first_picture_s`` is the moment of the first picture on the clock that
-    all processes of a machine share (``time.monotonic``). ``decode_s`` is what the session took of ``wall_s``: feeding,
-    waiting and copying.
-    ``sessions_made`` and ``at_once_most`` are the whole process's.
+    ``process`` names the GPU and the process. ``first_picture_s`` is the time of the first picture on the clock that
+    all processes of a machine share (``time.monotonic``). ``decode_s`` is the session's part of ``wall_s``: feeding,
+    waiting and copying. ``sessions_made`` and ``at_once_most`` are for the whole process.
     """
 
     process: str
@@ -42,7 +41,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOnly(Work[Decoded]):
-    """Decode ranges, one after the other, ``films`` times over, and let the pictures go."""
+    """Decode ranges, one after the other, ``films`` times over, and drop the pictures."""
 
     ranges: tuple[DecodeRange, ...]
     films: int = 1
@@ -53,7 +52,7 @@ class DecodeOnly(Work[Decoded]):
         """Run in the calling thread.
 
         Raises:
-            EngineUnfit: this worker has no GPU, or that does not decode the film.
+            EngineUnfit: this worker has no GPU, or its GPU does not decode the film.
             DeviceError: the device failed.
         """
         if not isinstance(context.device, Gpu):
@@ -99,7 +98,7 @@ class _Counted:
 
 
 class _AtOnce:
-    """How many pieces of this work run in this process at the same time."""
+    """How many of these work items run in this process at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

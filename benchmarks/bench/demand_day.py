@@ -1,7 +1,7 @@
-"""A cluster that does not exist, whose work comes over a day and whose nodes the autoscaler asks for and ends.
+"""A simulated cluster: work arrives over a day, and the autoscaler requests and ends nodes.
 
-Only the nodes are made up: which there are to be is what ``cluster/autoscale`` decides, and a real supervisor with it.
-A node is paid for from the moment it is asked for. A segment takes as long as on a node whose sessions are all busy.
+Only the nodes are simulated: ``cluster/autoscale`` and a real supervisor decide which there should be. A node costs
+money from the moment of its request. A segment takes as long as on a node whose sessions are all busy.
 """
 
 import heapq
@@ -26,7 +26,7 @@ FILES_AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of work: source frames a second that a node of each group gives it, and the segments that it runs at once.
+    """A kind of work: for each group, a node's source frames per second and concurrent segments.
 
     A group that is not named cannot do it.
     """
@@ -37,9 +37,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job that comes: ``within_s`` is how long its user gives it, None where only the configuration says.
+    """An arriving job: ``within_s`` is its user's deadline, None for the configuration's.
 
-    With several ``files`` it is a batch: each file is such a job, and comes when the batch has room for it.
+    With several ``files`` it is a batch: each file is such a job, and arrives when the batch has room for it.
     """
 
     at_s: float
@@ -97,7 +97,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A group was to have more nodes, or fewer."""
+    """A change of a group's wanted number of nodes."""
 
     at_s: float
     group: str
@@ -106,9 +106,10 @@ class Turn:
 
 @dataclass(slots=True)
 class Day:
-    """What came of it. ``cost`` is what the nodes cost; ``counts`` are (time, nodes asked for by group) after changes.
+    """The results of a day.
 
-    ``broken`` names each rule that was broken: limits, and nodes that were ended with work.
+    ``cost`` is that of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names each
+    violation: of limits, and of nodes that were ended with work.
     """
 
     cost: float = 0.0
@@ -124,16 +125,16 @@ class Day:
     ended_s: float = 0.0
 
     def changes_of_direction(self, group: str, hour_s: float = 3600.0) -> int:
-        """Return how often a group changed between more and fewer within any hour, at the most."""
+        """Return the largest number of reversals between growing and shrinking of a group within any hour."""
         own = [turn for turn in self.turns if turn.group == group]
         changes = [now.at_s for before, now in pairwise(own) if before.is_more != now.is_more]
         return max((sum(at_s <= other < at_s + hour_s for other in changes) for at_s in changes), default=0)
 
 
 class Cluster:
-    """Runs arrivals to their end, and until no node is left that may go.
+    """Runs until all arrivals are done and no node is left that may end.
 
-    ``tells_later``: batches say what waits behind their files in flight.
+    ``tells_later``: batches report the demand of their waiting files.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Cluster:
         self.day = Day()
 
     def run(self, arrivals: Iterable[Arrival], until_s: float) -> Day:
-        """Play everything; what has not ended by ``until_s`` does not end."""
+        """Play everything; work that has not ended by ``until_s`` counts as unfinished."""
         for number, arrival in enumerate(sorted(arrivals, key=lambda each: each.at_s)):
             is_batch = arrival.files > 1
             job = _Batch(number, arrival, arrival.files) if is_batch else _Job(number, arrival, arrival.segments)
@@ -199,7 +200,7 @@ class Cluster:
             self._fill(node, now_s)
 
     def _feed(self, now_s: float) -> None:
-        """Have files of batches begin, as many as a batch has in flight for the sessions that there are."""
+        """Begin files of batches, as many as a batch keeps in flight for the current sessions."""
         for batch in self._batches:
             sessions = self._kinds[batch.arrival.kind].sessions
             slots = sum(sessions.get(node.group.name, 0) for node in self._nodes.values() if node.ready_s <= now_s)
@@ -213,7 +214,7 @@ class Cluster:
                 self._begin(job, now_s)
 
     def _fill(self, node: _Node, now_s: float) -> None:
-        """Give a node what waits, the job that is due first before others, until it is full."""
+        """Give a node waiting work until it is full, the earliest deadline first."""
         if node.ready_s > now_s or node.rests:
             return
         while (job := self._next_for(node)) is not None:
@@ -228,7 +229,7 @@ class Cluster:
             self._at(now_s + job.arrival.segment_frames * sessions / fps, "segment", _Run(node, job))
 
     def _next_for(self, node: _Node) -> _Job | None:
-        """Return the job that is due first, if a segment of it fits: a small one does not keep a large one waiting."""
+        """Return the job with the earliest deadline if its segment fits: smaller jobs do not overtake a larger one."""
         name = node.group.name
         heads = [self._queues[kind][0] for kind, each in self._kinds.items() if self._queues[kind] and name in each.fps]
         job = min(heads, key=lambda job: (self._due_s(job), job.number), default=None)
@@ -355,10 +356,10 @@ class Cluster:
 
 
 def least_cost(config: AutoscaleConfig, kinds: Mapping[str, Kind], arrivals: Sequence[Arrival]) -> float:
-    """Return what no cluster of these groups can stay below: each frame done where it costs least, on a full node.
+    """Return a lower bound of the cost of any cluster of these groups: each frame where it is cheapest, on a full node.
 
-    A node gives a kind of work no more than its ``fps``, and is paid for as long as it works. Starts, idle time and
-    times by which work is due only add to that.
+    A node does at most its ``fps`` of a kind of work, and costs money while it works. Starts, idle time and deadlines
+    only add to that.
     """
     prices = {group.name: group.price_per_s for group in config.groups}
     frame = {name: min(prices[group] / fps for group, fps in kind.fps.items()) for name, kind in kinds.items()}

@@ -1,4 +1,4 @@
-"""Both ends of an EGLStream in one process, pictures for them, and what a call refuses."""
+"""Both ends of an EGLStream in one process, with test pictures and the errors of calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ class Ends:
         self.layout = layout
 
     def put(self, value: int) -> bool:
-        """Present a picture all of whose bytes have one value."""
+        """Present a picture whose bytes all have one value."""
         return self.producer.present(filled(self.calls, self.layout, value))
 
     def take(self, timeout_s: float = 1) -> int | None:
@@ -43,7 +43,7 @@ class Ends:
 
 
 def filled(calls: EglCuda, layout: EglLayout, value: int) -> Callable[..., None]:
-    """Return what fills a frame with one value."""
+    """Return a function that fills a frame with one value."""
     picture = VideoFrame(layout.width, layout.height, layout.pix_fmt)
     for plane in picture.planes:
         plane.update(bytes([value]) * plane.buffer_size)
@@ -51,7 +51,7 @@ def filled(calls: EglCuda, layout: EglLayout, value: int) -> Callable[..., None]
 
 
 def untouched(places: Any, stream: Any) -> None:
-    """Present a frame as it is."""
+    """Present a frame unchanged."""
 
 
 def refusal(call: Callable[[], object]) -> str:

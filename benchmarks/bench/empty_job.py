@@ -1,7 +1,6 @@
-"""Pieces of work that do nothing, on a cluster, as a program: what Ray and the client take of each.
+"""A program that runs empty work items on a cluster, to measure the cost of Ray and the client for each.
 
-It gets its workers up and says so. Then it does each phase that it is told of by a line on stdin, and prints what it
-took as JSON.
+It starts its workers and reports that. Each line on stdin names a phase to run; it prints the phase's cost as JSON.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ def _full(label: str) -> Work[Any]:
 
 
 async def _work(pool: LeasedPool, pieces: int, make: Callable[[str], Work[Any]]) -> None:
-    """Have as many pieces done as there are, one for each slot at a time, as a job's board does."""
+    """Run all work items, one per slot at a time, as a job's board does."""
     left = iter(range(pieces))
     pool.set_demand(JOB, plain_demand(JOB, pieces))
 
@@ -48,7 +47,7 @@ async def _call(pool: LeasedPool, calls: int) -> None:
     """Call workers for their heartbeats, as the supervisor does."""
     pool.set_demand(JOB, plain_demand(JOB, 1))
     running = pool.submit(works.Dwell(job=JOB, label="it runs", seconds=3600.0))
-    while not running.progress.frames:  # noqa: ASYNC110 - there is no event for it
+    while not running.progress.frames:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.1)
     worker = await pool.client.supervisor.handle(running.progress.worker)
     for _ in range(calls // CALLS_AT_ONCE):

@@ -1,6 +1,6 @@
-"""Plain process fan-out: run the commands of a job file, several at a time, then the one that joins their outputs.
+"""Plain process fan-out: run the commands of a job file, several at a time, then the command that joins their outputs.
 
-Run as a program of its own (``python -I -S fan_out.py JOB.json``), so that it is measured whole, as the others are.
+Run as a separate program (``python -I -S fan_out.py JOB.json``), so that all of it is measured, as for the others.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main(job_path: str) -> int:
-    """Run the job; the first failure is the result, and the join is then left out."""
+    """Run the job; return the first failure, which skips the join."""
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     with ThreadPoolExecutor(job["in_flight"]) as pool:
         codes = list(pool.map(_run, job["parts"]))

@@ -1,4 +1,4 @@
-"""The FFmpeg that imageio-ffmpeg carries: finding it, and running it where nothing is measured."""
+"""Finds the FFmpeg of imageio-ffmpeg, and runs it for unmeasured steps."""
 
 import os
 import shutil
@@ -25,15 +25,15 @@ QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
 
 
 _NAMED_BY = "IMAGEIO_FFMPEG_EXE"
-"""imageio-ffmpeg's own variable. Here it also stands in for the package where that is not installed."""
+"""imageio-ffmpeg's own variable; here it also works if the package is not installed."""
 
 
 class NoFFmpeg(Exception):
-    """There is no FFmpeg to compare with; the message is one line that says what to do."""
+    """There is no FFmpeg to compare with; the message is one line with the next step."""
 
 
 def find_ffmpeg() -> str:
-    """Return the path of the binary; where it is missing, end the program with one line that says what to do."""
+    """Return the path of the binary; if it is missing, end the program with a message on what to do."""
     try:
         return look_for_ffmpeg()
     except NoFFmpeg as error:
@@ -52,7 +52,7 @@ def look_for_ffmpeg(named: str | None = None) -> str:
     if named:
         raise NoFFmpeg(f"there is no program {named}")
     try:
-        import imageio_ffmpeg  # noqa: PLC0415 - an extra: its absence has an answer
+        import imageio_ffmpeg  # noqa: PLC0415 - an optional extra, whose absence is handled
     except ImportError:
         message = "benchmarks compare with the FFmpeg of imageio-ffmpeg: pip install 'codecfleet[quality]'"
         raise NoFFmpeg(message) from None
@@ -64,7 +64,7 @@ def look_for_ffmpeg(named: str | None = None) -> str:
 
 
 def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = None, log_level: str = "error") -> str:
-    """Run FFmpeg to its end and return what it said on stderr.
+    """Run FFmpeg to its end and return its stderr.
 
     Raises:
         CommandFailed: it failed.
@@ -78,13 +78,13 @@ def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = N
 
 @cache
 def has_filter(ffmpeg: str, name: str) -> bool:
-    """Tell whether this FFmpeg has a filter."""
+    """Return whether this FFmpeg has a filter."""
     return _lists(ffmpeg, "-filters", name)
 
 
 @cache
 def has_encoder(ffmpeg: str, name: str) -> bool:
-    """Tell whether this FFmpeg has an encoder."""
+    """Return whether this FFmpeg has an encoder."""
     return _lists(ffmpeg, "-encoders", name)
 
 

@@ -1,4 +1,4 @@
-"""A film as decoding takes it: packets in memory for PyNvVideoCodec alone, ranges of the file for codecfleet."""
+"""A film to decode: packets in memory for PyNvVideoCodec alone, ranges of the file for codecfleet."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,30 +24,30 @@ _CODECS = {"h264": 4, "hevc": 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Film:
-    """A file's packets as NVDEC eats them, and its ranges: one for the whole, and one for each 2 s."""
+    """A file's packets in NVDEC's format, and its ranges: one for the whole, and one for each 2 s."""
 
     codec: int
     packets: tuple[bytes, ...]
     whole: DecodeRange
     segments: tuple[DecodeRange, ...]
     pictures_in_segments: int
-    """Segments overlap by what reordering and the proof of seams need: pictures that are decoded twice count once."""
+    """Segments overlap for reordering and the proof of seams: pictures that are decoded twice count once."""
     demand: Demand
-    """What a job that encodes the film would ask for."""
+    """The demand of a job that encodes the film."""
 
     @property
     def in_order(self) -> tuple[int, ...]:
-        """The places of all packets, once each."""
+        """The indices of all packets, once each."""
         return tuple(range(len(self.packets)))
 
     @property
     def in_segments(self) -> tuple[int, ...]:
-        """The places of the packets that segment after segment decodes: those past a seam come twice."""
+        """The indices of the packets that all segments decode, in order; packets past a seam come twice."""
         return tuple(place for range_ in self.segments for place in self._places(range_))
 
     @property
     def described(self) -> dict[str, int]:
-        """What is fed: of the whole film, and of its segments, where what proves seams comes twice."""
+        """Packet counts: of the whole film, and of its segments, which decode packets past seams twice."""
         return {
             "packets": len(self.packets),
             "bytes": self._bytes(self.in_order),
@@ -69,7 +69,7 @@ def read_film(path: Path) -> Film:
     """Read a film of H.264 or HEVC.
 
     Raises:
-        CommandFailed: it is of another codec.
+        CommandFailed: it has another codec.
     """
     spec = TranscodeSpec(source=str(path.resolve()), output="out.mkv", segment_s=SEGMENT_S, force=True)
     plan = plan_transcode(spec)

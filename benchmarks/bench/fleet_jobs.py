@@ -1,6 +1,6 @@
 """The same job several times on one fleet: the first finds it closed, the others find it open and warm.
 
-Run as a program of its own (``python -m bench.fleet_jobs ORDER.json``), so that it is measured whole, as others are.
+Run as a separate program (``python -m bench.fleet_jobs ORDER.json``), so that all of it is measured, as for others.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from .same_bytes import decoding_of
 
 
 def main(order_path: str) -> None:
-    """Run the order's jobs, and write what came of each."""
+    """Run the order's jobs, and write each one's result."""
     order = json.loads(Path(order_path).read_text(encoding="utf-8"))
     jobs = asyncio.run(_run(order))
     Path(order["answer"]).write_text(json.dumps(jobs), encoding="utf-8")
@@ -39,7 +39,7 @@ async def _run(order: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cpu_s(tree: ProcessTree) -> float:
-    """Return what this process and all below it have used so far; Ray's workers live as long as the fleet."""
+    """Return the CPU time of this process and its descendants so far; Ray's workers live as long as the fleet."""
     return time.process_time() + sum(process.cpu_s for process in tree.look())
 
 

@@ -12,7 +12,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Counts(NamedTuple):
-    """What Linux has counted since it started, all cores together (``man 5 proc_stat``)."""
+    """Linux's counters since boot, for all cores together (``man 5 proc_stat``)."""
 
     busy_s: float
     stolen_s: float
@@ -20,9 +20,9 @@ class Counts(NamedTuple):
 
 
 class HostUse:
-    """How many cores were busy while a block ran, and how many of them the hypervisor gave to others, on average.
+    """The average number of busy cores while a block ran, and of cores that the hypervisor gave to others.
 
-    It counts the whole machine: the benchmark should be all that runs there.
+    It counts the whole machine, so nothing but the benchmark should run there.
     """
 
     def __init__(self) -> None:
@@ -46,6 +46,6 @@ def _counts() -> Counts:
 
 
 def counts_in(stat: str, at_s: float) -> Counts:
-    """Return what ``/proc/stat`` says of all cores; time in a guest is part of the user's."""
+    """Return ``/proc/stat``'s counters of all cores; guest time is part of user time."""
     user, nice, system, _idle, _waiting, hard, soft, stolen = (int(ticks) for ticks in stat.split()[1:9])
     return Counts((user + nice + system + hard + soft) / _TICKS_PER_S, stolen / _TICKS_PER_S, at_s)

@@ -1,4 +1,4 @@
-"""Machines that do not exist: as many as asked for, with GPUs of four models in turn."""
+"""Simulated machines: any number, with GPUs of four models in turn."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, in a process of its own, and programs on it."""
+"""A Ray cluster of several nodes on this machine, in a separate process, and programs on it."""
 
 import json
 import os
@@ -23,13 +23,13 @@ STORE_BYTES = 200_000_000
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A running cluster; ``environment`` is what a driver needs to reach it."""
+    """A running cluster; ``environment`` has the variables that a driver needs to reach it."""
 
     environment: dict[str, str]
 
     @contextmanager
     def program(self, module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-        """Run a module of this package against the cluster; gone at the end."""
+        """Run a module of this package against the cluster; end it at the end."""
         command, _ = module_command(module, *arguments)
         pipe = subprocess.PIPE
         started = subprocess.Popen(command, env=self.environment, stdin=pipe, stdout=pipe, text=True)
@@ -56,7 +56,7 @@ class LocalCluster:
 
 @contextmanager
 def local_cluster(cpus: Sequence[int]) -> Iterator[LocalCluster]:
-    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end."""
+    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; stop it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="cfb-", dir="/tmp"))
     command, environment = module_command("local_cluster", *map(str, cpus))
     environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
@@ -77,9 +77,9 @@ def local_cluster(cpus: Sequence[int]) -> Iterator[LocalCluster]:
 
 
 def _kill(folder: Path) -> None:
-    """Kill every process of the cluster: its environment names the folder."""
+    """Kill every process whose environment names the cluster's folder."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it is gone, or another user's
+        with suppress(OSError):  # it has ended, or is another user's
             if f"RAY_TMPDIR={folder}".encode() in environ.read_bytes().split(b"\0"):
                 os.kill(int(environ.parent.name), signal.SIGKILL)
 
@@ -89,7 +89,7 @@ def _keep(cpus: Sequence[int]) -> None:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray stays in the process that runs the cluster
 
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is not the address
+    os.dup2(2, 1)  # keep Ray's own output apart from the address
     cluster = Cluster(shutdown_at_exit=False)
     cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=STORE_BYTES)
     for count in cpus:

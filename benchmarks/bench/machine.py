@@ -19,7 +19,7 @@ _PACKAGES = ("ray", "av", "imageio-ffmpeg", "PyNvVideoCodec", "cuda-bindings")
 
 
 def describe_gpus() -> dict[str, Any]:
-    """Return this machine's GPUs and their driver as NVML names them; nothing where there is no driver."""
+    """Return this machine's GPUs and their driver as NVML names them; empty if there is no driver."""
     import pynvml  # noqa: PLC0415 - programs without a GPU do not need it
 
     try:
@@ -36,7 +36,7 @@ def describe_gpus() -> dict[str, Any]:
 def describe_run(ffmpeg: str | None) -> dict[str, Any]:
     """Return the machine, the versions, the date, the load it started under, and the command line.
 
-    ``ffmpeg`` is None where FFmpeg takes no part.
+    ``ffmpeg`` is None if FFmpeg is not compared.
     """
     peer = {} if ffmpeg is None else {"ffmpeg": ffmpeg_version(ffmpeg)}
     return {
@@ -60,7 +60,7 @@ def describe_run(ffmpeg: str | None) -> dict[str, Any]:
 
 
 def described_lines(described: dict[str, Any]) -> list[str]:
-    """Return the same for a person, a line each."""
+    """Return the same as text, one line each."""
     here = described["machine"]
     memory_gib = here["memory_bytes"] / 2**30
     gpus = (

@@ -1,14 +1,14 @@
-"""Running one command and measuring it with everything it starts, daemons included.
+"""Runs one command and measures it with everything it starts, daemons included.
 
-CPU time. The process that waits for another gets the time that it used, with that of all it has waited for. A
-daemon's parent has gone, so its time is lost to its ancestors; Ray's processes are of that kind. Here the measuring
-process makes itself their *subreaper* (prctl(2)): what loses its parent becomes its child, is waited for, and its exact
-time is added. One hole remains: a parent that ignores SIGCHLD, as Ray's raylet does, has its children's times dropped
-by the kernel. For those the last sample stands, at most one interval old.
+CPU time. A process that waits for a child gets the child's time, including that of all processes for which the child
+waited. A daemon's parent has ended, so its time is lost to its ancestors; Ray's processes are such daemons. Therefore
+the measuring process makes itself their *subreaper* (prctl(2)): orphans become its children, it waits for them, and
+adds their exact time. One gap remains: if a parent ignores SIGCHLD, as Ray's raylet does, the kernel drops its
+children's times. For those the last sample counts, at most one interval old.
 
-Memory. The proportional set size (PSS) of every process is summed every 0.1 s, or less often where that would cost more
-than a fiftieth of one core; the largest sum is the peak. Shared pages are counted once. Where the kernel does not tell
-PSS it is the resident set, and the measurement says so.
+Memory. The proportional set size (PSS) of every process is summed every 0.1 s, or less often if that would cost more
+than a fiftieth of one core; the largest sum is the peak. Shared pages are counted once. If the kernel does not report
+PSS, the resident set is used, and the measurement says so.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ __all__ = ["Measurement", "Role", "measure", "role_of"]
 
 INTERVAL_S = 0.1
 MEMORY_SHARE = 50
-"""Between two looks at the memory passes at least this many times what one costs."""
+"""The least time between two memory samples, as a multiple of a sample's own cost."""
 LINGER_S = 15.0
 """How long daemons may take to end after the command has."""
 
@@ -48,12 +48,12 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Role(StrEnum):
-    """What a process is there for, by its place in the tree and its command line."""
+    """A process's role, by its place in the tree and its command line."""
 
     MAIN = "main"  #: the command itself
     WORKERS = "workers"  #: Ray's worker processes, in which codecs run
     RAY = "ray"  #: Ray's own processes
-    SHARED = "shared memory"  #: the object store; shared segments of any process, counted apart from it
+    SHARED = "shared memory"  #: the object store: shared segments, counted apart from the processes that map them
     OTHER = "other"  #: whatever else the command starts
 
 
@@ -61,9 +61,9 @@ class Role(StrEnum):
 class Measurement:
     """What one run of a command cost, all its processes together.
 
-    ``wall_s`` ends with the command itself. ``peak_by_role_bytes`` holds each role's own peak; they need not fall
-    together. ``sampled_cpu_s`` is the part of ``cpu_s`` that comes from samples, not from the kernel's final word.
-    ``sampler_cpu_s`` is what measuring cost, not part of ``cpu_s``. ``killed`` counts daemons that would not end.
+    ``wall_s`` ends with the command itself. ``peak_by_role_bytes`` holds each role's own peak; the peaks need not
+    coincide. ``sampled_cpu_s`` is the part of ``cpu_s`` that comes from samples, not from the kernel's final count.
+    ``sampler_cpu_s`` is the cost of measuring, not part of ``cpu_s``. ``killed`` counts daemons that did not end.
     """
 
     wall_s: float
@@ -83,12 +83,12 @@ class Measurement:
 class _Seen:
     stat: ProcessStat
     dropped: bool
-    """Its parent ignores SIGCHLD, so its use is lost."""
+    """Whether its parent ignores SIGCHLD, so that its final use is lost."""
 
 
 @dataclass(slots=True)
 class _Sampler:
-    """Looks at the tree until told to stop; what it has seen is read after that."""
+    """Samples the process tree until it is stopped; read its results after that."""
 
     main_pid: int
     tree: ProcessTree
@@ -112,7 +112,7 @@ class _Sampler:
             self.stop.wait(INTERVAL_S)
 
     def _look(self) -> list[ProcessStat]:
-        """Note who is there and what they have used."""
+        """Record the processes and their use."""
         processes = self.tree.look()
         ignoring = {parent: ignores_children(parent) for parent in {process.parent for process in processes}}
         for process in processes:
@@ -120,7 +120,7 @@ class _Sampler:
         return processes
 
     def _weigh(self, processes: Sequence[ProcessStat]) -> None:
-        """Note what they hold."""
+        """Record the processes' memory."""
         self.samples += 1
         totals = dict.fromkeys(Role, 0)
         for process in processes:
@@ -137,7 +137,7 @@ class _Sampler:
 
 
 def role_of(pid: int, command: str, main_pid: int) -> Role:
-    """Return what a process is there for."""
+    """Return a process's role."""
     if pid == main_pid:
         return Role.MAIN
     if command.endswith("Agent") and command.startswith("ray::"):
@@ -150,7 +150,7 @@ def role_of(pid: int, command: str, main_pid: int) -> Role:
 def measure(
     command: Sequence[str], *, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Measurement:
-    """Run ``command`` to its end, and that of all it started, and return what it cost.
+    """Run ``command`` until it and everything it started have ended, and return the cost.
 
     Raises:
         CommandFailed: it ended with another status than 0; the message holds the end of what it printed to stderr.
@@ -171,7 +171,7 @@ def measure(
             wall_s = time.monotonic() - began
             killed = _reap_rest(without, reaped)
         finally:
-            _kill(without)  # only an interrupted run leaves anything to kill
+            _kill(without)  # only an interrupted run leaves processes to kill
             sampler.stop.set()
             thread.join()
         if process.returncode != 0:
@@ -180,13 +180,13 @@ def measure(
 
 
 def _wait(pid: int) -> tuple[float, int]:
-    """Return the CPU seconds of a child, with all it has waited for, and its exit code."""
+    """Return the CPU seconds of a child and of all processes for which it waited, and its exit code."""
     _, status, usage = os.wait4(pid, 0)
     return usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
 
 
 def _reap_rest(without: frozenset[ProcessKey], reaped: dict[int, float]) -> int:
-    """Wait for the orphans we were given; kill those that outstay, and return how many."""
+    """Wait for the adopted orphans; kill those that do not end in time, and return how many."""
     deadline = time.monotonic() + LINGER_S
     killed = 0
     while rest := ProcessTree(os.getpid(), without=without).look():
@@ -239,7 +239,7 @@ def _adopting_orphans() -> Iterator[None]:
     former = ctypes.c_int(0)
     libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(former), 0, 0, 0)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "this kernel lets no process adopt orphaned ones")
+        raise OSError(ctypes.get_errno(), "this kernel does not support adopting orphaned processes")
     try:
         yield
     finally:

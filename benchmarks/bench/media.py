@@ -1,4 +1,4 @@
-"""The source of a comparison: what is in it, and how to make a long one of a short one."""
+"""The source of a comparison: reads its facts, and makes a long film from a short one."""
 
 import math
 from bisect import bisect_left
@@ -19,7 +19,10 @@ __all__ = ["VideoFacts", "loop_clip", "read_video", "scale_clip"]
 
 @dataclass(frozen=True, slots=True)
 class VideoFacts:
-    """What one demux pass of a file's first video track says. ``times_s`` is sorted and holds every picture's time."""
+    """The facts from one demux pass of a file's first video track.
+
+    ``times_s`` is sorted and holds every picture's time.
+    """
 
     width: int
     height: int
@@ -40,7 +43,7 @@ class VideoFacts:
 
     @property
     def duration_s(self) -> Fraction:
-        """From the first picture to the end of the last one, which is taken to last as long as the mean."""
+        """From the first picture to the end of the last one, which is assumed to last as long as the mean."""
         span = self.times_s[-1] - self.times_s[0]
         return span + (span / (self.frames - 1) if self.frames > 1 else Fraction(0))
 
@@ -77,11 +80,11 @@ def read_video(path: Path) -> VideoFacts:
 
 
 def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
-    """Repeat a clip, packets copied, until it is ``length_s`` long; return what the result is.
+    """Repeat a clip, packets copied, until it is ``length_s`` long; return the result's facts.
 
     Every round begins one picture's duration after the last one's last picture, so the picture rate stays even. Sound
-    that reaches beyond a round is left out there. A last round that is not whole ends a few pictures early, where all
-    that are left decode.
+    that extends beyond a round is cut. An incomplete last round ends a few pictures early, where all remaining ones
+    decode.
     """
     round_s = read_video(clip).duration_s
     with av.open(str(clip)) as first, av.open(str(output), "w") as sink:
@@ -98,7 +101,7 @@ def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
 def scale_clip(clip: Path, size: tuple[int, int], folder: Path) -> Path:
     """Return a clip's pictures at another (width, height), as H.264 of high quality in ``folder``, without sound.
 
-    It is made once: a file that is there already, of the same clip and size, is taken as it is.
+    An existing file of the same clip and size is reused.
     """
     width, height = size
     output = folder / f"{clip.stem}-{clip.stat().st_size}-{width}x{height}.mp4"
@@ -139,7 +142,7 @@ def _round_packets(
                 pictures_ended = pictures_ended or start_s >= keep_s
                 wanted = not pictures_ended
             else:
-                # A priming packet lies before its round, in the previous one's time.
+                # A priming packet comes before its round, in the previous round's time.
                 wanted = start_s + length_s <= keep_s and (offset_s == 0 or start_s >= 0)
             if wanted:
                 shift = round(offset_s / packet.time_base)

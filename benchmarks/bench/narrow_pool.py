@@ -1,6 +1,6 @@
-"""A pool on a private Ray that has only some of a machine's GPUs, as a machine with no others would have it.
+"""A pool on a private Ray with only some of a machine's GPUs, as if the machine had no others.
 
-``CUDA_VISIBLE_DEVICES`` narrows what Ray gives to workers, and what the supervisor places work on.
+``CUDA_VISIBLE_DEVICES`` limits the GPUs that Ray gives to workers, and those on which the supervisor places work.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ __all__ = ["only_these", "open_narrow_pool"]
 
 @contextmanager
 def only_these(devices: Sequence[str]) -> Iterator[None]:
-    """Let what is started in here see these devices alone, as CUDA_VISIBLE_DEVICES names them."""
+    """Show only these devices to processes started in this block, as CUDA_VISIBLE_DEVICES names them."""
     former = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     try:
@@ -44,7 +44,7 @@ async def open_narrow_pool(
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
     """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor.
 
-    ``polls``: the supervisor asks regularly how the devices are.
+    ``polls``: the supervisor polls the devices' health.
     """
     with only_these(devices):
         return await _open_pool(await connect("local"), PRIVATE if polls else replace(PRIVATE, health_s=math.inf))
@@ -53,7 +53,7 @@ async def open_narrow_pool(
 async def _open_pool(
     connection: Connection, settings: "SupervisorSettings"
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
-    # Only now: Ray's settings are read when it is imported.
+    # Only now: importing Ray reads its settings.
     from codecfleet.cluster.fleet.leases.connecting import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.ground import Ground  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool  # noqa: PLC0415

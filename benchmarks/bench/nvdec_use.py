@@ -1,4 +1,4 @@
-"""How busy NVML says the decoders are."""
+"""The decoders' utilisation according to NVML."""
 
 import threading
 from typing import Any, Self
@@ -9,10 +9,10 @@ INTERVAL_S = 0.1
 
 
 class NvdecUse:
-    """The highest NVDEC utilisation of each GPU while a block runs, asked ten times a second.
+    """The highest NVDEC utilisation of each GPU while a block runs, sampled ten times a second.
 
     Args:
-        gpus: how many GPUs, the machine's first ones.
+        gpus: how many of the machine's GPUs, from the first on.
     """
 
     def __init__(self, gpus: int) -> None:

@@ -1,6 +1,6 @@
-"""A job of paced work on a cluster, as a program.
+"""A program that runs a job of paced work on a cluster.
 
-It gets its workers up, says so, waits for a line on stdin, and prints what the job took as JSON.
+It starts its workers, reports that, waits for a line on stdin, and prints the job's times as JSON.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.events import Finished, Run
-from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity
-from codecfleet.jobs.board.waiting import WorkerWait
+from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity, WorkerWait
 from codecfleet.jobs.board.watch import WorkWatch
 from codecfleet.jobs.request.running import WaitOptions
 
@@ -23,7 +22,7 @@ from .paced_work import FRAMES, Paced
 
 
 async def _run(pool: Pool, name: str, segments: int, second_runs: int) -> dict[str, float]:
-    """Run a job of equal segments, whose seams all agree."""
+    """Run a job of equal segments whose seams all agree."""
     options = WaitOptions(second_runs=second_runs)
     watch = WorkWatch(pool, options)
 

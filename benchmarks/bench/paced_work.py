@@ -1,4 +1,4 @@
-"""Work that takes a fixed time of sleep for each frame, so that a busy machine changes no result."""
+"""Work that sleeps for a fixed time per frame, so that a busy machine does not change the results."""
 
 import time
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FRAME_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paced(Work[int]):
-    """Take ``FRAME_S`` for each of ``FRAMES`` frames, without using a processor."""
+    """Sleep ``FRAME_S`` for each of ``FRAMES`` frames."""
 
     def run(self, context: WorkContext) -> int:
         """Sleep."""

@@ -1,4 +1,4 @@
-"""Reading a tree of processes from /proc: who is in it, what CPU time it used, what memory it holds now.
+"""Reads a process tree from /proc: its processes, their CPU time and their current memory.
 
 Read directly, because the sampler's own cost matters on a small machine: a whole scan takes a few milliseconds.
 """
@@ -29,16 +29,16 @@ class ProcessStat:
 
     @property
     def key(self) -> ProcessKey:
-        """What tells it from any other process, now and later."""
+        """Identifies the process uniquely, even after it has ended."""
         return self.pid, self.started_ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a process holds: ``total_bytes`` includes ``shared_bytes``, its share of shared memory segments.
+    """A process's memory: ``total_bytes`` includes ``shared_bytes``, its share of shared memory segments.
 
-    ``proportional`` says that pages which several processes map were divided among them (PSS): sums of it count
-    nothing twice. Otherwise it is the resident set (RSS), whose sums count shared pages once per process.
+    ``proportional``: pages that several processes map are divided among them (PSS), so sums count nothing twice.
+    Otherwise it is the resident set (RSS), whose sums count shared pages once per process.
     """
 
     total_bytes: int
@@ -47,7 +47,7 @@ class Memory:
 
 
 def parse_stat(text: str) -> ProcessStat:
-    """Return what ``/proc/PID/stat`` says (proc_pid_stat(5)); the name in it may hold spaces and brackets."""
+    """Return the fields of ``/proc/PID/stat`` (proc_pid_stat(5)); the name in it may contain spaces and brackets."""
     head, _, tail = text.rpartition(")")
     fields = tail.split()
     ticks = sum(int(field) for field in fields[11:15])  # utime, stime, cutime, cstime
@@ -60,9 +60,9 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 class ProcessTree:
-    """Every living process below ``root``, zombies too, but not ``without`` and what is below those.
+    """Every process below ``root``, zombies too, but not ``without`` and their descendants.
 
-    A process that is not a descendant now cannot become one later, so it is looked at once.
+    A process that is not a descendant cannot become one later, so it is examined only once.
     """
 
     def __init__(self, root: int, *, without: Iterable[ProcessKey] = ()) -> None:
@@ -71,7 +71,7 @@ class ProcessTree:
         self._strangers: set[str] = set()
 
     def look(self) -> list[ProcessStat]:
-        """Return who is there now."""
+        """Return the current processes."""
         names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - names are enough
         self._strangers &= names
         texts = ((name, _read(name, "stat")) for name in names - self._strangers)
@@ -94,7 +94,7 @@ class ProcessTree:
 
 
 def ignores_children(pid: int) -> bool:
-    """Tell whether a process ignores SIGCHLD: the kernel then drops its children's CPU time when they end."""
+    """Return whether a process ignores SIGCHLD: the kernel then drops its children's CPU time when they end."""
     for line in _lines(pid, "status"):
         if line.startswith("SigIgn:"):
             return bool(int(line.split()[1], 16) >> (signal.SIGCHLD - 1) & 1)
@@ -107,7 +107,7 @@ def command_line(pid: int) -> str:
 
 
 def read_memory(pid: int) -> Memory | None:
-    """Return what a process holds now; None if it has ended."""
+    """Return a process's current memory; None if it has ended."""
     sizes = {
         name: int(rest.split()[0]) * 1024
         for name, _, rest in (line.partition(":") for line in _lines(pid, "smaps_rollup"))
@@ -124,7 +124,7 @@ def _lines(pid: int, name: str) -> list[str]:
 
 
 def _read(pid: str, name: str) -> str:
-    """Return what /proc says; nothing of a process that ended meanwhile."""
+    """Return the content of a file in /proc; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
             return file.read()

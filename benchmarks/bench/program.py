@@ -1,4 +1,4 @@
-"""What every benchmark script does around its work: a folder for its files, and a clean end."""
+"""The frame of every benchmark script: a folder for its files, and a clean end."""
 
 import os
 import signal
@@ -30,8 +30,8 @@ def module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, s
 def run_in_folder(work: Callable[[Path], None], parent: Path | None) -> int:
     """Do the work in a temporary folder, in ``parent`` if given, and return the exit code.
 
-    However it ends, the commands it runs are ended and the folder is removed. They keep their compiled modules, as a
-    user's do: else each process of a command compiles all of them.
+    However it ends, its commands are ended and the folder is removed. Commands keep their compiled modules, as for a
+    user; otherwise each process would compile all of them.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     signal.signal(signal.SIGTERM, _end)

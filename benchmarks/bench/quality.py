@@ -1,7 +1,7 @@
-"""How like the source an output looks: PSNR, SSIM and VMAF, by FFmpeg's filters.
+"""The similarity of an output to its source: PSNR, SSIM and VMAF, by FFmpeg's filters.
 
-Pictures are compared by their number, not by their time: containers round times differently, and a comparison by time
-would then set a picture against its neighbour. So an output with another number of pictures is not compared at all.
+Pictures are matched by number, not by time: containers round times differently, so matching by time could compare a
+picture with its neighbour. An output with another number of pictures is therefore not compared at all.
 """
 
 import json
@@ -20,10 +20,10 @@ _SSIM = re.compile(r"SSIM .*All:([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Likeness to the source.
+    """Similarity to the source.
 
     ``psnr_db`` is over all planes, from the mean squared error of all pictures; ``ssim`` the mean over pictures and
-    planes; ``vmaf`` the mean over every ``vmaf_every``-th picture, None where it was not measured.
+    planes; ``vmaf`` the mean over every ``vmaf_every``-th picture, None if it was not measured.
     """
 
     psnr_db: float
@@ -54,7 +54,7 @@ def compare_pictures(
 
 
 def comparison_graph(measures: list[str]) -> str:
-    """Return the filter graph that runs every measure on numbered pictures of input 0 and input 1."""
+    """Return the filter graph that applies every metric to the numbered pictures of inputs 0 and 1."""
     count = len(measures)
     lines = []
     for number, name in enumerate("ab"):

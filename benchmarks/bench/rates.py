@@ -1,4 +1,4 @@
-"""The quality comparison: what cutting costs in bits, against FFmpeg with the same keyframes and with its own."""
+"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same keyframes and with its own."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ _FLEET, _SAME_GRID, _OWN_GRID = "codecfleet", "ffmpeg, same keyframes", "ffmpeg,
 
 
 def compare_rates(bench: Bench, case: CodecCase, threads: int, say: Say) -> dict[str, Any]:
-    """Encode the source in three ways at each of the case's qualities; return the curves and what lies between them."""
+    """Encode the source in three ways at each of the case's qualities; return the curves and their differences."""
     cuts = read_plan(bench, case)
     runs: dict[str, list[tuple[int, Run, RatePoint]]] = {_FLEET: [], _SAME_GRID: [], _OWN_GRID: []}
     for quality in case.qualities:
@@ -60,8 +60,8 @@ def compare_rates(bench: Bench, case: CodecCase, threads: int, say: Say) -> dict
 
 
 def same_grid_options(bench: Bench, case: CodecCase, cuts: Sequence[Cut], encoder_kind: str) -> list[str]:
-    """Return what gives FFmpeg keyframes where codecfleet has them: at its cuts, and the same longest distance."""
-    # A little early: FFmpeg makes the first picture at or after each time a keyframe.
+    """Return options that give FFmpeg codecfleet's keyframes: at its cuts, and with the same longest interval."""
+    # Slightly early: FFmpeg makes the first picture at or after each time a keyframe.
     times = [float(bench.facts.before_frame_s(cut.start_s) - bench.facts.times_s[0]) for cut in cuts if cut.start_s > 0]
     longest = re.search(r" g=(\d+)", encoder_kind)
     options = as_arguments(case.forced_keyframes)
@@ -75,7 +75,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
         message = f"{run.output.name} has {facts.frames} frames of {bench.facts.frames}: no comparison is possible"
         raise CommandFailed(message)
     quality = compare_pictures(bench.ffmpeg, run.output, bench.source, vmaf_every=0, threads=threads)
-    # Over the source's own length: an output's last frame may be said to last a tick more or less.
+    # Over the source's length: an output may state a last frame that is a tick longer or shorter.
     return RatePoint(float(facts.video_bytes * 8 / bench.facts.duration_s), quality.psnr_db)
 
 
@@ -83,8 +83,8 @@ def summarise(case: CodecCase, curves: dict[str, RateCurve]) -> dict[str, Any]:
     """Return the curves as plain values, with codecfleet's place among them.
 
     ``psnr_difference_db`` is at equal rate, averaged over the rates both cover; ``at_default_db`` at the rate that
-    codecfleet takes at the case's own quality, None where the peer's curve does not reach it. All are None where the
-    points make no curve.
+    codecfleet takes at the case's own quality, None if the peer's curve does not reach it. All are None if the points
+    form no curve.
     """
     ours = curves[_FLEET]
     default = ours.points[ours.qualities.index(case.quality)]

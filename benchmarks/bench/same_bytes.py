@@ -1,4 +1,4 @@
-"""Files transcoded with and without a GPU on one fleet, and what came of each."""
+"""Files transcoded with and without a GPU on one fleet, and the result of each."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ NVML_LIMIT_S = 10.0
 
 
 class Verdict(StrEnum):
-    """What comparing a file's outputs said."""
+    """The verdict on a file's outputs."""
 
     SAME = "same bytes"
     DIFFERENT = "DIFFERENT"
@@ -58,7 +58,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
-    """Transcodes files on one fleet, once for each device and once on processors alone."""
+    """Transcodes files on one fleet, once for each device and once only on processors."""
 
     fleet: Fleet
     gpus: tuple[Device, ...]
@@ -69,7 +69,7 @@ class FileCheck:
     segment_s: Fraction
 
     async def row(self, path: Path) -> dict[str, Any]:
-        """Return what came of one file, as plain values."""
+        """Return the result for one file, as plain values."""
         began_s = time.perf_counter()
         names = (*self.devices, CPU)
         outcomes = await asyncio.gather(*(self._outcome(path, device) for device in names))
@@ -111,19 +111,19 @@ class FileCheck:
         return told
 
     def _unsupported_reason(self, spec: TranscodeSpec) -> str:
-        """Return why no GPU was asked at all; "" where one was free to take part, and processors were quicker."""
+        """Return why no GPU was used at all; "" if one could have been, but processors were quicker."""
         demand = demand_of(plan_transcode(spec))
         return demand.software_decode or gpu_unsupported_reason(demand, self.gpus)
 
 
 def known_gpus() -> tuple[Device, ...]:
-    """Return this machine's GPUs, able to do what the tables say."""
+    """Return this machine's GPUs, with the abilities from the tables."""
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
     return () if isinstance(nvml, Unavailable) else documented_devices(nvml, HERE)
 
 
 def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
-    """Return why none of these GPUs would be given a demand; "" where one would."""
+    """Return why none of these GPUs would be given a demand; "" if one would."""
     if not gpus:
         return "this machine has no GPU"
     processor = processor_of(HERE, HERE, cores())
@@ -135,7 +135,7 @@ def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
 
 
 def decoding_of(report: Report) -> dict[str, Any]:
-    """Return who decoded a job's segments, and why not a device, with their numbers; and the source's codec."""
+    """Return which decoders, and how often, decoded a job's segments, why not a device, and the source's codec."""
     codecs = [track.codec for track in report.tracks if track.action == "encoded" and track.kind == "video"]
     return {
         "source_codec": codecs[0] if codecs else "",
@@ -148,7 +148,7 @@ def decoding_of(report: Report) -> dict[str, Any]:
 def verdict_of(outcomes: dict[str, dict[str, Any]]) -> Verdict:
     """Compare every device's outcome with the processors'.
 
-    ``--device gpu`` may be refused where the others are not: that is its purpose. Only outputs of one encoder are
+    ``--device gpu`` may be refused when the others are not: that is its purpose. Only outputs of one encoder are
     compared.
     """
     plain = outcomes[CPU]
@@ -177,7 +177,7 @@ def smallest_first(files: Iterable[Path], *, done: Sequence[dict[str, Any]] = ()
 
 
 def earlier_rows(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows that a run with the same settings left; none where there was no such run."""
+    """Return the rows of an earlier run with the same settings; none if there was no such run."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -207,7 +207,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def summary_line(rows: Sequence[dict[str, Any]], wall_s: float) -> str:
-    """Return the whole in one line."""
+    """Return a summary in one line."""
     counts = Counter(row["verdict"] for row in rows)
     by_nvdec = sum(1 for row in rows if any("nvdec" in one.get("decoded_by", {}) for one in row["outcomes"].values()))
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())

@@ -19,12 +19,12 @@ _CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
 _CUT_S = Fraction(1, 2)
 _LOOK_S = 0.05
 AS_JOBS = "codecfleet, as jobs"
-"""Each file a job of its own instead of one piece of work."""
+"""Makes each file a separate job instead of one work item."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """How both encode: FFmpeg in that number of processes, by x264's name of a preset; codecfleet by its number."""
+    """How both encode: FFmpeg in this many processes, with the name of an x264 preset; codecfleet with its number."""
 
     ffmpeg: str
     processes: int
@@ -34,7 +34,7 @@ class Loop:
 
 
 def cut_short(folder: Path, files: int, ffmpeg: str) -> Path:
-    """Make clips of 1 to 2 s at 240p from the benchmarks' own film; return their folder."""
+    """Make clips of 1 to 2 s at 240p from the bundled film; return their folder."""
     folder.mkdir()
     for file in range(files):
         begin_s, length_s = Fraction(file % 75, 10), _CLIP_S[file % len(_CLIP_S)]
@@ -45,7 +45,7 @@ def cut_short(folder: Path, files: int, ffmpeg: str) -> Path:
 
 
 def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
-    """Cut a film, repeated where it is short, into clips of half a second by FFmpeg's segment muxer."""
+    """Cut a film, repeated if it is short, into clips of half a second with FFmpeg's segment muxer."""
     folder.mkdir()
     part = [
         "-stream_loop",
@@ -64,7 +64,7 @@ def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
     muxer = ["-f", "segment", "-segment_time", str(float(_CUT_S)), "-reset_timestamps", "1"]
     run_ffmpeg(ffmpeg, [*part, *encoder, *muxer, "%04d.mp4"], folder=folder)
     made = sorted(folder.glob("*.mp4"))
-    for more in made[files:]:  # a last piece of sound, or of a picture
+    for more in made[files:]:  # a last fragment of sound, or of a picture
         more.unlink()
     if len(made) < files:
         raise CommandFailed(f"{film} gave {len(made)} of {files} clips")
@@ -106,7 +106,7 @@ def _ffmpeg(loop: Loop, output: Path) -> list[str]:
 
 def _batch(loop: Loop, clips: Path, output: Path, *, as_jobs: bool) -> list[str]:
     options = ["--quality", str(loop.quality), "--preset", str(loop.preset), "--quiet"]
-    if as_jobs:  # nothing is kept where nothing fails, but each file is a job of its own
+    if as_jobs:  # nothing is kept unless a job fails, but each file is a separate job
         options += ["--keep-evidence", str(output)]
     return [*CODECFLEET, "batch", str(clips), "--output", str(output), *options]
 
@@ -126,7 +126,7 @@ def _timed(command: list[str], folder: Path) -> Timed:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Return the CPU time of a process that lives; 0 of one that has ended."""
+    """Return the CPU time of a process; 0 if it has ended."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -33,13 +33,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedOptions:
-    """How often each contender runs, and what is measured of its output."""
+    """How often each contender runs, and which metrics its output gets."""
 
     contenders: tuple[Contender, ...]
     devices: tuple[str, ...]
-    """What codecfleet's ``--device`` is set to, one contender for each; none leaves it out."""
+    """Values of codecfleet's ``--device``, one contender for each; empty: without the option."""
     warm_jobs: int
-    """How often a fleet of a named device does its job again."""
+    """How often a fleet with a named device repeats its job."""
     repeats: int
     fan_out_threads: int
     vmaf_every: int
@@ -48,7 +48,7 @@ class SpeedOptions:
 
 
 def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say) -> list[dict[str, Any]]:
-    """Run every contender ``repeats`` times, one after the other and in turn (A B C A B C); return a record of each."""
+    """Run every contender ``repeats`` times, in turn (A B C A B C); return a record of each."""
     contenders = options.contenders
     if set(contenders) - {Contender.FLEET} and not has_encoder(bench.ffmpeg, case.encoder):
         version = ffmpeg_version(bench.ffmpeg)
@@ -61,7 +61,7 @@ def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say
         for entrant, done in runs.items():
             done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
             say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
-            # Each run's: the next one writes over its output.
+            # After each run: the next one overwrites its output.
             if found := other_pictures(read_video(done[-1].output), bench.facts):
                 wrong[entrant] = found
                 say(f"  {case.name} {entrant.name}: {found}")
@@ -74,7 +74,7 @@ def _told(run: Run) -> str:
 
 
 def _in_flight(bench: Bench, runs: dict[Entrant, list[Run]], options: SpeedOptions) -> int:
-    """As many processes at a time as codecfleet had segments in flight, where it has run."""
+    """As many processes at a time as codecfleet had segments in flight, if it has run."""
     fleet = [done[-1].in_flight for entrant, done in runs.items() if entrant.contender is Contender.FLEET and done]
     return max(fleet, default=bench.workers or options.threads)
 
@@ -151,7 +151,7 @@ _HEADS = (
 
 
 def speed_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the records as a table: medians, and how far apart the work's runs were."""
+    """Return the records as a table: medians, and the spread of the runs."""
     notes = [f"{r['case']} {r['contender']}: {r['wrong']}, so no quality is compared" for r in records if r["wrong"]]
     return [*table_lines(_HEADS, [_row(record) for record in records]), *notes, *other_sizes(records)]
 
@@ -183,8 +183,8 @@ _RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return codecfleet's medians over each peer's, per case; below 1 is less.
 
-    Peers are the others, and codecfleet on devices that are named later. A warm fleet's time is set against the peer's
-    own where it has one, else against its work: what it takes without start-up.
+    Peers are the others, and codecfleet on devices that are named later. A warm fleet's time is compared with the
+    peer's warm time if it has one, else with its time without start-up.
     """
     found = []
     for place, ours in enumerate(records):
@@ -220,7 +220,7 @@ def ratio_lines(found: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def device_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Return who decoded in the last job of each contender of a named device."""
+    """Return which devices decoded in the last job of each contender with a named device."""
     told = [(record, record["runs"][-1]["jobs"][-1]) for record in records if record["runs"][-1].get("jobs")]
     rows = [
         [
@@ -242,7 +242,7 @@ def _counts(counted: dict[str, int]) -> str:
 
 
 def differences(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Say where codecfleet's outputs of one case and encoder were not the same to the last byte; [] where all were."""
+    """Name the cases in which codecfleet's outputs of one encoder were not byte-identical; [] if all were."""
     by_encoder: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         if record.get("sha256"):

@@ -1,7 +1,7 @@
-"""Where one thread's time goes: its innermost lines, looked at again and again, and sorted into stages of decoding.
+"""Profiles one thread: samples its innermost lines, and sorts them into stages of decoding.
 
-A line that waits in a library counts as the line that called it. The sampler holds the interpreter while it looks, so
-it slows what it watches a little: profiles are taken in runs of their own.
+A wait in a library counts for the line that called it. The sampler holds the GIL while it samples, so it slows the
+thread a little: profiles are taken in separate runs.
 """
 
 import sys
@@ -35,7 +35,7 @@ STAGES = {
     "convert/unpacking": "copy",
     "surfaces/host_pictures": "copy",
 }
-"""By our module, with its folder. The innermost one counts: a copy that a session begins is a copy."""
+"""By our module, with its folder. The innermost one counts: a copy within a session counts as a copy."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Profile:
 
 
 class StackSampler:
-    """Samples the thread that enters it, until that leaves."""
+    """Samples the thread that enters it, until the thread leaves."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -70,11 +70,11 @@ class StackSampler:
 
     @property
     def samples(self) -> int:
-        """How often it has looked so far."""
+        """How many samples it has taken."""
         return self._stages.total()
 
     def profile(self) -> Profile:
-        """Return what was seen, in seconds; call it after the sampled block."""
+        """Return the profile in seconds; call it after the sampled block."""
         each_s = self.wall_s / max(sum(self._stages.values()), 1)
         return Profile(
             {name: count * each_s for name, count in self._stages.items()},
@@ -90,7 +90,7 @@ class StackSampler:
 
 
 def stage_of(frame: FrameType) -> str:
-    """Return the stage of decoding that a stack is in."""
+    """Return a stack's stage of decoding."""
     for each in _outwards(frame):
         stage = STAGES.get(_module(each))
         if stage is not None:

@@ -1,4 +1,4 @@
-"""A supervisor's core, a cluster that carries out every effect at once, and drivers that report to it."""
+"""A supervisor's core, a simulated cluster that carries out every effect at once, and drivers that report to it."""
 
 import pickle
 import time
@@ -20,13 +20,13 @@ from codecfleet.cluster.supervisor.state.stations import StationBook
 from .large_fleet import CORES
 
 STEP_S = 1e-3
-"""Between decisions: so little that no driver is taken to be silent."""
+"""Time between decisions, so short that no driver counts as silent."""
 SEGMENTS = 20
 SOME = 20
 
 
 class World:
-    """A core, and a cluster that carries out every effect at once; its clock stands while it does."""
+    """A core, and a cluster that carries out every effect at once; the clock stops meanwhile."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.now_s = 0.0
@@ -38,12 +38,12 @@ class World:
             for index, device in enumerate(each for each in node.devices if not each.kind.is_processor)
         }
         self.grants: dict[str, Grants] = {}
-        """The newest of each driver."""
+        """The newest report of each driver."""
         self.pass_s = 0.0
         """How long the last placement took."""
 
     def join(self) -> None:
-        """Have Ray list every node, and each be probed."""
+        """List and probe every node."""
         listed = tuple(
             RayNode(node=node.node, name=node.name, cores=CORES, free_cores=CORES, gpus=len(node.devices) - 1)
             for node in self.nodes
@@ -51,7 +51,7 @@ class World:
         self.feed([events.NodesSeen(listed), *(events.Probed(node) for node in self.nodes)])
 
     def decide(self, event: events.SupervisorEvent) -> list[events.SupervisorEvent]:
-        """Have the core decide an event; return what follows from its effects."""
+        """Let the core decide an event; return the events that its effects cause."""
         began_s, placed_s = time.process_time(), self.core.state.placed_s
         effects = self.core.decide(event, self.now_s)
         if self.core.state.placed_s != placed_s:
@@ -59,7 +59,7 @@ class World:
         return [answer for effect in effects if (answer := self._answer(effect)) is not None]
 
     def feed(self, happened: Sequence[events.SupervisorEvent]) -> None:
-        """Have the core decide events, everything be placed as soon as something has changed, and all that follows."""
+        """Let the core decide events and their consequences, with a placement after each change."""
         while happened:
             happened = [after for event in happened for after in self.decide(event)]
             if self.core.state.is_dirty:
@@ -83,19 +83,19 @@ class World:
             self.decide(events.Ticked())
 
     def place(self, times: int = SOME) -> None:
-        """Have everything be placed, again and again."""
+        """Place everything repeatedly."""
         for _ in range(times):
             self.core.state.is_dirty = True
             self.now_s += STEP_S
             self.decide(events.Ticked())
 
     def working(self) -> list[StationBook]:
-        """Return the stations of workers that work, one of each node."""
+        """Return the stations of busy workers, one on each node."""
         books = [book for name in self.core.state.targets if (book := self.core.state.stations[name]).facts is not None]
         return list({book.station.node: book for book in books}.values())
 
     def die(self, books: Sequence[StationBook]) -> None:
-        """Have workers die, one after the other, and everything be placed after each."""
+        """Let workers die, one after the other, with a placement after each."""
         for book in books:
             self.decide(events.Died(book.worker, "it was killed"))
             self.now_s += STEP_S
@@ -112,24 +112,24 @@ class Driver:
 
     @property
     def slots(self) -> int:
-        """How many slots it was granted."""
+        """The number of granted slots."""
         grants = self.world.grants.get(self.name, Grants({}))
         return sum(sum(slots.values()) for slots in grants.slots.values())
 
     def end_segments(self, count: int) -> None:
-        """Have segments end, of its jobs in turn; a job that has none left has as many as it began with."""
+        """End segments of its jobs in turn; a job without segments starts again with its initial number."""
         for job in islice(self._turn, count):
             said = self.jobs[job]
             left = said.demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
             self.jobs[job] = replace(said, demand=replace(said.demand, segments=left))
 
     def take_slots(self) -> None:
-        """Have its jobs use what they were granted."""
+        """Let its jobs use their granted slots."""
         slots = self.world.grants[self.name].slots
         self.jobs = {job: replace(said, held=dict(slots.get(job, {}))) for job, said in self.jobs.items()}
 
     def report(self, wait_s: float = RENEW_S) -> events.Renewed:
-        """Return its next report, as it arrives: from bytes."""
+        """Return its next report as it arrives, decoded from bytes."""
         self.sequence += 1
         known = self.world.grants.get(self.name)
         acknowledged = 0 if known is None else known.number

@@ -1,4 +1,4 @@
-"""Tables for a terminal, and figures reduced to their middle and spread."""
+"""Tables for a terminal, and figures reduced to median and range."""
 
 import json
 import statistics
@@ -15,17 +15,17 @@ Spread = dict[str, float]
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median of some runs, and the outermost ones."""
+    """Return the median of some runs, the smallest and the largest."""
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def number(value: float | None, digits: int) -> str:
-    """Return a figure with ``decimals`` decimals; a dash for one that was not measured."""
+    """Return a figure with ``decimals`` decimals; a dash if it was not measured."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table in Markdown whose columns line up: the first to the left, the others to the right."""
+    """Return an aligned Markdown table: the first column left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:

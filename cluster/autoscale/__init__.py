@@ -1,1 +1,1 @@
-"""How many nodes of which group a cluster should have: pure functions over frozen values."""
+"""The number of nodes in each group of a cluster: pure functions over frozen values."""

@@ -1,8 +1,7 @@
-"""Which nodes give work the capacity that it needs in time, at the least cost: arithmetic over frames and node-seconds.
+"""The cheapest nodes that do all work in time: arithmetic over frames and node-seconds.
 
-Work is served in the order in which it is due, later work last. What it needs is taken where a frame costs least: from
-nodes that are there, as far as earlier work leaves them time; or from new ones, whose start and idle time at the end
-are paid for too. A job never gets more nodes than its segments can fill.
+Jobs are served in the order of their due times, later work last. Each takes capacity where a frame costs least: the
+time that earlier jobs leave on existing nodes, or new nodes, whose price includes their start and idle time.
 """
 
 from collections import defaultdict
@@ -15,12 +14,12 @@ from .config import AutoscaleConfig, Group
 from .values import JobWork
 
 AIM: Final = 0.9
-"""New nodes are counted so that work takes this part of the time it has; those that are there may take all of it. So a
-job that falls behind a little wants no other nodes."""
+"""New nodes are counted so that work takes this part of its time, existing ones may take all of it: a slight delay
+brings no other nodes."""
 CATCH_UP_S: Final = 60.0
-"""Work that cannot be done in time is to be done so long after its first new node could have done a segment."""
+"""Late work should end this long after its first new node could have done a segment."""
 DEAR: Final = 2.0
-"""For work that promises no time no nodes come with which it would cost more than this many times the least."""
+"""Work without a promised time gets no new nodes that cost more than this many times the least."""
 LEAST_FRAMES: Final = 1e-6
 
 
@@ -29,21 +28,21 @@ class NodePool:
     """The nodes of a group while capacity is planned."""
 
     group: Group
-    there: int  # take work now
+    there: int  # existing ones
     coming: int  # take work from ``coming_at_s`` on
     coming_at_s: float
     new_at_s: float
-    room: int  # how many more may be asked for
-    is_closed: bool = False  # none may, because those that were asked for did not come
-    new: int = 0  # asked for by this plan, take work from ``new_at_s`` on
-    used_s: float = 0.0  # node-seconds that earlier work takes
-    needed: int = 0  # nodes that would do for it
-    filled: float = 0.0  # of those that come, how many will be full of earlier work's waiting segments
+    room: int  # how many more may be requested
+    is_closed: bool = False  # no more may be requested: earlier ones did not come
+    new: int = 0  # requested by this plan, take work from ``new_at_s`` on
+    used_s: float = 0.0  # node-seconds of earlier work
+    needed: int = 0  # the least number of nodes for that
+    filled: float = 0.0  # how many of the coming ones are filled by earlier work's waiting segments
 
 
 @dataclass(slots=True)
 class Share:
-    """What one job takes of a group: frames, and the new nodes that they need."""
+    """A job's frames on one group, and the new nodes for them."""
 
     frames: float = 0.0
     new: int = 0
@@ -51,16 +50,16 @@ class Share:
 
 @dataclass(slots=True)
 class Served:
-    """What one job gets."""
+    """The capacity of one job."""
 
     work: JobWork
-    until_s: float  # later than it is due where it is late
-    left_frames: float = 0.0  # find no capacity until then
+    until_s: float  # when it ends: after its due time if it is late
+    left_frames: float = 0.0  # without capacity until then
     shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:
-        """Return by how much it is late; infinite where nothing can do it."""
+        """Return its delay; infinite if no node can do it."""
         done = self.work.frames - self.left_frames
         if done <= LEAST_FRAMES:
             return inf
@@ -75,23 +74,23 @@ class _Offer:
     pool: NodePool
     frames: float
     cost: float
-    new: int = 0  # nodes that would have to come for it
+    new: int = 0  # nodes that it needs
 
 
 @dataclass(slots=True)
 class Purse:
-    """What may still be asked for, of all groups together."""
+    """The limits of all groups together, less the nodes requested so far."""
 
     nodes: int
     price_per_hour: float
 
     def most(self, group: Group) -> int:
-        """Return how many nodes of a group it buys."""
+        """Return how many nodes of a group it allows."""
         price = float(group.price_per_hour)
         return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
 
     def spend(self, group: Group, nodes: int) -> None:
-        """Take nodes of a group out of it."""
+        """Subtract nodes of a group."""
         self.nodes -= nodes
         self.price_per_hour -= nodes * float(group.price_per_hour)
 
@@ -99,7 +98,7 @@ class Purse:
 def plan_capacity(
     config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], purse: Purse, now_s: float
 ) -> list[Served]:
-    """Return what each job gets, in the order in which they are served; ``pools`` and ``purse`` then hold the sums."""
+    """Return each job's capacity, in the order of service; adds the sums to ``pools`` and ``purse``."""
     planner = _Planner(config, pools, purse, now_s, _never(config))
     order = sorted(work, key=lambda each: (each.is_later, each.due_s, each.job))
     return [planner.serve(each) for each in order if each.frames > 0]
@@ -127,15 +126,12 @@ class _Planner:
     pools: Sequence[NodePool]
     purse: Purse
     now_s: float
-    never: frozenset[str]
-    """Groups that can have no node."""
-    dear: frozenset[str] = frozenset()
-    """Groups that get no new nodes for the job that is served."""
-    unplaced: float = 0.0
-    """Its waiting segments that no node was asked for yet, in this plan or before; later work asks for no more."""
+    never: frozenset[str]  # groups that can have no node
+    dear: frozenset[str] = frozenset()  # groups that get no new nodes for the present job
+    unplaced: float = 0.0  # its waiting segments for which no node was requested yet: the limit for later work
 
     def serve(self, work: JobWork) -> Served:
-        """Give a job what it needs to be done in time; where that cannot be had, what it needs soon after."""
+        """Give a job the capacity to end in time; if there is none, soon after."""
         pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
         self.dear = self._dear(work, pools)
         if not pools:
@@ -154,7 +150,7 @@ class _Planner:
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Fill nodes that come with a job's waiting segments; return how many are left."""
+        """Fill coming nodes with a job's waiting segments; return how many are left."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]
@@ -164,23 +160,20 @@ class _Planner:
         return left
 
     def _dear(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
-        """Return the groups that cost too much to have new nodes for a job that promises no time.
-
-        The least is that of the groups that may have nodes at all, and whose nodes come when they are asked for.
-        """
+        """Return the groups that are too dear for a job, compared with the cheapest one that can get nodes."""
         cost = {pool.group.name: self._cost_alone(work, pool.group) for pool in pools}
         able = (pool.group.name for pool in pools if not pool.is_closed and pool.group.name not in self.never)
         least = min((cost[name] for name in able), default=inf)
         return frozenset() if work.is_promised else frozenset(name for name in cost if cost[name] > DEAR * least)
 
     def _cost_alone(self, work: JobWork, group: Group) -> float:
-        """Return what a job costs with a group's nodes for itself, in the time that jobs have."""
+        """Return a job's cost on nodes of its own, in the time that jobs have."""
         work_s = work.frames / work.fps[group.name]
         nodes = ceil(work_s / (AIM * self.config.finish_within_s))
         return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
 
     def _most_s(self, work: JobWork, pool: NodePool) -> float:
-        """Return for how long a group's nodes could work for a job until it is due, at most."""
+        """Return the most node-seconds of a group for a job until it is due."""
         window_s = max(0.0, work.due_s - self.now_s)
         if work.waiting and window_s < work.longest_s(pool.group.name):
             return 0.0
@@ -188,7 +181,7 @@ class _Planner:
         return min(work.nodes_most(pool.group.name) * window_s, self._spare_s(work, pool, work.due_s) + fresh_s)
 
     def _spare_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return the node-seconds until then that earlier work leaves for whole segments of a job."""
+        """Return the node-seconds that earlier work leaves for whole segments of a job."""
         name, window_s = pool.group.name, until_s - self.now_s
         there_s = pool.there * window_s - pool.used_s
         most_s = work.nodes_most(name) * window_s
@@ -196,25 +189,25 @@ class _Planner:
             nodes * _whole(max(0.0, until_s - at_s), work.longest_s(name) if work.waiting else 0.0)
             for nodes, at_s in ((pool.coming, pool.coming_at_s), (pool.new, pool.new_at_s))
         )
-        # Earlier work takes the nodes that are there first.
+        # Earlier work takes the existing nodes first.
         empty_s = max(0.0, empty_s + min(0.0, there_s))
         return min(self._usable(work, name, window_s) * min(max(0.0, there_s), most_s) + empty_s, most_s)
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the part of a time that whole segments fill on nodes that run something: half a segment is lost."""
+        """Return the part of a time that whole segments fill on busy nodes, where half a segment is lost."""
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0
         return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
 
     def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return the time of the whole segments of a job that a new node can do until then."""
+        """Return the seconds of whole segments that a new node can do."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
         return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return until when a late job is to be done: a node that it has or may get can do a segment by then."""
+        """Return when a late job is to end: a node that it has or may get can do a segment by then."""
         may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4
@@ -224,7 +217,6 @@ class _Planner:
         return 0 if pool.group.name in self.dear else min(pool.room, self.purse.most(pool.group))
 
     def _offers(self, served: Served, pools: Sequence[NodePool]) -> list[_Offer]:
-        """Return what each group's nodes can do of a job, and new ones, which cost their start and idle time too."""
         offers = [each for pool in pools for each in (self._there(served, pool), self._fresh(served, pool))]
         return [offer for offer in offers if offer is not None and offer.frames > LEAST_FRAMES]
 

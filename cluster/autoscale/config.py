@@ -1,7 +1,4 @@
-"""What a cluster's owner says of its groups of nodes, and what may be spent: frozen values, read from TOML.
-
-docs/autoscaling.md explains every key; ``configs/autoscale.toml`` is an annotated example.
-"""
+"""A cluster's groups of nodes and their limits, read from TOML: docs/autoscaling.md, ``configs/autoscale.toml``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +21,7 @@ from ..worker_names import NodeId
 _KIND: Final = "autoscaling file"
 _HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
 _FOUND: Final = (ENCODES, DECODES, ARCHITECTURE, DLAS)
-"""How labels begin that a node has only where its probes found something."""
+"""Prefixes of labels that depend on a node's probes."""
 
 Seconds = Annotated[float, Field(ge=0, le=7 * 86_400)]
 Nodes = Annotated[int, Field(ge=0, le=10_000)]
@@ -58,17 +55,17 @@ class _Document(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Nodes that are alike."""
+    """A group of equal nodes."""
 
     name: str
-    labels: Mapping[str, str]  # select them
-    resources: Mapping[str, float]  # what one offers to Ray
-    node: Node  # what one has
+    labels: Mapping[str, str]  # select its nodes
+    resources: Mapping[str, float]  # of a node, for Ray
+    node: Node
     nodes_max: int
-    price_per_hour: Decimal
+    price_per_hour: Decimal  # of a node
     nodes_min: int = 0
-    start_s: float = 120.0  # from asking for a node until it takes work
-    limit: str = ""  # why ``nodes_max`` is less than its owner says, "" where it is not
+    start_s: float = 120.0  # from the request for a node until it takes work
+    limit: str = ""  # why ``nodes_max`` is below the file's, "" if it is not
 
     @property
     def price_per_s(self) -> float:
@@ -81,19 +78,19 @@ class AutoscaleConfig:
     """Groups, and limits for all of them together."""
 
     groups: tuple[Group, ...]
-    finish_within_s: float = 1800.0  # for a job that states no time
-    idle_s: float = 300.0  # a node that was idle for so long may end
+    finish_within_s: float = 1800.0  # for a job without a promised time
+    idle_s: float = 300.0  # after which an idle node may end
     turn_s: float = 300.0  # the least time between growing and shrinking a group
     nodes_max: int = 1000
     price_per_hour_max: Decimal | None = None  # None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
-        """Return the group of a node with these labels, None for a node of none."""
+        """Return the group of a node with these labels, if any."""
         return next((group for group in self.groups if group.labels.items() <= labels.items()), None)
 
 
 def nodes_of(group: Group, count: int) -> tuple[Node, ...]:
-    """Return ``count`` nodes of a group, each with devices of its own."""
+    """Return ``count`` nodes of a group, with different names of devices."""
     return tuple(_numbered(group.node, NodeId(f"{group.name}-{number}")) for number in range(1, count + 1))
 
 
@@ -104,11 +101,9 @@ def _numbered(node: Node, name: NodeId) -> Node:
 
 
 def load_autoscale(path: str | Path) -> AutoscaleConfig:
-    """Return what an autoscaling file says.
+    """Return an autoscaling file's configuration.
 
-    Raises:
-        UsageError: it cannot be read, is not TOML, has a key or value that makes no sense, or describes groups that
-            cannot be told apart, or that claim what their machines cannot do.
+    Raises UsageError: it cannot be read, has an invalid key or value, or groups with ambiguous or impossible labels.
     """
     file = load_model(_KIND, path, _Document, missing="Check the path.", wrong=_HELP, parse_float=str)
     tables = load_hardware()
@@ -142,7 +137,7 @@ def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
 
 
 def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
-    """Yield what a machine offers to Ray: its cores, and a GPU for each GPU, slice or vGPU."""
+    """Yield a machine's resources for Ray: its cores, and a GPU for each GPU, slice or vGPU."""
     yield "CPU", float(machine.cores)
     gpus = [device for device in machine.devices if not device.kind.is_processor]
     count = sum(len(device.slices) if device.mig_enabled else 1 for device in gpus)
@@ -151,7 +146,7 @@ def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
 
 
 def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
-    """Refuse labels that Ray would not take, and those of codecfleet that a node of the group would not have."""
+    """Refuse labels that Ray does not accept, and labels of codecfleet that the group's nodes do not have."""
     own = dict(labels_of(node, {device.device for device in node.devices}))
     for key, value in labels.items():
         if not key.startswith(RESERVED):
@@ -162,7 +157,7 @@ def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
 
 
 def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
-    """Refuse two groups of which a node of one could count as the other's."""
+    """Refuse groups with equal names, and labels by which a node may belong to two groups."""
     names = [group.name for group in groups]
     for number, group in enumerate(groups):
         if names.index(group.name) < number:
@@ -175,7 +170,7 @@ def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
 
 
 def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:
-    """Refuse groups whose least numbers of nodes are above the limits for all."""
+    """Refuse groups whose ``nodes_min`` together exceed the limits for all."""
     least = sum(group.nodes_min for group in groups)
     price = sum(group.nodes_min * group.price_per_hour for group in groups)
     what = f"the {_KIND} {path}: the groups' nodes_min"

@@ -1,8 +1,7 @@
-"""How many nodes of each group there should be: one pure, synchronous function of what is known.
+"""The number of nodes of each group: one pure function, whose rules are in docs/autoscaling.md.
 
-Needs come from ``capacity.py``. Here they meet limits and time: a group that shrank does not grow again at once, nor
-the other way about; nodes end only after they were idle for a while; a node that runs something is never ended.
-docs/autoscaling.md has the rules.
+``capacity.py`` finds the needs. This module adds time: a group that shrank does not grow again at once, nor the
+reverse, and only nodes that have been idle for a while are ended.
 """
 
 from collections import Counter
@@ -27,14 +26,9 @@ CLOSED_S: Final = 600.0
 def decide(
     config: AutoscaleConfig, work: Sequence[JobWork], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
 ) -> Decision:
-    """Return how many nodes of each group there should be, which get no new work and which end, each with its reason.
+    """Return how many nodes each group should have, which get no new work and which end, each with its reason.
 
-    Args:
-        config: groups and limits.
-        work: what jobs have left to do; a job appears once.
-        nodes: every node of a group that is up.
-        last: the last decision, None for the first.
-        now_s: the time; it never goes back.
+    ``work`` is what each job has left, ``nodes`` are all running ones of the groups, ``now_s`` is monotonic.
     """
     before = last or Decision()
     resting = frozenset(order.node for order in before.rest)
@@ -59,26 +53,26 @@ def decide(
 
 
 def _useful(group: Group, work: Sequence[JobWork]) -> int:
-    """Return how many nodes of a group all segments that are left could fill."""
+    """Return how many nodes of a group the remaining segments can fill."""
     able = [each for each in work if each.fps.get(group.name, 0.0) > 0]
     return ceil(sum(each.at_once / each.sessions[group.name] for each in able) - LEAST_FRAMES)
 
 
 def _passed(at_s: float | None, wait_s: float) -> float:
-    """Return when ``wait_s`` have passed since a moment; long ago where there was none."""
+    """Return the time ``wait_s`` after a moment; minus infinity without one."""
     return -inf if at_s is None else at_s + wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupNow:
-    """A group as it is."""
+    """The present state of a group."""
 
     config: AutoscaleConfig
     group: Group
     here: tuple[NodeSeen, ...]  # its nodes that take work
     leaving: int
-    coming: int  # were asked for and are not up
-    before: GroupSize  # what was last decided, with what has been seen since
+    coming: int  # requested, and not running yet
+    before: GroupSize  # the last decision, with later observations
     resting: frozenset[str]  # nodes that get no new work
     now_s: float
 
@@ -93,7 +87,7 @@ class _GroupNow:
         *,
         now_s: float,
     ) -> "_GroupNow":
-        """Return a group as it is; one whose nodes do not come is closed for a while, so that others may do."""
+        """Return a group's state; a group whose nodes do not come is closed for a while, so that others take over."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
         before = replace(before, wanted=max(before.wanted, len(here)))  # others may have started some
@@ -118,7 +112,7 @@ class _GroupNow:
 
     @property
     def held(self) -> int:
-        """How many of its nodes there are, or were asked for, in whatever state."""
+        """The number of its running, ending and requested nodes."""
         return len(self.here) + self.leaving + self.coming
 
     @property
@@ -126,7 +120,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, purse: Purse) -> NodePool:
-        """Return it as capacity, its least number of nodes included, which ``purse`` pays for."""
+        """Return its capacity, with its missing ``nodes_min``, which are subtracted from ``purse``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, purse.most(group))
@@ -142,9 +136,9 @@ class _GroupNow:
         )
 
     def decided(self, pool: NodePool, useful: int, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
-        """Return how many are wanted, which get no new work, and which end.
+        """Return the wanted size, the nodes that get no new work, and those that end.
 
-        Work needs what ``pool`` says, and could fill ``useful`` nodes; ``more`` says what new ones are for.
+        ``pool`` has the planned nodes, ``more`` their reason; all work together can fill ``useful`` nodes.
         """
         keep = max(pool.needed, self.group.nodes_min)
         size = self._sized(pool, more)
@@ -157,26 +151,26 @@ class _GroupNow:
         since_s = None if not surplus else self.now_s if size.surplus_since_s is None else size.surplus_since_s
         rest: list[NodeOrder] = []
         if since_s is not None and self.now_s - since_s >= self.config.idle_s:
-            # So that few segments do not keep many nodes up.
+            # Few segments must not keep many nodes running.
             here.sort(key=lambda each: (each.node not in self.resting, each.leases, each.node))
-            reason = f"what is left fills {counted(useful, 'node')}"
+            reason = f"the remaining work fills {counted(useful, 'node')}"
             rest = [NodeOrder(node.node, reason) for node in here[:surplus]]
         return replace(size, surplus_since_s=since_s), rest, drain
 
     def _sized(self, pool: NodePool, more: str) -> GroupSize:
-        """Return how many nodes are wanted, before any of them ends."""
+        """Return the wanted size, before idle nodes end."""
         before, turn_s, now_s = self.before, self.config.turn_s, self.now_s
         wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
         wait_s = _passed(before.lowered_s, turn_s) - now_s
         if pool.new and wait_s > 0:
-            reason = f"{more}; not before {duration(wait_s)} from now, because it shrank lately"
+            reason = f"{more}; not before {duration(wait_s)} from now, as the group shrank recently"
         elif pool.new:
             wanted, reason = wanted + pool.new, more
         elif self.coming and pool.needed <= pool.there and now_s >= _passed(before.raised_s, turn_s):
-            wanted, reason = max(pool.there, self.group.nodes_min), "what was to come is not needed any more"
+            wanted, reason = max(pool.there, self.group.nodes_min), "the requested nodes are no longer needed"
         if before.closed_until_s is not None and self._is_closed:
             left = duration(before.closed_until_s - now_s)
-            reason = f"nodes that were asked for did not come; no more are asked for within {left}"
+            reason = f"requested nodes did not come; no more are requested within {left}"
         if self.group.limit and not pool.room and not pool.new:
             reason = f"{reason}; {self.group.limit}"
         wanted = min(wanted, max(0, self.group.nodes_max - self.leaving))
@@ -189,7 +183,7 @@ class _GroupNow:
         )
 
     def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
-        """Yield the nodes that end: idle for long enough, and not needed."""
+        """Yield the nodes that end: idle for ``idle_s``, and not needed."""
         if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [
@@ -199,16 +193,16 @@ class _GroupNow:
             if node.node in self.resting or self.now_s - since_s >= self.config.idle_s
         ]
         for since_s, node in sorted(idle)[: max(0, len(self.here) - keep)]:
-            yield NodeOrder(node, f"it had nothing to do for {duration(self.now_s - since_s)}")
+            yield NodeOrder(node, f"it was idle for {duration(self.now_s - since_s)}")
 
 
 def with_vgpu_rooms(
     config: AutoscaleConfig, nodes: Sequence[NodeSeen], last: Decision, rooms: Mapping[str, int] | None
 ) -> AutoscaleConfig:
-    """Return a configuration whose groups of machines with vGPUs have no more nodes than hosts have room for.
+    """Limit groups of machines with vGPUs to the vGPUs that the cluster's own hosts can make.
 
-    ``rooms`` is how many vGPUs of each type the cluster's own hosts can make now (vGPU Management SDK guide, 2.2), None
-    where none is known. What was asked for already stays: a machine may have its vGPU and not yet be a node.
+    ``rooms`` is their number by type (vGPU Management SDK guide, 2.2), None without such hosts. Requested nodes stay: a
+    machine may have its vGPU before it is a node.
     """
     if rooms is None:
         return config

@@ -1,4 +1,4 @@
-"""What batches will ask for when some of their jobs are done, as clients report it: pure."""
+"""The demands of batches' waiting jobs, as clients report them: pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,11 +8,11 @@ from ..placement.model.demand import PLAIN_FRAMES, Demand
 
 @dataclass(frozen=True, slots=True)
 class LaterDemand:
-    """What a batch will ask for beside its running jobs."""
+    """The demand of a batch's waiting jobs."""
 
-    like: str  # one of its jobs, of the kind that waits; one that is over stands for those that follow too
-    segments: int  # how many segments of it could run at once beside those that are asked for
-    frames: int  # those of all that waits
+    like: str  # a job of the same kind, running or over
+    segments: int  # segments that could run at once, beside those of running jobs
+    frames: int  # of all waiting jobs
 
 
 class LaterDemands:
@@ -20,21 +20,21 @@ class LaterDemands:
 
     def __init__(self) -> None:
         self._later: dict[str, LaterDemand] = {}
-        self._kinds: dict[str, Demand] = {}  # what a job of each batch asked for last, once one has
+        self._kinds: dict[str, Demand] = {}  # the last demand of a job of each batch
 
     def set(self, batch: str, later: LaterDemand) -> None:
-        """Set what a batch will ask for."""
+        """Set a batch's later demand."""
         self._later[batch] = later
 
     def clear(self, batch: str) -> None:
-        """Forget a batch, if it is known."""
+        """Forget a batch."""
         self._later.pop(batch, None)
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield what a report has of each batch, once one of its jobs has said what it asks for.
+        """Yield each batch's later demand, once one of its jobs has a demand.
 
-        ``demands`` are those of jobs; ``workers_max`` bounds the client's slots.
+        ``demands`` are those of jobs; ``workers_max`` limits the client's slots.
         """
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))

@@ -1,4 +1,4 @@
-"""Why a group has the nodes that it has: one line of plain words each."""
+"""The reasons for a group's size, in one line each."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf
@@ -11,18 +11,18 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""Work that takes a smaller part of a node's start than this is explained by the start: it costs far more."""
+"""Work that takes less than this part of a node's start is explained by the start, which costs far more."""
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: ``40 s``, ``25 min``, ``3.5 h``."""
+    """Return a readable time: ``40 s``, ``25 min``, ``3.5 h``."""
     if seconds < 2 * MINUTE_S:
         return f"{seconds:.0f} s"
     return f"{seconds / MINUTE_S:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Say what new nodes of a group are for, and why not another group's; "" where it gets none."""
+    """Return why a group gets new nodes, rather than another group; "" if it gets none."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:
@@ -36,7 +36,7 @@ def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], 
 
 
 def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> str:
-    """Say why nodes are started for work that takes less time than that: what frames cost does not decide it."""
+    """Return why nodes are started for work that takes less time than their start."""
     frames, fps = served.shares[name].frames, served.work.fps
     able = [group for group in config.groups if fps.get(group.name, 0.0) > 0]
     paid_s = {group.name: group.start_s + config.idle_s + frames / fps[group.name] for group in able}
@@ -47,7 +47,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield what a million frames of a job cost in each group, the chosen one first, or why it cannot do them."""
+    """Yield the cost of a million frames in each group, the chosen one first, or why it cannot do them."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:
@@ -58,15 +58,15 @@ def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
 
 
 def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], now_s: float) -> str:
-    """Say why a group stays as it is."""
+    """Return why a group keeps its size."""
     if pool.coming:
         is_needed = pool.needed > pool.there
-        return f"{counted(pool.coming, 'node')} to come{'' if is_needed else ', which no work needs any more'}"
+        return f"{counted(pool.coming, 'node')} to come{'' if is_needed else ', no longer needed'}"
     if not here:
-        return "nothing to do for it"
+        return "no work for it"
     idle = [node.idle_since_s for node in here if not node.leases and node.idle_since_s is not None]
     if not idle:
-        return "all at work"
+        return "all busy"
     if len(here) <= pool.group.nodes_min:
         return (
             f"{counted(pool.group.nodes_min, 'node')} always stay" if pool.group.nodes_min > 1 else "one always stays"
@@ -78,13 +78,13 @@ def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], 
 
 
 def forecast_of(served: Served, now_s: float) -> Forecast:
-    """Return when a job should be done, and why that is late where it is."""
+    """Return a job's expected delay, and its reason."""
     late_s, work = served.late_s(now_s), served.work
     if isinf(late_s):
         why = next(iter(work.refusals.values()), "the limits leave no node for it")
         return Forecast(work.job, late_s, f"no group can do it now: {why}", served.cost)
     if late_s < LATE_S:
         return Forecast(work.job, 0.0, "", served.cost)
-    asked = "asked for" if work.is_promised else "aimed at"
+    asked = "promised" if work.is_promised else "planned"
     limit = "the limits allow no more nodes" if served.left_frames else "nodes cannot start sooner"
     return Forecast(work.job, late_s, f"about {duration(late_s)} later than {asked}: {limit}", served.cost)

@@ -1,7 +1,4 @@
-"""What one node of each group does for a job, by a placement on that node alone; and which encoder a job should have.
-
-A GPU without NVENC is as fast as the cores beside it encode; one that can neither decode nor encode does not help.
-"""
+"""The speed of one node of each group, by a placement of the job on that node alone; and the choice of an encoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +18,16 @@ from .values import Decision, Forecast, JobWork, NodeSeen
 FILLING: Final = 1024
 """More segments than any one machine has sessions for."""
 FRESH_S: Final = 60.0
-"""How long a speed is used before it is asked for again: workers measure all the time."""
+"""How long a speed is kept: workers measure all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpeed:
-    """What one node does that does nothing else."""
+    """The speed of one idle node."""
 
     fps: float = 0.0  # source frames a second
     sessions: int = 0
-    refusal: str = ""  # why it can do nothing
+    refusal: str = ""  # why its speed is 0
 
 
 class Speeds:
@@ -44,14 +41,14 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Use a probed node for its whole group: its driver, and so its kind of NVENC, may not be the file's."""
+        """Use a probed node for its whole group: its driver, and so its kind of NVENC, may differ from the file's."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
             self._known = {}
 
     def of(self, demand: Demand, now_s: float) -> dict[str, NodeSpeed]:
-        """Return what one node of each group does for a demand whose encoder is chosen."""
+        """Return the speed of one node of each group for a demand whose encoder is chosen."""
         key = _filling(demand)
         known = self._known.get(key)
         if known is None or now_s - known[0] >= FRESH_S:
@@ -61,11 +58,11 @@ class Speeds:
         return known[1]
 
     def with_encoder(self, demand: Demand, now_s: float) -> Demand:
-        """Return a demand with the encoder that costs least, where one is to be chosen."""
+        """Return a demand with the cheapest encoder, if it has a choice."""
         return min(self.variants(demand), key=lambda each: self._frame_cost(each, now_s))
 
     def variants(self, demand: Demand) -> Iterator[Demand]:
-        """Yield a demand with each encoder that nodes of the groups could bind it to, software first."""
+        """Yield a demand with each encoder of the groups' nodes, software first."""
         if not demand.chooses_encoder:
             yield demand
             return
@@ -84,7 +81,7 @@ class Speeds:
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
     def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
-        """Return what a job first seen at ``since_s`` has left to do; ``running`` of its segments run."""
+        """Return the remaining work of a job first seen at ``since_s``; ``running`` of its segments run."""
         speeds = self.of(demand, now_s)
         promised_s = demand.finish_within_s
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
@@ -104,10 +101,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return what a batch will ask for after its running jobs, as clients report it.
-
-        It is to end in the time that a job has, from now on: as it gets less, it asks for no more nodes than before.
-        """
+        """Return the work of a batch's waiting jobs, due in a job's time: as the work shrinks, so do its nodes."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
@@ -115,13 +109,13 @@ class Speeds:
 
 
 def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
-    """Return what a node does for a demand of more segments than it has room for."""
+    """Return a node's speed for a demand that fills it."""
     placement = place((demand,), Inventory((node,)))
     fps, sessions = sum(lane.fps for lane in placement.lanes), sum(lane.sessions for lane in placement.lanes)
     if fps > 0:
         return NodeSpeed(fps, sessions)
     gpus = {device.device for device in node.gpus}
-    # Of a GPU, where there is one; the first sums up.
+    # Prefer a GPU's reason.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
     return NodeSpeed(refusal=named[0].reason if named else "it has nothing for it")
 
@@ -131,7 +125,7 @@ def _kinds(node: Node) -> list[EncoderKind]:
 
 
 def _filling(demand: Demand) -> Demand:
-    """Return a demand like another that fills any node, to look it up by."""
+    """Return a demand of the same kind that fills any node: the key of its speeds."""
     return replace(
         demand,
         job="",
@@ -147,14 +141,14 @@ def _filling(demand: Demand) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A demand whose encoder is chosen, when it would be done, and the decision that it leads to."""
+    """A demand whose encoder is chosen, its forecast, and the decision with it."""
 
     demand: Demand
     forecast: Forecast
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Say which nodes would be asked for beside those of the last decision, why, and what the job then costs."""
+        """Return which nodes would be added to those of the last decision, why, and the job's cost."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
         cost = f"about {self.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
@@ -171,7 +165,7 @@ def choose(
     last: Decision | None,
     now_s: float,
 ) -> Choice:
-    """Return the encoder that does a job in time at the least cost, or with the least delay; software among equals."""
+    """Return the encoder with the least delay, then the least cost, then software."""
     choices = []
     for variant in speeds.variants(demand):
         decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)

@@ -1,4 +1,4 @@
-"""What the autoscaler is given, and what it answers: frozen values. All times are seconds on the supervisor's clock."""
+"""The autoscaler's input and output: frozen values. All times are seconds on the supervisor's clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,22 @@ from ..worker_names import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
-    """What one job has left to do. Groups that cannot do it are not in ``fps`` and ``sessions``."""
+    """A job's remaining work. Groups that cannot do it are missing in ``fps`` and ``sessions``."""
 
     job: str
-    frames: int  # a segment that runs is half done
+    frames: int  # a running segment counts half
     at_once: int  # segments that may run at a time
-    waiting: int  # of these run nowhere yet: only for them more nodes may be of use
+    waiting: int  # waiting segments: only they can use more nodes
     longest_frames: int  # of a segment
     due_s: float
-    fps: Mapping[str, float]  # source frames a second that an otherwise idle node of each group gives it
+    fps: Mapping[str, float]  # source frames a second on an idle node of each group
     sessions: Mapping[str, int]  # segments that such a node runs at a time
-    is_promised: bool = False  # its user asked for ``due_s``, not the configuration
-    is_later: bool = False  # it is not asked for yet: a batch will ask when some of its jobs are done
+    is_promised: bool = False  # its user set ``due_s``, rather than the configuration
+    is_later: bool = False  # the waiting jobs of a batch
     refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot do it
 
     def nodes_most(self, group: str) -> int:
-        """Return how many nodes of a group its segments can fill at a time."""
+        """Return how many nodes of a group its segments can fill."""
         return ceil(self.at_once / self.sessions[group])
 
     def new_most(self, group: str) -> int:
@@ -32,40 +32,40 @@ class JobWork:
         return ceil(self.waiting / self.sessions[group])
 
     def longest_s(self, group: str) -> float:
-        """Return how long its longest segment takes beside others on a node of a group that can do it."""
+        """Return how long its longest segment takes on a full node of a group that can do it."""
         return self.longest_frames * self.sessions[group] / self.fps[group]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
-    """A node of a group that is up."""
+    """A running node of a group."""
 
     node: NodeId
     group: str
     leases: int = 0  # segments that run or may run on it
-    idle_since_s: float | None = None  # None where it has leases
-    is_leaving: bool = False  # it takes no more work, because it ends
+    idle_since_s: float | None = None  # None while it has leases
+    is_leaving: bool = False  # the node is ending, and takes no more work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSize:
-    """How many nodes of a group there should be, and why."""
+    """The wanted size of a group, and its reason."""
 
     group: str
-    wanted: int = 0  # includes those that are still to come
-    there: int = 0  # up, and stay
+    wanted: int = 0  # includes nodes to come
+    there: int = 0  # running, and stay
     reason: str = ""
-    raised_s: float | None = None  # when more were last wanted
-    lowered_s: float | None = None  # when fewer were last wanted
-    missing_s: float | None = None  # since when no node has come of those that are wanted
-    missing_least: int = 0  # how many were missing at the fewest since then
-    closed_until_s: float | None = None  # no more are asked for until then: those that were wanted did not come
-    surplus_since_s: float | None = None  # since when it has had more than work could use
+    raised_s: float | None = None  # when ``wanted`` last grew
+    lowered_s: float | None = None  # when ``wanted`` last shrank
+    missing_s: float | None = None  # since when nodes are missing, and none has come
+    missing_least: int = 0  # the fewest missing since then
+    closed_until_s: float | None = None  # no more are requested until then, as they did not come
+    surplus_since_s: float | None = None  # since when it has had more nodes than the work can use
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """A node that is to have no new work, or is to end, and why."""
+    """A node that gets no new work, or ends, and why."""
 
     node: NodeId
     reason: str
@@ -73,25 +73,25 @@ class NodeOrder:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Whether a job should be done in time with the nodes that are wanted."""
+    """A job's expected delay and cost with the wanted nodes."""
 
     job: str
-    late_s: float  # infinite where no group can do it
+    late_s: float  # infinite if no group can do it
     reason: str  # why it is late
-    cost: float  # of its part of the nodes, with the start of new ones and their idle time at the end
+    cost: float  # of its share of the nodes, including the start and idle time of new ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """How many nodes of each group should be there."""
+    """The wanted sizes of all groups."""
 
     sizes: tuple[GroupSize, ...] = ()  # in the configuration's order
-    rest: tuple[NodeOrder, ...] = ()  # too many: they get no new work, what runs there may finish
-    drain: tuple[NodeOrder, ...] = ()  # idle, and to end
+    rest: tuple[NodeOrder, ...] = ()  # surplus nodes, which finish their work and get no more
+    drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
-        """Return what was decided for a group; nothing was for one that is new."""
+        """Return the decision for a group; an empty one for a new group."""
         return next((size for size in self.sizes if size.group == group), GroupSize(group=group))
 
 
@@ -100,6 +100,6 @@ class WantedNodes:
     """How many nodes of a group Ray's autoscaler should keep."""
 
     group: str
-    labels: Mapping[str, str]  # select them
-    resources: Mapping[str, float]  # all that one offers to Ray: a bundle of them fills a node
+    labels: Mapping[str, str]  # select its nodes
+    resources: Mapping[str, float]  # resources of a node: a bundle of them fills it
     count: int

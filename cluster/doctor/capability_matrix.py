@@ -1,4 +1,4 @@
-"""What a machine can do with each codec, from its trials: as values, and as the table that people read."""
+"""What a machine can do with each codec, by its trials, and the table that shows it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from ..probes.trials.cases import SAMPLES
 
 
 class CodecSupport(Enum):
-    """Who does a case."""
+    """What supports a codec case."""
 
-    HARDWARE = "hardware"  #: an engine of a device; where the processor can do it too, that is not said
-    SOFTWARE = "software"  #: the processor alone
+    HARDWARE = "hardware"  #: a device's engine, even where software works too
+    SOFTWARE = "software"  #: only the CPU
     NONE = "no"  #: no engine here
     UNTRIED = "not tried"  #: no engine was asked
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Who does one case, and how that is known (the surest of those who can do it)."""
+    """What supports one case, and how that is known."""
 
     way: CodecSupport
     how: How | None = None
 
     @property
     def is_promised(self) -> bool:
-        """Whether only a driver, a document or a fleet says that it works."""
+        """Whether the case was never tried: a driver, a document or a simulated fleet claims that it works."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 
@@ -47,7 +47,7 @@ def all_trials(report: NodeReport) -> tuple[Trial, ...]:
 
 
 def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
-    """Return who does each case that any engine was asked for."""
+    """Return what supports each case that was tried or asked for."""
     cells: dict[CodecCase, Cell] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])):
         if trial.case not in cells:
@@ -57,12 +57,12 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
 
 
 def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]]:
-    """Return who decodes and who encodes each format that exists or was asked for, in a fixed order."""
+    """Return decode and encode support for every known format, in a fixed order."""
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
     untried = Cell(CodecSupport.UNTRIED)
-    # What no engine offers to encode was never tried, and cannot be done.
+    # Without an encode trial, no engine offers the format.
     absent = Cell(CodecSupport.NONE)
     return {
         (codec, chroma, bit_depth): (
@@ -88,10 +88,10 @@ def matrix_lines(matrix: Mapping[Format, tuple[Cell, Cell]]) -> Iterator[str]:
         cells = [matrix.get((codec, chroma, depth), (None, None)) for depth in _DEPTHS]
         decode, encode = ("".join(f"{_text(cell):{_CELL_WIDTH}}" for cell in way) for way in zip(*cells, strict=True))
         yield f"  {codec.value:6}{chroma:8}{decode}  {encode}".rstrip()
-    yield "  hardware: an engine of a device; software: the processor"
+    yield "  hardware: a device's engine; software: the CPU"
     yield "  ?: not tried; -: no such format"
     if any(cell.is_promised for pair in matrix.values() for cell in pair):
-        yield "  *: not tried; the driver, a document or a simulated fleet says so"
+        yield "  *: not tried; claimed by the driver, a document or a simulated fleet"
 
 
 def _text(cell: Cell | None) -> str:

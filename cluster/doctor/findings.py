@@ -22,15 +22,15 @@ from ..probes.report.xids import XidAction, xid_rule
 from ..probes.trials.cases import SOFTWARE_DECODERS, SOFTWARE_ENCODERS
 from ..probes.vgpu.licence import UNLICENSED_FPS, Licence, LicenceState, fps_limit, licence_of
 
-_NVML_SILENT: Final = "NVML does not answer: devices are neither counted nor watched"
+_NVML_SILENT: Final = "NVML does not answer, so GPUs are neither listed nor monitored"
 _REBOOT: Final = "stop the work on this node, then restart the machine"
 _RECOVERY_FIXES: Final = {
     "reboot": _REBOOT,
-    "drain": "start no new work on it until the GPUs linked to it have ended theirs",
+    "drain": "start no new work on it until the GPUs linked to it are idle",
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
     "bus reset": _REBOOT,
 }
-"""By the driver's own advice (``nvml.use.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+"""From the driver's own advice (``nvml.use.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 _DECODES_NOTHING_FIX: Final = (
@@ -39,7 +39,7 @@ _DECODES_NOTHING_FIX: Final = (
 
 
 class Weight(Enum):
-    """How grave a finding is."""
+    """How serious a finding is."""
 
     BROKEN = "broken"  #: something does not work that should, until a user fixes it
     LIMITED = "limited"  #: works, but not everything, or not as fast
@@ -76,7 +76,7 @@ def findings(report: NodeReport) -> tuple[Finding, ...]:
         *(
             Finding(
                 Weight.LIMITED,
-                f"{each.probe}: not everything could be asked",
+                f"{each.probe}: the probe did not finish",
                 each.reason,
                 "run codecfleet doctor --fresh again",
                 each.probe,
@@ -102,7 +102,7 @@ def _driver_is_here(report: NodeReport) -> bool:
 
 
 def _is_cut_off(report: NodeReport) -> bool:
-    """Whether neither NVML nor CUDA came to its end, so that nothing proves or rules out a driver."""
+    """Whether both NVML and CUDA were cut off, so that the driver can be neither confirmed nor ruled out."""
     return not report.simulated and isinstance(report.nvml, Unavailable) and isinstance(report.cuda, Unavailable)
 
 
@@ -111,14 +111,14 @@ def _no_gpu(report: NodeReport) -> Iterator[Finding]:
         return
     yield Finding(
         Weight.NOTE,
-        f"software engines will be used: {report.software_encoders or 'none works here'}",
+        f"software encoders will be used: {report.software_encoders or 'none works here'}",
         "there is no NVIDIA driver on this machine",
         "if it has an NVIDIA GPU: install the driver; in a container, start it with --gpus all",
     )
 
 
 def _nvml(report: NodeReport) -> Iterator[Finding]:
-    """Judge a library that does not answer; without any driver its absence is the same news as ``_no_gpu``."""
+    """Judge a library that does not answer; without any driver, ``_no_gpu`` already says so."""
     if isinstance(report.nvml, Unavailable):
         if _driver_is_here(report) or _is_cut_off(report):
             yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_FIX, "NVML")
@@ -133,7 +133,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
-        # A GPU that cannot be used is worse than the package's absence by itself.
+        # An unusable GPU is more serious than the package's absence.
         if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and bool(report.gpus):
             weight = Weight.BROKEN
         if weight is not None:
@@ -151,15 +151,15 @@ def _health(gpu: DeviceReport) -> Iterator[Finding]:
         yield Finding(Weight.BROKEN, "the GPU is lost", health.lost, fix)
         return
     if (action := known(health.recovery_action, "none")) != "none":
-        unknown = "look the advice up in NVIDIA's NVML reference"
+        unknown = "look this action up in NVIDIA's NVML reference"
         fix = reset if action in _RESETS else _RECOVERY_FIXES.get(action, unknown)
-        yield Finding(Weight.BROKEN, "the GPU wants recovery", f"the driver's own advice is: {action}", fix)
+        yield Finding(Weight.BROKEN, "the driver asks for a recovery action", f"requested action: {action}", fix)
     yield from (_xid(xid, reset) for xid in dict.fromkeys(health.xids))
     if known(health.ecc_uncorrected, 0):
         cause = f"{health.ecc_uncorrected} memory errors could not be corrected"
         yield Finding(Weight.BROKEN, "the GPU's memory is damaged", cause, reset)
     if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
-        cause = "bad memory was found and will be replaced at the next reset"
+        cause = "faulty memory was found; the next reset replaces it with spare memory"
         yield Finding(Weight.LIMITED, "a reset is pending", cause, reset)
 
 
@@ -168,7 +168,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Judge an error; one that a program brought on itself does not hurt the device."""
+    """Judge an error; errors caused by a program do not count against the device."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)
@@ -185,35 +185,35 @@ def _mig(gpu: DeviceReport) -> Iterator[Finding]:
         state = "on" if gpu.mig.pending else "off"
         yield Finding(Weight.LIMITED, f"MIG will be {state} after a reset", "a change is pending", _reset(gpu))
     fix = (
-        "for video, make a larger one or one with +me (codecfleet devices --mig lists the profiles; "
+        "for video, create a larger instance or one with +me (codecfleet devices --mig lists the profiles; "
         f"sudo nvidia-smi mig -i {gpu.index} -cgi <profile> -C)"
     )
     for profile, count in Counter(part.profile for part in _undecoding_slices(gpu)).items():
-        title = f"no video work goes to {counted(count, 'instance')} of {profile}"
-        yield Finding(Weight.NOTE, title, "such a slice has no decoder", fix)
+        title = f"{counted(count, 'instance')} of {profile} {'gets' if count == 1 else 'get'} no video work"
+        yield Finding(Weight.NOTE, title, "this profile has no decoder", fix)
 
 
 def _no_slice(gpu: DeviceReport, refused: Unavailable | None) -> Finding:
-    """Distinguish MIG without an instance from instances that this user may not see: those must stay."""
+    """Distinguish MIG without instances from instances that are hidden from this user, which must stay."""
     if refused is not None:
-        title = "MIG is on, but its instances cannot be seen from here"
+        title = "MIG is on, but its instances are not visible here"
         fix = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
         return Finding(Weight.BROKEN, title, refused.reason, fix)
     fix = (
         f"create instances (sudo nvidia-smi mig -i {gpu.index} -cgi <profile> -C) "
         f"or turn MIG off (sudo nvidia-smi -i {gpu.index} -mig 0)"
     )
-    return Finding(Weight.BROKEN, "MIG is on, but there is no instance to work on", "none was made", fix)
+    return Finding(Weight.BROKEN, "MIG is on, but there is no MIG instance", "no instance has been created", fix)
 
 
 def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
     if not gpu.uuid_is_stable:
-        cause = "a vGPU's UUID changes with every start of its machine"
-        yield Finding(Weight.NOTE, "this device is known by its PCI bus id and host, not by UUID", cause)
+        cause = "a vGPU's UUID changes each time its VM starts"
+        yield Finding(Weight.NOTE, "this device is identified by host and PCI bus id, not by UUID", cause)
     if gpu.virtualization == "vgpu" and guest_share(gpu.name, load_hardware()) is None:
-        cause = f"no table has its type, {gpu.name}; its speed is taken for that of the whole GPU"
-        fix = "set vgpu_share in the policy, such as 0.25 where four share the GPU"
-        yield Finding(Weight.LIMITED, "which part of its GPU this vGPU has is not known", cause, fix)
+        cause = f"no table lists its type, {gpu.name}, so it is rated as a whole GPU"
+        fix = "set vgpu_share in the policy, for example 0.25 where four vGPUs share the GPU"
+        yield Finding(Weight.LIMITED, "this vGPU's share of its GPU is unknown", cause, fix)
     uuid = known(gpu.uuid, "")
     if guest := report.vgpu_guests.get(uuid):
         yield from _licence(licence_of(guest.licences, report.taken_utc), gpu)
@@ -221,32 +221,32 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
     vgpus = () if host is None else known(host.active, ())
     if without := sum(known(vgpu.licensed, otherwise=True) is False for vgpu in vgpus):
         title = f"{without} of the vGPUs on this GPU {'has' if without == 1 else 'have'} no licence"
-        cause = f"their guests are slowed down to {UNLICENSED_FPS:g} frames a second"
+        cause = f"a guest without a licence is limited to {UNLICENSED_FPS:g} frames per second"
         yield Finding(Weight.LIMITED, title, cause, _LICENCE_FIX)
 
 
 def _licence(licence: Maybe[Licence], gpu: DeviceReport) -> Iterator[Finding]:
-    """Judge the licence of a device as its guest sees it; a GPU that is passed through loses no speed without one."""
+    """Judge a guest's licence; a passed-through GPU loses no speed without one."""
     if isinstance(licence, Unavailable) or licence.is_valid:
         return
-    state = "has no licence" if licence.state is LicenceState.MISSING else "has a licence that expired"
+    state = "has no licence" if licence.state is LicenceState.MISSING else "has an expired licence"
     if (limit := fps_limit(gpu.kind, licence)) is not None:
-        title = f"the vGPU {state} and will be slowed down to {limit:g} frames a second"
+        title = f"the vGPU {state} and is limited to {limit:g} frames per second"
         yield Finding(Weight.BROKEN, title, licence.sentence, _LICENCE_FIX)
     else:
-        cause = f"{licence.sentence}: only features for graphics workstations need one, and video engines do not"
+        cause = f"{licence.sentence}: only workstation graphics features need one; video engines do not"
         yield Finding(Weight.NOTE, f"the passed-through GPU {state} for vGPU software", cause)
 
 
 def _software(report: NodeReport) -> Iterator[Finding]:
     if not report.software and not report.simulated:
         fix = "pip install --force-reinstall av"
-        yield Finding(Weight.BROKEN, "no software codec was tried", "their probe said nothing", fix)
+        yield Finding(Weight.BROKEN, "no software codec was tried", "the software codec probe returned nothing", fix)
     for codec, name in (*SOFTWARE_ENCODERS.items(), *SOFTWARE_DECODERS.items()):
         mine = [trial for trial in report.software if trial.implementation == name]
         broken = [trial for trial in mine if not trial.works]
         if broken and len(broken) == len(mine):
-            title = f"{name} does not work: no {codec.value} by the processor"
+            title = f"{name} does not work: no software {codec.value}"
             yield Finding(Weight.BROKEN, title, broken[0].reason, broken[0].fix, "PyAV")
             continue
         for trial in broken:
@@ -255,7 +255,7 @@ def _software(report: NodeReport) -> Iterator[Finding]:
 
 
 def _engines(report: NodeReport) -> Iterator[Finding]:
-    names = {gpu.key: gpu.label for gpu in report.gpus}  # what people call what trials name
+    names = {gpu.key: gpu.label for gpu in report.gpus}  # from the trials' names to readable ones
     for gpu in report.gpus:
         names |= {part.uuid: f"{gpu.label}, MIG {part.profile} {part.gpu_instance}" for part in gpu.slices}
     without_decoder = {part.uuid for gpu in report.gpus for part in _undecoding_slices(gpu)}
@@ -273,17 +273,17 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
                 title = "this device's encoder does not work"
                 yield Finding(Weight.BROKEN, title, broken.reason, broken.fix or XID_FIX, about)
             else:
-                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the processor decodes"
+                decoder = "NVDEC decodes" if any(trial.works for trial in decodes) else "the CPU decodes"
                 without_encoder.setdefault((decoder, encodes[0].reason), []).append(device.kind)
     for (decoder, reason), kinds in without_encoder.items():
-        title = f"no NVENC: {decoder} here, and this machine's {counted(report.host.cores, 'core')} encode"
+        title = f"no NVENC: {decoder}, and this machine's {counted(report.host.cores, 'core')} encode"
         yield Finding(Weight.NOTE, title, f"{reason}: {', '.join(tallied(kinds))}")
 
 
 def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> Iterator[Finding]:
     smoke = device.smoke
     if smoke is not None and not smoke.works:
-        title = "this device does not decode, though others of its kind do"
+        title = "this device does not decode, but others of its model do"
         yield Finding(Weight.BROKEN, title, smoke.reason, smoke.fix or _DECODES_NOTHING_FIX, about)
         return
     if not decodes or any(trial.works for trial in decodes):
@@ -298,7 +298,7 @@ def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> I
 
 
 def _wrong(trials: tuple[Trial, ...], about: str) -> Iterator[Finding]:
-    """Yield the cases that the driver promises and that fail, unless all of them do."""
+    """Yield cases that fail although the driver reports them, unless all cases fail."""
     for trial in trials if any(trial.works for trial in trials) else ():
         if not trial.works and trial.how is How.TRIED and trial.fix:
             yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)
@@ -311,7 +311,7 @@ def _encoder_capacity(report: NodeReport) -> Iterator[Finding]:
         tried = device.of(Engine.NVENC) if device else ()
         if said and tried and not any(trial.works for trial in tried):
             cause = f"{gpu.name} reports capacity for {', '.join(said)}, but it has no encoder"
-            yield Finding(Weight.NOTE, "NVML's encoder capacity is not believed", cause)
+            yield Finding(Weight.NOTE, "NVML's encoder capacity is ignored", cause)
 
 
 def _undecoding_slices(gpu: DeviceReport) -> list[MigSlice]:

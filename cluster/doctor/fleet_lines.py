@@ -1,4 +1,4 @@
-"""Many machines as a person reads them: equal ones together, what is wrong with them first."""
+"""Many machines as text: identical ones together, problems first."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -39,7 +39,7 @@ def _summary(reports: Reports) -> Iterator[str]:
     yield from ("", *_table(reports, every=False))
     trials = (trial for report in present(reports) for trial in all_trials(report))
     yield from ("", "all machines together", *matrix_lines(capability_matrix(trials)))
-    yield from ("", "each machine by itself: codecfleet doctor --all")
+    yield from ("", "a page for each machine: codecfleet doctor --all")
 
 
 def _verdict(reports: Reports) -> str:
@@ -106,7 +106,7 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:
-    """Yield a row; a name that does not fit its column stands on a line of its own."""
+    """Yield a row; a name too long for its column gets its own line."""
     name, *rest = cells
     if len(name) >= _COLUMNS[0]:
         yield name

@@ -1,4 +1,4 @@
-"""Nodes and devices as people and programs read them."""
+"""Nodes and devices as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ _SCHEMA: Final = 1
 
 
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
-    """Return (device, kind, GPU) of all that work can be pinned to on a machine, its processor aside.
+    """Return (device, kind, GPU) of everything that work can be pinned to on a machine, except its processor.
 
     A GPU that hosts vGPUs is left out: its engines belong to its guests.
     """
@@ -44,7 +44,7 @@ def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
     """Yield the devices with their engines: of one machine, or with ``every``, each with its UUID, memory and use."""
     yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
     if not every and len(reports) > 1:
-        yield "UUIDs, memory and use of each: codecfleet devices --all"
+        yield "UUID, memory and use of each: codecfleet devices --all"
 
 
 def _each_device(report: NodeReport) -> Iterator[str]:
@@ -99,7 +99,7 @@ def processes(count: int) -> str:
 
 
 def percents(rates: dict[str, Maybe[int]]) -> list[str]:
-    """Return rates in words, without those that are not known."""
+    """Return rates as text, without unknown ones."""
     return [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
 
 
@@ -134,7 +134,7 @@ def _mig(gpu: DeviceReport, mig: MigReport, trials: dict[str, DeviceTrials]) -> 
 
 
 def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if_silent: object) -> dict[str, Any]:
-    """Return a JSON document of machines; ``if_silent`` is also said of those that gave no report."""
+    """Return a JSON document of machines; ``if_silent`` is added for those without a report."""
     nodes = [
         {"node": report.name, **if_silent, "error": report.reason}
         if isinstance(report, SilentNode)
@@ -189,7 +189,7 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
 
 
 def doctor_document(reports: Reports) -> dict[str, Any]:
-    """Return what doctor says as a JSON document: per machine its whole report, and the conclusions from it."""
+    """Return doctor's findings as a JSON document: per machine its whole report, and the conclusions from it."""
     document = _document(reports, _diagnosis, healthy=False)
     healthy = all(node["healthy"] for node in document["nodes"])
     return {"schema": _SCHEMA, "healthy": healthy, "nodes": document["nodes"]}

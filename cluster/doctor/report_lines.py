@@ -1,4 +1,4 @@
-"""A node report as a person reads it: narrow, without colour, machine first, findings last."""
+"""A node report as text: narrow, without colour, machine first, findings last."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ _ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.
 
 
 def machine_page(report: NodeReport) -> Iterator[str]:
-    """Yield all that doctor says of one machine."""
+    """Yield everything that doctor prints about one machine."""
     yield from marks([report])
     yield from heading([report])
     yield from _host(report)
@@ -76,7 +76,7 @@ def silent_lines(reports: Reports) -> Iterator[str]:
     silent = [report for report in reports if isinstance(report, SilentNode)]
     for group in equal_groups(silent, lambda report: report.reason):
         names = named_nodes([report.name for report in group])
-        yield from wrapped(f"{names}: gave no report: {group[0].reason}", "", indent=2)
+        yield from wrapped(f"{names}: sent no report: {group[0].reason}", "", indent=2)
 
 
 def _host(report: NodeReport) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _devices(report: NodeReport) -> Iterator[str]:
 
 
 def device_head(gpu: DeviceReport) -> Iterator[str]:
-    """Yield what a device is, how much memory it has, and how this machine came by it; then its identity."""
+    """Yield a device's model, memory and virtualization; then its identity."""
     mode = "" if (found := known(gpu.virtualization, "none")) == "none" else found
     share = guest_share(gpu.name, load_hardware()) if mode == "vgpu" else None
     parts = (
@@ -146,22 +146,22 @@ def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
 
 
 def sharing(gpu: DeviceReport, part: MigSlice) -> str:
-    """Say who shares a slice's engines and memory, "" where they are its own."""
+    """Return how many share a slice's engines and memory, "" if they are its own."""
     count = sum(other.gpu_instance == part.gpu_instance for other in gpu.slices)
     return "" if count == 1 else f", shared by {count} compute instances"
 
 
 def _ray_lines(report: NodeReport) -> Iterator[str]:
-    """Yield how to start Ray where it would count slices as one GPU; the line to type is not wrapped."""
+    """Yield how to start Ray if it would count slices as one GPU; the command line is not wrapped."""
     shown = shown_by(report)
     for_ray = shown.for_ray
     if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):
-        yield from wrapped("Ray counts a GPU that is cut as one; to have it count each slice, start it with:", "  ")
+        yield from wrapped("Ray counts a GPU in MIG mode as one GPU; to make it count each slice, start it with:", "  ")
         yield f"    CUDA_VISIBLE_DEVICES={for_ray} ray start --num-gpus={for_ray.count(',') + 1}"
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return how many engines there are: what was asked of the codec interface goes before what NVML counts."""
+    """Return engine counts; the codec interface's answer takes precedence over NVML's count."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):
@@ -170,7 +170,7 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = () if trials is None else trials.of(engine)
         if mine and not any(trial.works or trial.fix for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine that does nothing, and cannot be fixed, does not count
+            counts[engine] = (0, How.TRIED)  # an engine that fails every trial without a fix does not count
     return {engine: count for engine, (count, _) in counts.items()}
 
 

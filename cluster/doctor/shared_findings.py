@@ -11,7 +11,7 @@ from ..text_lines import wrapped
 from .findings import WEIGHT_RANK, Finding, Weight, findings
 
 _GPU: Final = re.compile(r"^GPU (\d+) \((.+)\)$")
-_SILENT_FIX: Final = "run codecfleet doctor on that node; ray status says whether it is still part of the cluster"
+_SILENT_FIX: Final = "run codecfleet doctor on that node; ray status shows whether it is still in the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,12 @@ class SharedFinding:
 
     finding: Finding
     nodes: tuple[str, ...]
-    abouts: tuple[str, ...]  #: what of the nodes it is about
+    abouts: tuple[str, ...]  #: the parts of the nodes that it concerns
     has_own_fixes: bool  #: each has its own fix
 
     @property
     def devices(self) -> str:
-        """What it is about: ``GPU 0-7 (NVIDIA H200)``; "" where that is the machine itself."""
+        """What the finding is about: ``GPU 0-7 (NVIDIA H200)``; "" for the machine itself."""
         numbers: dict[str, list[int]] = {}
         others: list[str] = []
         for about in self.abouts:
@@ -39,14 +39,14 @@ class SharedFinding:
 
 
 def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
-    """Return a machine's findings; that it gave no report is one."""
+    """Return a machine's findings; a missing report is one."""
     if isinstance(report, SilentNode):
-        return (Finding(Weight.BROKEN, "gave no report", report.reason, _SILENT_FIX),)
+        return (Finding(Weight.BROKEN, "sent no report", report.reason, _SILENT_FIX),)
     return findings(report)
 
 
 def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]:
-    """Return nodes' findings, those of equal weight, title and cause as one: worst first, then the most frequent."""
+    """Return nodes' findings, merging those of equal weight, title and cause: worst first, then the most frequent."""
     groups = equal_groups(found, lambda pair: (pair[1].weight, pair[1].title, pair[1].cause))
     shared = (
         SharedFinding(
@@ -74,5 +74,5 @@ def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iter
             yield from wrapped(f"{nodes}: {devices}" if devices else nodes, "     ")
         yield from wrapped(f"cause: {finding.cause}", "     ")
         if finding.fix:
-            own = " (for each by its own number)" if each.has_own_fixes else ""
+            own = " (each GPU by its own number)" if each.has_own_fixes else ""
             yield from wrapped(f"fix: {finding.fix}{own}", "     ")

@@ -1,4 +1,4 @@
-"""A Tegra as a person reads it: its accelerators, video engines, coherency, and what tegrastats says."""
+"""A Tegra as text: its accelerators, video engines, coherency, and tegrastats' line."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from ..text_lines import gigabytes, wrapped
 
 
 def tegra_lines(found: TegraReport) -> Iterator[str]:
-    """Yield what doctor says of a Tegra besides its GPU."""
+    """Yield what doctor prints about a Tegra besides its GPU."""
     l4t = found.identity.l4t
     release = "" if isinstance(l4t, Unavailable) else f", Jetson Linux R{l4t.major} {l4t.revision}"
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}", "  ")
@@ -28,13 +28,13 @@ def _facts(found: TegraReport) -> Iterator[str]:
         yield f"allocatable by the GPU: {gigabytes(found.allocatable.allocatable_bytes)}"
     yield f"use is reported by {found.monitor.value}"
     if not isinstance(found.stats, Unavailable):
-        yield f"tegrastats: {', '.join(_stats(found.stats)) or 'nothing that is known'}"
+        yield f"tegrastats: {', '.join(_stats(found.stats)) or 'nothing recognized'}"
     elif found.monitor is Monitor.TEGRASTATS:  # elsewhere nothing is missing
         yield f"tegrastats: {found.stats.reason}"
     for feature, why in known(found.unsupported, {}).items():
         yield f"not supported: {feature}: {why}"
     if found.undecided:
-        yield f"depends on the CUDA version, which is not known: {', '.join(found.undecided)}"
+        yield f"depends on the CUDA version, which is unknown: {', '.join(found.undecided)}"
 
 
 def _dlas(dla: Maybe[DlaReport]) -> str:

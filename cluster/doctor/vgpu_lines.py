@@ -1,4 +1,4 @@
-"""vGPUs as people read them: a host's types and instances, where these could move, and a guest beside its host."""
+"""vGPUs as text: a host's types and instances, where these can move, and a guest with its host."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ def _vgpus_of(hosts: Sequence[VgpuHost], report: NodeReport) -> Iterator[str]:
             if hosted := hosted_vgpu(uuid, report.host.machine_uuid, hosts):
                 yield from wrapped(hosted.sentence, "    ")
         if host is None and guest is None:
-            yield "    hosts no vGPUs, and is not one"
+            yield "    neither a vGPU nor a vGPU host"
 
 
 def _vgpu_host(host: VgpuHostReport, labels: Mapping[str, str]) -> Iterator[str]:
@@ -70,24 +70,24 @@ def _instance(vgpu: VgpuInstance, type_name: str) -> Iterator[str]:
 
 
 def _migration(found: Maybe[VgpuCompatibility]) -> str:
-    """Return whether a running vGPU could go on elsewhere, as the beginning of a line that ends with the place."""
+    """Return whether a running vGPU can move, as the start of a line that ends with the destination."""
     if isinstance(found, Unavailable):
-        return f"not known whether it could move ({found.reason}) to"
+        return f"unknown whether it can move ({found.reason}) to"
     if not found.states:
         return f"cannot move (limited by the {' and '.join(found.limits) or 'driver'}) to"
     limited = f", limited by the {' and '.join(found.limits)}" if found.limits else ""
-    return f"could move ({' or '.join(found.states)}{limited}) to"
+    return f"can move ({' or '.join(found.states)}{limited}) to"
 
 
 def _creation(host: VgpuHostReport, type_id: int) -> str:
-    state = "can be made" if type_id in known(host.creatable, ()) else "cannot be made now"
+    state = "can be created" if type_id in known(host.creatable, ()) else "cannot be created now"
     why = host.why_creatable.get(str(type_id))
     return f"{state} ({why.reason})" if why and why.reason else state
 
 
 def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[str]:
     stable = "stable" if guest.uuid_is_stable else "random: the PCI bus id identifies it"
-    seen = f"seen as a guest sees it: {guest.view} at {known(guest.pci_bus_id, 'an unknown bus id')}"
+    seen = f"seen from its guest: {guest.view} at {known(guest.pci_bus_id, 'an unknown bus id')}"
     yield from wrapped(f"{seen}; its UUID is {stable}", "    ")
     licence = licence_of(guest.licences, taken_utc)
     yield from wrapped(f"licence: {licence.reason if isinstance(licence, Unavailable) else licence.sentence}", "    ")
@@ -98,4 +98,4 @@ def _vgpu_guest(guest: VgpuGuestReport, taken_utc: datetime | None) -> Iterator[
         "decoder": guest.use.decoder_percent,
     }
     if used := percents(rates):
-        yield from wrapped(f"in use, as the guest reads it: {', '.join(used)}", "    ")
+        yield from wrapped(f"in use, read by the guest: {', '.join(used)}", "    ")

@@ -1,4 +1,4 @@
-"""The pool of a fleet that was given none, and the machine it is on."""
+"""The default pool of a fleet, and the machine that it runs on."""
 
 import os
 import sys
@@ -19,15 +19,15 @@ from .warm import HOST, warm_or_own
 
 
 def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
-    """Start a host for one fleet; the arguments are ``connecting_pool``'s; ``OSError`` if it cannot be started."""
+    """Start a host for one fleet, with ``connecting_pool``'s arguments. Raises OSError."""
     return start_program(HOST, address, slots, dlas, astuple(name), None)
 
 
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
     """Return the pool for a fleet in this process; the arguments are ``connecting_pool``'s.
 
-    A Ray driver, task, actor or job uses its own connection. Elsewhere no Ray comes into the process; on this machine
-    the user's warm fleet is used, if there is one.
+    A Ray driver, task, actor or job uses its own connection. Other processes never load Ray; on this machine they use
+    the user's warm fleet, if there is one.
     """
     if holds_ray():
         from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need it
@@ -42,13 +42,13 @@ def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Po
 
 
 def holds_ray() -> bool:
-    """Return whether this process is a Ray driver, task, actor or job, whose connection is to be used."""
+    """Return whether this process is a Ray driver, task, actor or job."""
     is_connected = getattr(sys.modules.get("ray"), "is_initialized", bool)
     return is_connected() or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
 def sole_processor() -> Inventory | None:
-    """Return this machine as a private Ray will count it: less its object store; None where it may have GPUs."""
+    """Return this machine without its Ray's object store; None if it may have GPUs."""
     if can_load_nvml():
         return None
     left_bytes = machine.memory_bytes() - store_bytes()

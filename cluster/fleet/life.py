@@ -6,7 +6,7 @@
     HostEnded,       └───┘ └───────────────────┘        FAILED instead of STARTING once that happened too often
     Refused: again                HostEnded
 
-The first start is tried once: the caller has to fix what refuses it. After a loss, refused starts are repeated until a
+A first start is tried once: its error is the caller's to fix. After a loss, refused starts are repeated until a
 deadline: a cluster may be restarting.
 """
 
@@ -18,17 +18,17 @@ from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
-"""How many lost hosts are replaced, if one soon follows the other."""
+"""How many hosts lost in a row are replaced."""
 STEADY_S: Final = 600.0
-"""A host that was ready for this long begins a new count."""
+"""A host that has been ready for this long ends the row."""
 REACH_S: Final = 120.0
-"""How long after a loss Ray is tried again: a cluster's control service takes a minute to be restarted."""
+"""How long starts are retried after a loss: a cluster's control service takes a minute to restart."""
 _WAITS: Final = Backoff(first_s=0.5, most_s=8.0)
 _HELP: Final = "Run codecfleet doctor; look for a lack of memory (dmesg) and at `ray status` for a cluster; try again."
 
 
 class HostPhase(Enum):
-    """What a fleet's host does."""
+    """The phase of a fleet's host."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -38,27 +38,23 @@ class HostPhase(Enum):
 
 
 EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
-    # Somebody wants workers; or the fleet is closed before.
     HostPhase.ABSENT: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
-    # Its pool has started; after an earlier loss it ended, or could not start; it could not start at all.
     HostPhase.STARTING: frozenset({HostPhase.READY, HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
-    # It ended: once more, or once too often.
     HostPhase.READY: frozenset({HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
-    # A later job tries again.
-    HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
+    HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),  # a later job tries again
     HostPhase.CLOSED: frozenset(),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A host's phase, and how it came to it; times are in monotonic seconds."""
+    """A host's phase and history; times are in monotonic seconds."""
 
     phase: HostPhase = HostPhase.ABSENT
     since_s: float = 0.0  # when the phase began
     losses: int = 0  # hosts that ended
     tries: int = 0  # starts since the last one that succeeded
-    deadline_s: float | None = None  # until when starts are tried after a loss
+    deadline_s: float | None = None  # deadline for starts after a loss
     lost: str = ""  # why the last host ended
     error: CodecfleetError | None = None  # why there is none
 
@@ -89,7 +85,7 @@ class HostEnded:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The pool itself failed, by a defect."""
+    """The pool failed by a defect."""
 
     error: CodecfleetError
 
@@ -101,9 +97,9 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start a host, after a wait; None where there is none."""
+    """Start a host."""
 
-    wait_s: float | None = None
+    wait_s: float | None = None  # pause before the start; None for a first one
 
 
 Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Broken | Closed
@@ -111,7 +107,7 @@ Decision: TypeAlias = tuple[Life, Spawn | None]
 
 
 def decide(life: Life, event: Event, now_s: float) -> Decision:
-    """Return the life after an event, and what to do; an event that no longer matters changes nothing."""
+    """Return the life after an event, and the effect; an event that no longer matters changes nothing."""
     decision: Decision = life, None
     match life.phase, event:
         case HostPhase.ABSENT | HostPhase.FAILED, Wanted():
@@ -153,5 +149,4 @@ def _ended(life: Life, reason: str, now_s: float) -> Decision:
 
 
 def _again(life: Life, now_s: float) -> Decision:
-    """Try again: at once at first, then after ever longer waits."""
     return replace(_to(life, HostPhase.STARTING, now_s), tries=life.tries + 1), Spawn(_WAITS.wait_s(life.tries))

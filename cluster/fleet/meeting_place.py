@@ -1,7 +1,7 @@
-"""Where a user's programs and warm fleets meet: a directory with one socket for each version of the code.
+"""The directory where programs find their user's warm fleets, with a socket for each version of the code.
 
-A program that connects may run any work under the user's name. So the directory is closed to other users, and both
-sides ask the kernel who the other is.
+A connected program may run any work as the user, so the directory is closed to other users, and each side asks the
+kernel which user's process is at the other end.
 """
 
 import fcntl
@@ -27,24 +27,19 @@ _PACKAGE: Final = Path(__file__).absolute().parents[2]
 
 
 class Greeting(NamedTuple):
-    """What a warm fleet says of itself to each program that connects."""
+    """A warm fleet's first message to each program that connects."""
 
     version: str
     slots: int
-    idle_s: float  # it ends itself after this long without a program
+    idle_s: float  # it ends after this long without a program
 
     def packed(self) -> bytes:
-        """Return it as it is sent: a line of JSON."""
+        """Return the greeting as a line of JSON."""
         return json.dumps(self._asdict()).encode() + b"\n"
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read it from a connection, and no more.
-
-        Raises:
-            OSError: nothing came, in time or at all.
-            ValueError, TypeError: what came is none.
-        """
+        """Read the greeting from a connection, and no more. Raises OSError, ValueError or TypeError without one."""
         end.settimeout(timeout_s)
         with end.makefile("rb", buffering=0) as unbuffered:
             line = unbuffered.readline(_GREETING_MAX_BYTES)
@@ -54,10 +49,10 @@ class Greeting(NamedTuple):
 
 
 def code_name() -> str:
-    """Return a name for this code: its place, its files, and the Python that runs it, by whatever link that is called.
+    """Return a name for this code: its place, its files, and the Python that runs it, with links resolved.
 
-    Work crosses as pickled values, so both sides must have the same classes: a version number does not say so for a
-    checkout, nor for two environments with other dependencies.
+    Work is sent as pickled values, so both sides need the same classes. A version number does not ensure that in a
+    checkout, nor in two environments with different dependencies.
     """
     package = _PACKAGE.resolve()
     runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
@@ -78,7 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end, as the kernel knows them; process 0 is out of sight."""
+    """Return the process and user at the other end, from the kernel; process 0 is in another PID namespace."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 
@@ -90,7 +85,7 @@ def _refuse_others(end: socket.socket) -> None:
 
 
 def meeting_path() -> Path:
-    """Return where the directory is: in ``$XDG_RUNTIME_DIR``, or else in /tmp."""
+    """Return the directory's path: in ``$XDG_RUNTIME_DIR``, else in /tmp."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and Path(runtime).is_dir():
         return Path(runtime) / "codecfleet"
@@ -98,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory. Its sockets are reached through its descriptor: any path is short enough then."""
+    """The open directory. Its sockets are reached through its descriptor, as their paths may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -106,11 +101,9 @@ class MeetingPlace:
 
     @classmethod
     def open(cls, *, make: bool) -> Self:
-        """Open it, and ``make`` it if it is to be there.
+        """Open the directory; ``make`` creates it.
 
-        Raises:
-            FileNotFoundError: it is not there.
-            FleetUnavailable: it cannot be made, or others could enter it.
+        Raises FileNotFoundError, or FleetUnavailable if others could enter it, for example.
         """
         path = meeting_path()
         try:
@@ -142,13 +135,13 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether its path still leads to it: the last fleet to end removes it."""
+        """Whether its path still leads to it: the last fleet to end removes the directory."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until it is closed; False where one does so now."""
+        """Keep other programs from starting or ending fleets until closed; return False if one holds the lock."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -156,12 +149,12 @@ class MeetingPlace:
         return True
 
     def names(self) -> list[str]:
-        """Return the names of the codes that have a socket here; a fleet that was killed leaves its own."""
+        """Return the names of the codes with a socket here; killed fleets leave theirs."""
         with os.scandir(self._descriptor) as entries:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to a code's warm fleet; ``OSError`` if none answers, or it is not this user's."""
+        """Connect to a code's warm fleet. Raises OSError: none answers, or it belongs to another user."""
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -172,7 +165,7 @@ class MeetingPlace:
         return end
 
     def listen(self, name: str) -> socket.socket:
-        """Bind a code's socket, in place of one that a killed fleet has left, and listen; the lock must be held."""
+        """Listen on a code's socket, which replaces that of a killed fleet; the lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))
@@ -181,13 +174,13 @@ class MeetingPlace:
         return listener
 
     def inode(self, name: str) -> int:
-        """Return the number of a code's socket, 0 where there is none; unique as long as its listener is open."""
+        """Return the inode of a code's socket, 0 for none; unique while its listener is open."""
         with suppress(FileNotFoundError):
             return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
         return 0
 
     def remove(self, name: str) -> None:
-        """Remove a code's socket, if it is there."""
+        """Remove a code's socket, if any."""
         with suppress(FileNotFoundError):
             os.unlink(f"{name}{_SUFFIX}", dir_fd=self._descriptor)
 
@@ -202,7 +195,7 @@ class MeetingPlace:
 
 @contextmanager
 def locked_place() -> Iterator[MeetingPlace]:
-    """Make and lock the directory; ``FleetUnavailable`` if it cannot be made, or others could enter it."""
+    """Make and lock the directory; raises FleetUnavailable as ``MeetingPlace.open`` does."""
     while True:
         with MeetingPlace.open(make=True) as place:
             place.lock()

@@ -1,4 +1,4 @@
-"""What a fleet and the host of its workers say to each other; and what anyone asks of a supervisor."""
+"""Requests between a fleet and its host, and to a supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .serving import HostSession
 
 BEAT_S: Final = 0.25
-"""How often a host says how it is, which also shows that it is alive."""
+"""How often a host reports its state, which also shows that it is alive."""
 CLOSING_S: Final = 5.0
 """How long closing the pool may take: a cluster may be out of reach."""
 
@@ -33,7 +33,7 @@ class StartPool(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class KeepBlob(Request["HostSession", None]):
-    """Keep bytes that much work needs: the next of ``HostedWork.blobs``."""
+    """Keep a blob of work; blobs are numbered in the order in which they come."""
 
     content: Buffer
 
@@ -43,7 +43,7 @@ class KeepBlob(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """A result, and where it was made."""
+    """A result and its origin."""
 
     result: Any
     worker: WorkerId
@@ -52,12 +52,12 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True)
 class HostedWork(Request["HostSession", WorkDone]):
-    """Run work; cancelled there if it is cancelled here."""
+    """Run work; cancelling the call cancels it."""
 
-    run: int  # its number, by which it is named afterwards
-    base: dict[str, Any]  # what a pool may read of the work
-    packed: Buffer  # the work, pickled
-    blobs: tuple[int, ...]  # the places of what it was pickled without
+    run: int  # names the run in other messages
+    base: dict[str, Any]  # the fields that all work has
+    packed: Buffer  # the pickled work
+    blobs: tuple[int, ...]  # the numbers of its blobs
 
     async def serve(self, server: "HostSession") -> WorkDone:
         return await server.run(self)
@@ -65,7 +65,7 @@ class HostedWork(Request["HostSession", WorkDone]):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Request["HostSession", None]):
-    """Give a run up, if it still runs."""
+    """Replace the worker of a run, if it still runs (``WorkRun.give_up``)."""
 
     run: int
     why: str
@@ -77,7 +77,7 @@ class GiveUp(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class SetDemand(Request["HostSession", None]):
-    """Set what a job wants."""
+    """Set a job's demand."""
 
     job: str
     demand: Asked | None
@@ -98,7 +98,7 @@ class AskPreview(Request["HostSession", PlacementPreview]):
 
 @dataclass(frozen=True, slots=True)
 class TellDoubt(Request["HostSession", None]):
-    """Report a complaint about a device."""
+    """Report a doubt about a device."""
 
     doubt: Doubt
 
@@ -108,43 +108,43 @@ class TellDoubt(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class Close(Request["HostSession", None]):
-    """End what the fleet has at the host, and hang up."""
+    """End all work of the fleet, and hang up."""
 
     async def serve(self, server: "HostSession") -> None:
         server.close()
 
 
 class FleetSide(Protocol):
-    """What hears of a host's state."""
+    """Receives a host's state."""
 
     async def heard(self, beat: "Beat") -> None:
-        """Take the state."""
+        """Take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat(Request[FleetSide, None]):
-    """The host's state; one that comes also shows that the host is alive."""
+    """The host's state."""
 
-    state: PoolState | None  # None where it has not changed since the last one
-    progress: Mapping[int, RunProgress]  # of the runs that have a worker, by number
+    state: PoolState | None  # None if unchanged
+    progress: Mapping[int, RunProgress]  # frames of the runs on workers, by number
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)
 
 
 class SupervisorSide(Protocol):
-    """What knows a supervisor: a warm fleet's host, or a process that asks a cluster's."""
+    """Asks a supervisor: a warm fleet's host its own, another process a cluster's."""
 
     async def status(self) -> "Status | None":
-        """Return its status; None where there is none."""
+        """Return its status; None without a supervisor."""
 
     async def history(self, stations: tuple[StationId, ...]) -> "History":
-        """Return what stations did."""
+        """Return the history of stations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStatus(Request[SupervisorSide, "Status | None"]):
-    """Return the status of the supervisor; None where there is none."""
+    """Return the supervisor's status; None without one."""
 
     async def serve(self, server: SupervisorSide) -> "Status | None":
         return await server.status()
@@ -152,7 +152,7 @@ class ReadStatus(Request[SupervisorSide, "Status | None"]):
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory(Request[SupervisorSide, "History"]):
-    """Return what stations did."""
+    """Return the history of stations."""
 
     stations: tuple[StationId, ...]
 

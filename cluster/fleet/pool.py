@@ -29,8 +29,8 @@ class JobState:
 
     slots: int = 0  # how much of its work may run at a time
     cores: int = 0  # cores that its work may keep busy; a slot has one at least
-    waits_for: str = ""  # why it has no slots; "" where it has some, or the reason is unknown
-    never: CodecfleetError | None = None  # why it will never have slots; None while it may
+    waits_for: str = ""  # why it has no slots; "" if it has some, or the reason is unknown
+    never: CodecfleetError | None = None  # why it will never have slots; None if it may
 
 
 NO_JOB = JobState()
@@ -46,11 +46,12 @@ class PoolState:
     others: JobState = NO_JOB  # any other job
     is_here: bool = False  # all workers run on this machine alone; known before the start
     warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None with workers of its own
-    # Where workers on other machines read files of this one for work that ``ships``; "" where there are no such
-    # workers, None while it is not known.
+    # Where workers on other machines read this machine's files for work that ``ships``: "" without such workers, None
+    # while unknown.
     files_address: str | None = ""
-    changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
-    """Set once this state is out of date."""
+    changed: asyncio.Event = field(
+        default_factory=asyncio.Event, compare=False, repr=False
+    )  # set once this state is out of date
 
     def __reduce__(self) -> tuple[object, ...]:
         """Leave out the event, which belongs to this process."""
@@ -68,38 +69,35 @@ class Pool(ABC):
     @property
     @abstractmethod
     def state(self) -> PoolState:
-        """What the pool is now; ``state.changed`` is set when it is another."""
+        """The pool's state now; ``state.changed`` is set when it is out of date."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready; again where an earlier start failed. Calling it twice does nothing more.
+        """Make the workers ready; idempotent, and tries again where an earlier start failed.
 
-        Cancelling it leaves the start going on.
+        Cancelling the call does not stop the start.
 
-        Raises:
-            FleetUnavailable: there is nothing to run on.
+        Raises FleetUnavailable: there is nothing to run on.
         """
 
     @abstractmethod
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on a worker. The result may be an error instead.
+        """Run ``work`` on a worker. The run ends with its result, or with an error.
 
-        WorkerLost: the worker died; the pool has replaced it, so the work may be submitted again.
+        CodecfleetError: the work raised it.
+        WorkerLost: the worker died, and is replaced; the work may be submitted again.
         DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
-        FleetUnavailable: no work runs here any more, or nothing reads the files of work that ``ships``.
-        CodecfleetError: raised by the work itself.
+        FleetUnavailable: no work runs here any more, or the files of work that ``ships`` cannot be read.
 
-        Raises:
-            UsageError: the pool is closed, or the work does not pickle.
-            FleetUnavailable: the pool is not started.
+        Raises UsageError: the pool is closed, or the work does not pickle; FleetUnavailable: the pool is not started.
         """
 
     @abstractmethod
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set what a job wants from now on, so that it gets its share; None clears it. Jobs without one run too.
+        """Set a job's demand, by which it gets its share; None clears it. Work without a demand runs too.
 
-        A batch's ``LaterDemand`` is what it will ask for when some of its jobs are done; a cluster may grow for it.
+        A batch's ``LaterDemand`` is that of its waiting jobs; a cluster may grow for it.
         """
 
     @abstractmethod
@@ -124,10 +122,9 @@ class Pool(ABC):
 
 
 async def more_slots(pool: Pool, job: str, beyond: int) -> None:
-    """Wait until ``job`` has more than ``beyond`` slots; without end where that never changes.
+    """Wait until ``job`` has more than ``beyond`` slots.
 
-    Raises:
-        CodecfleetError: the job has no slots, and never will.
+    Raises CodecfleetError: the job has no slots, and never will.
     """
     while (found := (state := pool.state).of(job)).slots <= beyond:
         if found.never is not None:
@@ -137,7 +134,7 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """What a fleet's connection is called at its supervisor: a fleet whose host dies gets the next number."""
+    """The name of a fleet's connection to a supervisor. A fleet whose host dies connects with the next number."""
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))
     number: int = 0
@@ -152,5 +149,5 @@ class ClientName:
 
     @property
     def earlier(self) -> tuple[str, ...]:
-        """The names of the fleet's connections before, none of which is left."""
+        """The names of the fleet's earlier connections, all of which are gone."""
         return tuple(str(replace(self, number=number)) for number in range(self.number))

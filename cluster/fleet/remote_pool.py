@@ -1,7 +1,7 @@
-"""The pool in another process: a host holds Ray, not the user's process.
+"""The pool in another process, the host, which holds Ray.
 
-The process that holds Ray's driver dies with its Ray node or control service. So it is a child process, and when it is
-gone a new one is started: work that ran is lost as with its worker, and the jobs go on.
+A process with a Ray driver dies with its Ray node or control service. When the host is gone a new one starts: running
+work is lost as with its worker, and the jobs continue.
 """
 
 import asyncio
@@ -43,20 +43,19 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 SILENT_BEATS: Final = round(30 / BEAT_S)
-"""After how many beats without a word a host is killed: importing Ray alone takes seconds on a busy machine. They are
-counted, not timed: a program that was stopped, or slept with its machine, has heard nothing meanwhile."""
+"""A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine. They
+are counted, not timed, as a program that was stopped, or whose machine slept, received nothing meanwhile."""
 _AGAIN: Final = "A new one is started; the same work may be submitted again."
 _DEFECT: Final = "Please report it, with the input and the options."
 
 
 class _Host:
-    """One host, over its whole life; ``hear`` is called with its beats."""
+    """One host; ``hear`` is called with its beats."""
 
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
         self.blobs = BlobCache(self._send_blob)
-        self.over = asyncio.Event()
-        """Set by the pool once it knows of the host's end."""
+        self.over = asyncio.Event()  #: set once the pool knows of the host's end
         self._hear = hear
         self._blob_numbers = itertools.count()
         self._silent_beats = 0
@@ -67,7 +66,7 @@ class _Host:
         self._hear(beat)
 
     async def death(self) -> str:
-        """Wait for the host's end, and kill it if it says nothing for too long; return how it ended."""
+        """Wait for the host's end, or kill it after a long silence; return how it ended."""
         while True:
             try:
                 async with asyncio.timeout(BEAT_S):
@@ -75,10 +74,10 @@ class _Host:
             except TimeoutError:
                 self._silent_beats += 1
             if self._silent_beats == SILENT_BEATS:
-                self.child.kill(f"it said nothing for {SILENT_BEATS * BEAT_S:g} s")
+                self.child.kill(f"it was silent for {SILENT_BEATS * BEAT_S:g} s")
 
     async def close(self, *, at_once: bool) -> None:
-        """End the host: in good order, which takes half a second, or ``at_once``. What it was asked is lost."""
+        """End the host, ``at_once`` or after it has closed its pool; calls under way are lost."""
         if not at_once:
             self.child.tell(Close())
             try:
@@ -94,14 +93,14 @@ class _Host:
 
 
 class RemotePool(Pool):
-    """Starts a host process that connects to Ray, and another when that ends.
+    """Starts a host process that connects to Ray, and another when it ends.
 
     Args:
-        spawn: starts a host's process, whose connection has that name; called in the event loop's thread, with which
-            the process ends.
-        slots: at a time, where the host may have more; None means as many as it has.
+        spawn: starts a host whose connection has the given name; called in the event loop's thread, with which the host
+        ends.
+        slots: at most; None for all that the host has.
         rest: waits that many seconds.
-        is_here: all its workers run on this machine.
+        is_here: all workers run on this machine.
     """
 
     def __init__(
@@ -132,13 +131,13 @@ class RemotePool(Pool):
         return self._state
 
     async def start(self) -> None:
-        """Wait until a host is connected and its workers are ready; UsageError for an address that makes no sense."""
+        """Wait until a host is connected and its workers are ready; UsageError for an invalid address."""
         self._refuse_if_closed()
         self._happen(Wanted())
         await self._ready()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on a worker of the host's; large NumPy arrays in the result are read-only."""
+        """Run ``work`` on one of the host's workers; large NumPy arrays in the result are read-only."""
         self._refuse_if_closed()
         number = next(self._numbers)
         run: WorkRun[ResultT] = WorkRun(lambda why: self._tell(GiveUp(number, why)))
@@ -164,11 +163,11 @@ class RemotePool(Pool):
             host = await self._ready()
             try:
                 return await host.child.call(AskPreview(demand))
-            except ChildDied:  # the next host is asked again
+            except ChildDied:  # ask the next host
                 await host.over.wait()
 
     async def aclose(self) -> None:
-        """End the host with everything that it started; one that is still starting is killed. Idempotent."""
+        """End the host and its child processes; a starting one is killed. Idempotent."""
         if self._closing is None:
             self._closing = SharedCall(self._close(), "the pool's end")
         await self._closing.wait()
@@ -206,7 +205,6 @@ class RemotePool(Pool):
             self._tasks.spawn("the start of a host", self._begin(self._life, effect.wait_s))
 
     async def _begin(self, life: Life, wait_s: float | None) -> None:
-        """Start a host, and its pool."""
         if wait_s is not None:
             await self._rest(wait_s)
         if self._life is not life:
@@ -215,7 +213,7 @@ class RemotePool(Pool):
         try:
             process = self._spawn(name)
         except OSError as error:
-            message = f"the process that is to hold Ray did not start: {error}"
+            message = f"the process that hosts Ray did not start: {error}"
             self._happen(Refused(FleetUnavailable(message, "Check the limits on memory and processes.")))
             return
         self._notes += (process.note,) if process.note and process.note not in self._notes else ()
@@ -225,7 +223,7 @@ class RemotePool(Pool):
         try:
             await host.child.call(StartPool())
         except ChildDied:
-            return  # ``_watch`` takes it from there
+            return  # ``_watch`` handles it
         except CodecfleetError as error:
             self._host = None
             await host.close(at_once=False)
@@ -236,7 +234,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait for the end of a host; another one follows, unless the pool refused this one."""
+        """Wait for the end of a host, and start another, unless this one's pool did not start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:
@@ -246,7 +244,6 @@ class RemotePool(Pool):
         host.over.set()
 
     def _break(self, task: str, error: BaseException) -> None:
-        """End with the task that failed: nothing runs any more, and every caller gets the reason."""
         broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
         if self._host is not None:
             self._host.child.kill()
@@ -267,7 +264,7 @@ class RemotePool(Pool):
             self._publish()
 
     def _publish(self) -> None:
-        """Replace the state: what the host says; until another is ready, mostly what the last one said."""
+        """Publish the host's state; until a host is ready, most of the last state is kept."""
         life, before = self._life, self._state
         state = replace(self._said, slots=self._limited(self._said.slots), notes=self._said.notes + self._notes)
         if life.phase is not HostPhase.READY:
@@ -280,7 +277,6 @@ class RemotePool(Pool):
         before.changed.set()
 
     async def _ready(self) -> _Host:
-        """Return the host once it is ready, which it may be already."""
         while self._life.phase is not HostPhase.READY or self._host is None:
             if self._life.phase is HostPhase.CLOSED:
                 raise Cancelled("the pool was closed")

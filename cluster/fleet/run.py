@@ -1,4 +1,4 @@
-"""Submitted work, as its submitter holds it."""
+"""Submitted work, and the origin of its result."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -13,30 +13,30 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Where a run was at its pool's last look."""
+    """A run's last known progress."""
 
-    worker: WorkerId = NO_WORKER  # the worker that runs it; "" while it waits for one
-    frames: int = 0  # frames done there
+    worker: WorkerId = NO_WORKER  # the worker, "" while the run waits for one
+    frames: int = 0  # done there
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A job's complaint about the device that gave a result."""
+    """A job's complaint about the device that made a result."""
 
     worker: WorkerId
-    file: str  # what the work was about, so that one bad file does not condemn several devices
+    file: str  # name of the input: one bad file must not condemn several devices
     reason: str
-    is_wrong: bool  # the result failed a check; otherwise it only puts the device in doubt
+    is_wrong: bool  # the result failed a check; otherwise the device is only in doubt
 
 
 def ignore_doubt(doubt: Doubt) -> None:
-    """Do nothing, as a pool without devices."""
+    """Do nothing, as in a pool without devices."""
     del doubt
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOrigin:
-    """Where a result was made. It outlives its run, and does not keep the result."""
+    """Where a result was made. It does not keep the run or the result alive."""
 
     worker: WorkerId
     file: str
@@ -54,18 +54,13 @@ class ResultOrigin:
 class WorkRun(Generic[ResultT]):
     """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
 
-    Cancelling what awaits it cancels the work, queued or running; its slot is free once its worker has stopped.
-    ``tell``, ``end`` and ``fail`` are for its pool.
-
-    Args:
-        give_up: replaces the worker, if the work runs; the result is then ``DeadlineMissed`` with this reason.
+    Cancelling the awaiting task cancels the work; its slot is free once its worker has stopped. ``tell``, ``end`` and
+    ``fail`` are for its pool, whose ``give_up`` replaces the worker of running work.
     """
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
-        self.result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        """What ``Pool.submit`` promises."""
-        self.origin: ResultOrigin | None = None
-        """Where the result was made, once it is there."""
+        self.result: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()  #: see ``Pool.submit``
+        self.origin: ResultOrigin | None = None  #: set with the result
         self._progress = RunProgress()
         self._give_up: Callable[[str], None] | None = give_up
         self.result.add_done_callback(self._ended)
@@ -75,7 +70,7 @@ class WorkRun(Generic[ResultT]):
 
     @property
     def progress(self) -> RunProgress:
-        """Where it is, as far as its pool knows."""
+        """Its progress, as far as the pool knows."""
         return self._progress
 
     def tell(self, progress: RunProgress) -> None:
@@ -83,32 +78,31 @@ class WorkRun(Generic[ResultT]):
         self._progress = progress
 
     def end(self, result: ResultT, origin: ResultOrigin) -> None:
-        """Give it its result, unless it has ended."""
+        """Set its result, unless it has ended."""
         if not self.result.done():
             self.origin = origin
             self.result.set_result(result)
 
     def fail(self, error: CodecfleetError, origin: ResultOrigin | None = None) -> None:
-        """Give it an error for its result, unless it has ended."""
+        """Set an error as its result, unless it has ended."""
         if not self.result.done():
             self.origin = origin
             self.result.set_exception(error)
 
     def cancel(self) -> None:
-        """Cancel the work. Nothing happens if it has ended; whatever it still does is dropped."""
+        """Cancel the work, unless it has ended."""
         self.result.cancel()
 
     def give_up(self, why: str) -> None:
-        """Replace the worker, because the work hangs there.
+        """Replace the worker on which the work hangs; does nothing unless the work runs.
 
-        The result is ``DeadlineMissed``, whose message is the work's label and ``why``; all else that runs on the
-        worker ends with ``WorkerLost``, and a retry prefers another station. Work that does not run is left alone.
+        The result is ``DeadlineMissed``, with the work's label and ``why``. Other work of the worker ends with
+        ``WorkerLost``; retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)
 
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
-        # What the pool gave refers to this run: such a circle would keep the result until the garbage collector came.
-        self._give_up = None
+        self._give_up = None  # the error refers to this run: the cycle would keep the result until a garbage collection
         if not result.cancelled():
-            result.exception()  # seen: a run need not be awaited
+            result.exception()  # retrieved: a run need not be awaited

@@ -1,4 +1,4 @@
-"""The host's side: serves a pool to one fleet at the other end of a channel."""
+"""Serves a host's pool to one fleet at the other end of a channel."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,16 +27,16 @@ NEWS_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ServedPool:
-    """A pool that shares its slots among the jobs of all fleets that it is served to."""
+    """A pool that shares its slots among the jobs of all its fleets."""
 
     pool: Pool
-    lost: Callable[[], str] = str  # why its Ray is gone, "" while it is there
-    spent: Callable[[], str] = str  # why it will never run anything again, "" while it may
-    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # the one in this process
+    lost: Callable[[], str] = str  # why its Ray is gone, "" if it is not
+    spent: Callable[[], str] = str  # why it will never run work again, "" if it may
+    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # of this process
 
 
 class HostSession(SupervisorSide):
-    """One fleet's part of a pool, which the fleet starts and which outlives it; ``channel`` leads to the fleet."""
+    """One fleet's use of a pool, which may outlive it; ``channel`` leads to the fleet."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool
@@ -52,11 +52,7 @@ class HostSession(SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet hangs up or is gone; then end all of its work here.
-
-        Raises:
-            Exception: a defect, at either end.
-        """
+        """Serve until the fleet hangs up or is gone, and then end its work. Raises defects of either end."""
         async with TaskOwner() as owner:
             owner.start(self._beat(), "the host's state")
             try:
@@ -81,14 +77,13 @@ class HostSession(SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._served.lost():
-                # Whatever error the end of Ray caused: the fleet sees this process end.
-                await asyncio.Event().wait()
+                await asyncio.Event().wait()  # the end of Ray caused the error: the fleet sees this process end
             raise
         finally:
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # every result of a pool has the same
+        self.take_doubt = run.origin.tell  # the same for all results of a pool
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
@@ -105,12 +100,11 @@ class HostSession(SupervisorSide):
         return History() if supervisor is None else supervisor.history(stations)
 
     def close(self) -> None:
-        """End what the fleet has here, and hang up."""
+        """End the fleet's work, and hang up."""
         self._end()
         self._channel.hang_up()
 
     def _end(self) -> None:
-        """Cancel what came from this fleet, and clear its demands."""
         self._is_closed = True
         for run in list(self.runs.values()):
             run.cancel()
@@ -119,7 +113,7 @@ class HostSession(SupervisorSide):
         self._jobs.clear()
 
     async def _beat(self) -> None:
-        """Say how the pool is: at once after a change, and often enough to show that this process is alive."""
+        """Report the state: after a change, and often enough to show that this process is alive."""
         while True:
             if not self._channel.is_behind:
                 self._say()
@@ -130,7 +124,9 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        if self._is_started and not self._served.lost():  # else this process ends, and the next host has slots again
+        if (
+            self._is_started and not self._served.lost()
+        ):  # the host of a lost pool ends, and the next host has slots again
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}
         self._channel.tell(Beat(None if self._said == said else self._said, running))

@@ -1,4 +1,4 @@
-"""A user's warm fleet: found, started and ended by the programs that may use it (docs/warm-fleet.md)."""
+"""A user's warm fleet: found, started and ended by the programs that may use it (docs/fleet.md)."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from .meeting_place import Greeting, MeetingPlace, code_name, locked_place, peer
 from .pool import ClientName
 
 HOST: Final = "codecfleet.cluster.fleet.host.program"
-"""The program of a host: see its ``main`` for the settings."""
+"""The program of a host; its ``main`` documents the settings."""
 GREETING_S: Final = 1.0
-"""How long a warm fleet may take to answer: one that hangs must not keep a job from starting."""
+"""How long a warm fleet may take to answer: a hanging one must not delay a job."""
 END_S: Final = 5.0
-"""How long a fleet may take to end in good order, before it is killed."""
-_HELP: Final = "`codecfleet doctor` tells what is wrong with this machine."
+"""How long a fleet may take to end before it is killed."""
+_HELP: Final = "`codecfleet doctor` finds what is wrong with this machine."
 
 
 class FoundFleet(NamedTuple):
@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Connect to the user's warm fleet; else return why one that is there is left alone, "" where there is none."""
+    """Connect to the user's warm fleet, or return why it is not used, "" if there is none."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()
@@ -59,7 +59,7 @@ def is_any_warm() -> bool:
 
 
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
-    """Connect to a code's warm fleet; None where none answers."""
+    """Connect to a code's warm fleet; None without an answer."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
         try:
@@ -74,10 +74,9 @@ def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
 def warm_or_own(
     start_own: Callable[[ClientName], StartedProcess], slots: int | None, name: ClientName
 ) -> StartedProcess:
-    """Return a connection to the user's warm fleet, or where there is none for ``slots`` slots a host of its own.
+    """Return a connection to the user's warm fleet, or to a new host with ``slots`` slots.
 
-    Raises:
-        OSError: a host of its own cannot be started.
+    Raises OSError: the host cannot be started.
     """
     found, note = find_warm()
     if found is None:
@@ -93,36 +92,35 @@ def _left_alone(found: FoundFleet, why: str) -> str:
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet as a host: to kill it is to hang up."""
+    """Return a warm fleet as a host's process, which ``kill`` disconnects."""
     end, process, _ = found
 
     def let_go() -> None:
-        with suppress(OSError):  # it was closed before
+        with suppress(OSError):  # it is closed already
             end.shutdown(socket.SHUT_RDWR)
 
     return StartedProcess(end, let_go, lambda: f"the warm fleet (process {process}) ended", warm_fleet=process)
 
 
 class WarmFleet(NamedTuple):
-    """A warm fleet that is up."""
+    """A running warm fleet."""
 
     process: int
-    is_new: bool  # False where it was up before, as it is
+    is_new: bool  # False if it was already running
     greeting: Greeting
 
 
 def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProcess] = start_program) -> WarmFleet:
-    """Start the user's warm fleet, or find it; it goes on after this process.
+    """Start the user's warm fleet, or find the running one; it outlives this process.
 
-    It has a slot per core where ``slots`` is None, and ends itself after ``idle_s`` without a program.
+    It has a slot per core where ``slots`` is None, and ends after ``idle_s`` without a program.
 
-    Raises:
-        FleetUnavailable: it does not start.
+    Raises FleetUnavailable: it does not start.
     """
     with locked_place():
-        pass  # this process reports best what is wrong with the place
+        pass  # raises any fault of the place here, rather than in the fleet
     try:
-        # Whatever cluster the environment names: a warm fleet is this machine's.
+        # "local": a warm fleet is this machine's, whatever cluster the environment names.
         process = start(HOST, "local", slots, 0, astuple(ClientName()), idle_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
@@ -133,16 +131,13 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 
 
 def take_down() -> list[int]:
-    """End all warm fleets of the user, those of other versions too, with all that is theirs; return their processes.
+    """End all warm fleets of the user, of any version; return their processes. Running jobs start their own hosts.
 
-    Jobs that run on them go on by themselves.
-
-    Raises:
-        FleetUnavailable: others could enter the place where they are.
+    Raises FleetUnavailable: others could enter the directory of their sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:
-            place.lock()  # one that is starting is up then
+            place.lock()  # waits for a fleet that is starting
             ended = [process for name in place.names() if (process := _end(place, name))]
             place.remove_if_empty()
     except FileNotFoundError:
@@ -151,7 +146,7 @@ def take_down() -> list[int]:
 
 
 def _end(place: MeetingPlace, name: str) -> int:
-    """End the process that listens there, if one does, and remove its socket; return the process, or 0."""
+    """End the listening process, and remove its socket; return the process, 0 if there is none."""
     process = 0
     with suppress(OSError), place.connect(name) as end:
         process = peer_of(end)[0]

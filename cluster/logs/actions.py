@@ -6,7 +6,7 @@ from typing import Final
 
 
 class LogAction(Enum):
-    """What happened: the action's word in entries, its level as ``logging`` has it, and what it says."""
+    """What happened: the action's name in entries, its level as in ``logging``, and its meaning."""
 
     def __init__(self, word: str, level: int, says: str) -> None:
         self.word, self.level, self.says = word, level, says

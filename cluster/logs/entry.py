@@ -1,4 +1,4 @@
-"""A log entry: what happened, in a line and by its action, and to what; and how it is written."""
+"""A log entry: what happened, as a line and an action, and to what; and how it is written."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from ...errors import one_line, redacted
 from .actions import LEVELS, LogAction
 
 SCHEMA: Final = 1
-TRACE_MAX: Final = 8000  #: Characters of a traceback, from its end
+TRACE_MAX: Final = 8000  #: Characters kept from the end of a traceback
 
 
 class LogStyle(Enum):
@@ -24,11 +24,11 @@ class LogStyle(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIds:
-    """What an entry is about; "" and None for what it does not concern."""
+    """What an entry is about; "" and None for whatever does not apply."""
 
     job: str = ""  #: the driver's name for it
     segment: int | None = None
-    attempt: int | None = None  #: the number of a try at the segment
+    attempt: int | None = None  #: which try at the segment
     node: str = ""  #: Ray's id
     device: str = ""  #: the inventory's name
     worker: str = ""  #: a station, and the number of its process
@@ -36,7 +36,7 @@ class LogIds:
     file: str = ""  #: an input of a batch
 
     def known(self) -> dict[str, str | int]:
-        """Return those that are set, with addresses redacted."""
+        """Return the ids that are set, with addresses redacted."""
         found = {name: value for name, value in asdict(self).items() if value not in ("", None)}
         return {name: one_line(value) if isinstance(value, str) else value for name, value in found.items()}
 
@@ -46,7 +46,7 @@ NO_IDS: Final = LogIds()
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry: one line for people without secrets or control characters, and ids of what it is about."""
+    """An entry: one readable line without secrets or control characters, and ids of what it is about."""
 
     action: LogAction
     line: str
@@ -55,12 +55,12 @@ class LogEntry:
 
     @classmethod
     def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
-        """Return an entry; ``error`` is a defect's, whose traceback it has."""
+        """Return an entry; ``error`` is a defect, whose traceback it includes."""
         trace = "" if error is None else _escaped(redacted("".join(traceback.format_exception(error))))
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return it as one line of text or JSON, without the line's end; text has a defect's traceback below.
+        """Return it as one line of text or JSON, without the line end; in text a defect's traceback follows.
 
         ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
         """
@@ -86,7 +86,7 @@ class LogEntry:
 
 
 def _escaped(trace: str) -> str:
-    """Return a traceback with all but its lines' ends escaped: its error's message may have a file's name."""
+    """Return a traceback with everything but its line ends escaped: an error's message may contain a file's name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 

@@ -1,6 +1,6 @@
 """The logs of a cluster's supervisor and workers: files beside Ray's own, on their nodes.
 
-Not on stderr: Ray passes that on to the terminal of the driver that started the process.
+They do not go to stderr: Ray forwards that to the terminal of the driver that started the process.
 """
 
 import logging
@@ -17,7 +17,7 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many files there are of one process: the one that is written, and older ones
+FILES_MAX: Final = 3  #: How many files one process has: the current one, and older ones
 
 
 def begin_log_in_ray(service: str) -> None:
@@ -30,12 +30,12 @@ def begin_log_in_ray(service: str) -> None:
         return
     try:
         begin_log(file_handler(log_folder(), service, os.environ))
-    except Exception:  # a worker whose log cannot be written works; Ray's own log says why
+    except Exception:  # a worker whose log cannot be written still works; Ray's own log says why
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
 
 def file_handler(folder: Path, service: str, environment: Mapping[str, str]) -> EntryHandler:
-    """Return what writes to this process's file in a folder; raises OSError where that cannot be opened."""
+    """Return a handler that writes this process's file in a folder; raises OSError if the file cannot be opened."""
     style = LogStyle.JSON if environment.get(LOG) == LogStyle.JSON.value else LogStyle.TEXT
     path = folder / f"codecfleet-{service}-{os.getpid()}.log"
     file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")

@@ -20,7 +20,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 
 def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> None:
-    """Write an entry, where entries are written; ``error`` is a defect's. Thread-safe; never raises."""
+    """Write an entry, if this process writes entries; ``error`` is a defect. Thread-safe; never raises."""
     if LOGGER.isEnabledFor(action.level):
         entry = LogEntry.of(action, line, ids, error)
         LOGGER.log(action.level, "%s", entry.line, extra={"entry": entry})
@@ -28,16 +28,16 @@ def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException
 
 @dataclass(slots=True)
 class Quota:
-    """How many entries of one level are written; ``now_s`` is on a monotonic clock."""
+    """The quota of entries of one level; ``now_s`` is on a monotonic clock."""
 
-    at_once: int = 1000  #: a cluster of many nodes writes so many when it starts
+    at_once: int = 1000  #: a cluster of many nodes writes this many when it starts
     per_s: int = 50
-    suppressed: int = 0  #: since the last one that was written
+    suppressed: int = 0  #: entries suppressed since the last one written
     _room: float = -1.0
     _at_s: float = 0.0
 
     def takes(self, now_s: float) -> bool:
-        """Return whether another entry is written; one that is not is ``suppressed``."""
+        """Return whether to write another entry; if not, it counts as ``suppressed``."""
         grown = float(self.at_once) if self._room < 0 else self._room + (now_s - self._at_s) * self.per_s
         self._room, self._at_s = min(float(self.at_once), grown), now_s
         if self._room < 1:
@@ -48,9 +48,9 @@ class Quota:
 
 
 class EntryHandler(logging.Handler):
-    """Writes entries with ``write``, which takes text with its line's end, and whose errors are dropped.
+    """Writes entries with ``write``, which takes text with its line end, and whose errors are dropped.
 
-    The rate of each level is bounded, so that a storm of one hides no other. ``service`` is the kind of process.
+    The rate of each level is bounded, so that a flood at one level hides no other. ``service`` is the kind of process.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EntryHandler(logging.Handler):
 
     def _put(self, entry: LogEntry, at_s: float) -> None:
         text = entry.written(self._style, at_s=at_s, service=self._service, process=os.getpid())
-        # A signal's handler may write while the thread that it interrupts does.
+        # A signal handler may write while the thread that it interrupts does.
         with suppress(OSError, ValueError, RuntimeError):
             self._write(f"{text}\n")
 
@@ -94,7 +94,7 @@ def is_logged() -> bool:
 
 
 def begin_log(handler: EntryHandler) -> None:
-    """Write this process's entries with ``handler`` from here on, and with none of its parents'."""
+    """Write this process's entries with ``handler`` only: its parents' handlers are dropped."""
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False
@@ -102,7 +102,7 @@ def begin_log(handler: EntryHandler) -> None:
 
 @contextmanager
 def logged_to(stream: TextIO, style: LogStyle, service: str) -> Iterator[None]:
-    """Write this process's entries to a stream, each at once, as long as the block runs."""
+    """Write this process's entries to a stream, each at once, while the block runs."""
 
     def write(text: str) -> None:
         stream.write(text)

@@ -21,10 +21,10 @@ from ..logs.actions import LogAction
 from ..logs.writing import log
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
-STOP_S: Final = 15  #: How long Ray's processes may take to end, after what they waited for
-_STARTED: Final = b"Ray runtime started"  #: What ``ray start`` says once the node has joined
+STOP_S: Final = 15  #: How long Ray's processes may take to end, after the notice
+_STARTED: Final = b"Ray runtime started"  #: What ``ray start`` prints once the node has joined
 _LINES_KEPT: Final = 50
-_FIRST: Final = 1  #: The first process of a container: the kernel makes it the parent of those that lose theirs
+_FIRST: Final = 1  #: The first process of a container: the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time; more wait
 
@@ -37,10 +37,10 @@ class _Kept:
     notice_s: int  #: how long it drains
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: its last lines
     is_ending: bool = False  #: as a signal asked
-    until_s: float | None = None  #: when it is killed, on the monotonic clock
+    until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain it, and kill it after ``notice_s`` and ``STOP_S``; asked again, kill it at once."""
+        """Drain the node, and kill it after ``notice_s`` and ``STOP_S``; a second request kills it at once."""
         if self.is_ending:
             self.kill()
             return
@@ -51,7 +51,7 @@ class _Kept:
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and all of Ray: Ray's own watchdog ends its processes with their group's leader."""
+        """Kill Ray and all its processes: Ray's own watchdog ends them with their group's leader."""
         self.until_s = None
         self.process.kill_group()
 
@@ -63,7 +63,7 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket) -> int:
-        """Return its exit code, and meanwhile act on the signals whose numbers can be read from the socket."""
+        """Return Ray's exit code; meanwhile act on the signals whose numbers arrive on the socket."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
             ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
@@ -89,7 +89,7 @@ def keep(
 ) -> None:
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
 
-    To be called in the main thread. ``variables`` are added to this process's environment; ``notice_s`` is how long it
+    Call it in the main thread. ``variables`` are added to this process's environment; ``notice_s`` is how long it
     drains; ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not
     start, or ended by itself.
     """
@@ -139,7 +139,7 @@ def _signals() -> Iterator[socket.socket]:
     A handler in Python runs only once the main thread returns from the kernel; the interpreter writes the number to the
     socket at once, in any thread.
     """
-    # Where nohup ignores a hang-up, it stays ignored.
+    # If nohup ignores a hang-up, it stays ignored.
     handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -174,4 +174,4 @@ def _remove_dead(folder: Path, bound: set[str], since_s: float) -> None:
     for listener in folder.glob("listener-*"):
         if listener.is_socket() and str(listener) not in bound:
             listener.unlink()
-    folder.rmdir()  # fails where something else is in it
+    folder.rmdir()  # fails if the folder is not empty

@@ -1,4 +1,4 @@
-"""A live node of a cluster as Ray knows it: whether it takes work, what Ray counts there, its labels."""
+"""A live node of a cluster as Ray knows it: whether it takes work, its resources in Ray, its labels."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class ListedNode:
 
     @property
     def words(self) -> str:
-        """All but the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
+        """Everything except the id in one line: ``head at 10.0.0.1, open, 16 CPUs and 2 GPUs for Ray; kind=nvenc``."""
         cpus, gpus = (counted(int(self.resources.get(name, 0)), name) for name in ("CPU", "GPU"))
         where = f"{'head' if self.is_head else 'node'} at {self.address}, {self.state.value}"
         return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])

@@ -1,7 +1,7 @@
-"""What a machine offers to a Ray cluster: processors, GPUs or slices, and labels of what they can do.
+"""What a machine offers to a Ray cluster: processors, GPUs or slices, and labels of their abilities.
 
-It is a function of what the probes found. There are no tokens for NVENC or NVDEC among Ray's resources: the supervisor
-counts sessions itself, and a token that is never booked would be free for ever.
+It is a function of the probes' findings. Ray has no resources for NVENC or NVDEC sessions here: the supervisor counts
+sessions itself, and a resource that nothing reserves would always look free.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ class Offer:
 
     cpus: int
     gpus: int = 0
-    cuda_visible: str | None = None  # by which Ray gives out exactly the ``gpus``; None where it does so by itself
+    cuda_visible: str | None = None  # with which Ray gives out exactly the ``gpus``; None if it does so anyway
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str = ""  # for Ray's own label, "" for none
-    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" where there was nothing to choose
+    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
 
 
 def offer_of(
@@ -47,7 +47,7 @@ def offer_of(
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
     shown = node.shown
-    # Whether Ray, which goes by NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has.
+    # Whether Ray, which uses NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has.
     counts_right = shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
     is_counted_right = counts_right and len(parts) == shown.count
     offered = {on_node(node.node, part.identity) for part in parts}

@@ -22,12 +22,12 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10  #: How much later than it said a node is killed
+_KILLED_AFTER_S: Final = 10  #: How long after its announced end a node is killed
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node that is ready to start: the arguments and variables of ``ray``, and what people read about it."""
+    """A node that is ready to start: ``ray``'s arguments and variables, and the lines to print about it."""
 
     arguments: tuple[str, ...]
     variables: dict[str, str]
@@ -41,7 +41,7 @@ class PreparedNode:
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
-    """Probe this machine, and return what it offers; the arguments are ``offer_of``'s."""
+    """Probe this machine, and return its offer; the arguments are ``offer_of``'s."""
     report = probe_node(software=False)
     return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
 
@@ -49,9 +49,9 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
     """Return a node that may start: with a token, which a head without one makes, and a cluster that lets it in.
 
-    ``survey`` finds out what the machine offers, which takes a while: it is called last. Raises UsageError: the options
-    make no sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another
-    program listens on the head's port, or the head does not let us in.
+    ``survey`` returns the machine's offer, which takes a while: it is called last. Raises UsageError: the options make
+    no sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
+    listens on the head's port, or the head does not let us in.
     """
     notes = []
     if check_options(options, os.environ):
@@ -71,7 +71,7 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
 
 def check_port(port: int) -> None:
-    """Raise FleetUnavailable unless a head can listen on a port: Ray itself finds out after a minute, in silence."""
+    """Raise FleetUnavailable unless a head can listen on a port: Ray fails only after a minute, without a message."""
     with socket.socket() as tried:
         # A port whose last connections have just ended is free.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,7 +98,7 @@ def bring_node_up(node: PreparedNode) -> int:
 def take_nodes_down() -> list[int]:
     """End all nodes that this user keeps on this machine, as SIGTERM does; return the processes that kept them.
 
-    Raises FleetUnavailable: others could enter the place where they are found.
+    Raises FleetUnavailable: others could enter the directory that lists them.
     """
     nodes = kept_nodes()
     handles = {}

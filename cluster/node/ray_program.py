@@ -1,4 +1,4 @@
-"""The program that becomes ``ray start``: it ends with the process that keeps it."""
+"""The program that becomes ``ray start``: it ends with the process that keeps the node."""
 
 import sys
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""The command, the environment and the exports with which Ray starts on a node: a function of its offer and options."""
+"""The command, environment and exports with which Ray starts on a node: a function of its offer and options."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
 from .listed import label_words
 from .offer import Offer
 
-DRAIN_S: Final = 60  #: How long a node that is to end waits for the work on it
+DRAIN_S: Final = 60  #: How long an ending node waits for its work
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
 _SET_HERE: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
@@ -24,7 +24,7 @@ _SET_HERE: Final = (
 )
 """Options of ``ray start`` that are set here."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
-_ZONE: Final = "RAY_NODE_ZONE"  #: Ray makes its label ray.io/availability-zone of it.
+_ZONE: Final = "RAY_NODE_ZONE"  #: Ray turns it into its label ray.io/availability-zone.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class NodeOptions:
     """How a node is to start."""
 
     address: str = ""  #: the head's; "" for a head
-    ip: str = ""  #: by which other nodes reach it; "" for Ray's choice
+    ip: str = ""  #: the address by which other nodes reach it; "" for Ray's choice
     port: int = PORT
     dashboard_host: str = DASHBOARD_HOST  #: the address on which the head's dashboard listens
     dashboard_port: int = DASHBOARD_PORT
@@ -43,12 +43,12 @@ class NodeOptions:
 
     @property
     def is_head(self) -> bool:
-        """Whether it begins a cluster."""
+        """Whether it starts a cluster."""
         return not self.address
 
     @property
     def notice_s(self) -> int:
-        """How long it may go on working once it is to end; a head does not wait, since the cluster ends with it."""
+        """How long an ending node may go on working; a head does not wait, since the cluster ends with it."""
         return 0 if self.is_head else self.drain_s
 
 
@@ -77,7 +77,7 @@ def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
 
 def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
     """Return the arguments of the ``ray`` command that starts a node, and stays."""
-    # Ray's own count would be of other processors: not those that a quota leaves.
+    # Ray's own count would ignore a CPU quota.
     words = ["start", "--block", "--num-cpus", str(offer.cpus), "--num-gpus", str(offer.gpus)]
     if options.is_head:
         words += ["--head", "--port", str(options.port)]
@@ -94,7 +94,7 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 
 
 def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
-    """Return what is set in the environment of the ``ray`` command. The token itself is not among it."""
+    """Return what to set in the environment of the ``ray`` command, without the token itself."""
     return {
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
@@ -105,10 +105,12 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that give the same values to a ``ray start`` run by others: they win over its options.
+    """Return the variables that give the same values to somebody else's ``ray start``: they override its options.
 
-    Labels that ``environment`` states stay, such as a cluster launcher's, except for those that probes decide. Raises
-    UsageError: they cannot be read.
+    Labels already in ``environment``, such as a cluster launcher's, stay, except for those that probes decide.
+
+    Raises:
+        UsageError: they cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {

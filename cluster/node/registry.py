@@ -1,6 +1,6 @@
 """Which nodes this user keeps on this machine: a locked file for each, beside the warm fleets' sockets.
 
-The kernel says who holds a lock, in this process's own numbers, so a process of another container is never mistaken
+The kernel says which process holds a lock, in this PID namespace, so a process of another container is never mistaken
 for a node's.
 """
 
@@ -21,7 +21,7 @@ _LOCK: Final = struct.Struct("hhqqi4x")
 
 
 class KeptNode(NamedTuple):
-    """A process that keeps a node, and the longest time that its end takes."""
+    """A process that keeps a node, and how long it may take to end."""
 
     process: int
     ends_within_s: int
@@ -29,7 +29,7 @@ class KeptNode(NamedTuple):
 
 @contextmanager
 def registered(ends_within_s: int) -> Iterator[None]:
-    """Let ``kept_nodes`` find this process meanwhile; without a place for that, the node goes without."""
+    """Let ``kept_nodes`` find this process during the block; if there is no directory for that, it goes unlisted."""
     file = None
     with suppress(FleetUnavailable, OSError):
         file = _write(ends_within_s)

@@ -1,6 +1,6 @@
-"""Questions to a cluster, asked from a process of their own: one that holds Ray's driver dies with its node.
+"""Questions to a cluster, asked from a child process: a process that holds Ray's driver dies with its node.
 
-As a program it answers them, over one connection.
+Run as a program, this module answers the questions over one connection.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray
 
 
 class AskDesk(Protocol[ServerT_co]):
-    """Returns the answer to a question; raises the question's own CodecfleetError."""
+    """Returns the answer to a question; raises the CodecfleetError that the question raised."""
 
     async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT: ...
 
@@ -99,7 +99,7 @@ class Leave(Request[Desk, None]):
 
 @asynccontextmanager
 async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
-    """Yield what answers questions to a cluster; in a Ray driver or job that is this process itself.
+    """Yield a function that answers questions to a cluster; in a Ray driver or job this process itself answers.
 
     Raises FleetUnavailable: the process that holds Ray's driver ended, since its node or control service is gone.
     """
@@ -117,7 +117,7 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
     try:
         process = start_program(PROGRAM, address)
     except OSError as error:
-        message = f"the process that is to hold Ray did not start: {error}"
+        message = f"the process that hosts Ray did not start: {error}"
         raise FleetUnavailable(message, "Check the limits on memory and processes.") from None
     try:
         async with _ending(Child[Desk](process)) as child:
@@ -129,7 +129,7 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
 
 @asynccontextmanager
 async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
-    """Yield what answers questions about a fleet: the named cluster's, else the warm fleet's.
+    """Yield a function that answers questions about a fleet: the named cluster's, else the warm fleet's.
 
     Raises UsageError: no cluster is named, and no warm fleet of this code is up; FleetUnavailable: it cannot be
     reached.
@@ -142,12 +142,12 @@ async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSid
     found, left_alone = await asyncio.to_thread(find_warm)
     if found is None:
         message = f"no cluster is named, and {left_alone or 'no warm fleet is up on this machine'}"
-        raise UsageError(message, "Give --address, or set RAY_ADDRESS; `codecfleet up` brings a warm fleet up.")
+        raise UsageError(message, "Give --address, or set RAY_ADDRESS; `codecfleet up` starts a warm fleet.")
     try:
         async with _ending(Child[SupervisorSide](connection_to(found), _NewsIgnored())) as fleet:
             yield fleet.call
     except ChildDied as lost:
-        raise FleetUnavailable(str(lost), "`codecfleet up` brings another up.") from None
+        raise FleetUnavailable(str(lost), "`codecfleet up` starts another.") from None
 
 
 @asynccontextmanager
@@ -164,17 +164,17 @@ class _NewsIgnored:
 
 
 Seen: TypeAlias = Status | FleetUnavailable | None
-"""A fleet's status; why there is none now; or None where there is no supervisor."""
+"""A fleet's status; why there is none now; or None if there is no supervisor."""
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None without a supervisor, because no job used it lately. Raises as ``fleet_desk``."""
+    """Return a fleet's status; None without a supervisor: no job used it lately. Raises as ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status repeatedly over one connection, until cancelled; a look that fails is shown too.
+    """Show a fleet's status repeatedly over one connection, until cancelled; failed attempts are shown too.
 
     Raises as ``fleet_desk``: at first, or once the fleet is lost.
     """
@@ -190,17 +190,17 @@ async def look(ask: AskDesk[SupervisorSide]) -> Seen:
         return await ask(ReadStatus())
     except ChildDied:
         raise
-    except Exception as error:  # noqa: BLE001 - it costs this look alone
+    except Exception as error:  # noqa: BLE001 - a status that fails to render costs only this update
         return as_unavailable(error)
 
 
 def as_unavailable(error: Exception) -> FleetUnavailable:
-    """Return the error of a look as a FleetUnavailable; one that is no CodecfleetError is a defect, and logged."""
+    """Return the error of an attempt as a FleetUnavailable; one that is no CodecfleetError is a logged defect."""
     if isinstance(error, FleetUnavailable):
         return error
     if isinstance(error, CodecfleetError):
         return FleetUnavailable(error.message, error.next_step)
-    message = f"this look at the fleet failed: {first_line(error)}"
+    message = f"the fleet's status cannot be shown: {first_line(error)}"
     log(LogAction.DEFECT, message, error=error)
     return FleetUnavailable(message, "This is a defect in codecfleet; the next look may succeed.")
 

@@ -21,7 +21,7 @@ async def probe_cluster(*, fresh: bool) -> list[NodeReport | SilentNode]:
 
 
 async def list_cluster() -> list[tuple[NodeReport | SilentNode, ListedNode]]:
-    """Return all live nodes by name, as they were probed and as Ray knows them."""
+    """Return all live nodes by name, with their probes' reports and Ray's entries."""
     orders, draining, nodes = await recall_orders(), draining_nodes(), _alive_nodes()
     ordered = (ORDERED_STATES[orders.get(node["NodeID"], Order.UNCORDON)] for node in nodes)
     listed = [listed_node(node, draining, state) for node, state in zip(nodes, ordered, strict=True)]

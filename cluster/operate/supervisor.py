@@ -36,14 +36,14 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
     Raises FleetUnavailable: it does not answer; VersionRefused: it has another version of codecfleet.
     """
     try:
-        # Where the head is gone, Ray looks for it for a minute.
+        # If the head is gone, Ray looks for it for a minute.
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
         actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
         answering = _answer(actor, question)
         return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
     except NoSuchActor:
         return None
-    except Exception as error:
+    except Exception as error:  # Ray raises errors of many kinds; all others are raised again
         if not is_of_ray(error):
             raise
         message = f"the supervisor does not answer: {type(error).__name__}"
@@ -51,7 +51,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
 
 
 async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: float = ANSWER_S) -> T:
-    """Return an answer that comes in time. Raises FleetUnavailable: it does not."""
+    """Return an answer that comes in time. Raises FleetUnavailable: it does not come."""
     try:
         return await asyncio.wait_for(answer, within_s)
     except TimeoutError:
@@ -69,17 +69,17 @@ async def read_status() -> Status | None:
 
 
 async def read_events() -> bytes:
-    """Return what a cluster's supervisor decided lately; b"" where it keeps no events, or there is none."""
+    """Return a cluster supervisor's latest decisions; b"" if it keeps no events, or there is no supervisor."""
     return await ask_supervisor(lambda actor: actor.events.remote()) or b""
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would ask for such a job, and why; "" where it cannot grow, or has no supervisor."""
+    """Return which nodes a cluster would request for such a job, and why; "" without growth or supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 
 async def read_history(stations: tuple[StationId, ...]) -> History | None:
-    """Return what these stations of a cluster did lately; None if it has no supervisor."""
+    """Return the recent history of these stations of a cluster; None if it has no supervisor."""
     return await ask_supervisor(lambda actor: actor.history.remote(stations))
 
 
@@ -99,7 +99,7 @@ async def order_node(order: Order, node: str) -> None:
 
 
 def unknown_node(wanted: str, order: Order, status: Status) -> UsageError:
-    """Return the error of a name that no node, or more than one, has."""
+    """Return the error for a name that matches no node, or more than one."""
     found = [node for node in status.nodes if node.name == wanted or node.node.startswith(wanted)]
     if not found:
         return UsageError(f"no node is called {wanted}", f"The nodes are {_named(status.nodes)}.")

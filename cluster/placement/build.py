@@ -1,16 +1,15 @@
-"""From what probes report, or a simulated fleet says, to the inventory that work is placed on."""
+"""Makes the inventory from probes' reports or a simulated fleet."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..probes.cuda.tables import is_geforce
 from ..probes.gpus.hardware import Hardware, load_hardware
 from ..probes.report.absence import Unavailable, known
 from ..probes.report.device_kinds import DeviceKind
-from ..probes.report.device_report import DeviceReport, MemoryUse, MigSlice, why_unplaceable
+from ..probes.report.device_report import DeviceReport, MemoryUse, why_unplaceable
 from ..probes.report.engines import MEDIA_ENGINES, Engine, EngineCount, Trial
-from ..probes.report.gpu_identity import ShownGpus, named, on_node
+from ..probes.report.gpu_identity import ShownGpus, is_geforce, named, on_node
 from ..probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
@@ -31,8 +30,8 @@ _SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is cou
 def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_visible: str | None = None) -> Node:
     """Return one probed machine, real or simulated.
 
-    ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is CUDA_VISIBLE_DEVICES as Ray was
-    started with it there, None where it was not set.
+    ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is the CUDA_VISIBLE_DEVICES with
+    which Ray was started there, None if unset.
     """
     from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - who has a report has loaded this; others need not
 
@@ -63,16 +62,15 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
 
 
 def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus:
-    """Return a probed machine's GPUs by name, with what its container and Ray (``cuda_visible``) were given."""
+    """Return a probed machine's GPUs by name, and those that its container and Ray (``cuda_visible``) may use."""
     container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
     return ShownGpus(tuple(map(named, report.gpus)), cuda_visible, container)
 
 
 def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...]) -> Device:
-    """Return a device of a GPU with what its machine's probes say of it: memory, licence and compatibility verdicts.
+    """Return a device with its memory, licence and compatibility verdicts.
 
-    A Tegra's GPU has what it could allocate of the memory that it shares (CUDA for Tegra 2.2). A vGPU without a licence
-    is limited. A device on which CUDA does not start is closed; what closed it before stays its reason.
+    A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra 2.2). Without CUDA a device is closed.
     """
     uuid = known(gpu.uuid, "")
     own_uuid = device.device if device.kind.is_slice else uuid
@@ -92,7 +90,7 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
 
 
 def _why_untried(report: "NodeReport") -> str:
-    """Return why no codec could be tried on any GPU; "" where they could."""
+    """Return why no codec could be tried on any GPU; "" if one could."""
     package = report.pynvvideocodec
     if report.simulated:
         return ""
@@ -101,9 +99,9 @@ def _why_untried(report: "NodeReport") -> str:
 
 
 def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
-    """Return a machine's GPUs and slices with what the tables say of them, before any trial.
+    """Return a machine's GPUs and slices with documented capabilities, before any trial.
 
-    One whose name the tables do not have can do nothing yet.
+    One of an unknown model can do nothing yet.
     """
     tables = load_hardware()
     driver = known(nvml.driver_version, "").partition(".")[0]
@@ -126,7 +124,6 @@ def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
 def _devices_of(
     report: DeviceReport, node: NodeId, driver: str, trials: dict[str, tuple[Trial, ...]], hardware: Hardware
 ) -> Iterator[Device]:
-    """Return the device that a report is, or the slices that it is cut into."""
     uuid = known(report.uuid, "")
     own = trials.get(uuid) or trials.get(str(report.index), ())
     architecture = known(report.architecture, "")
@@ -154,19 +151,19 @@ def _devices_of(
         yield whole
         return
     for part in report.mig.slices:
-        yield _slice_of(whole, part, trials.get(part.uuid, ()), report.mig.sharers_of(part))
+        cut = replace(
+            whole, trials=trials.get(part.uuid, ()), engines={each.engine: each.count for each in part.engines}
+        )
+        yield _slice_of(cut, part.uuid, part.profile, _free_bytes(part.memory), report.mig.sharers_of(part))
 
 
-def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...], sharers: int) -> Device:
+def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sharers: int) -> Device:
     """Return a slice; compute instances of one GPU instance share its engines and its memory evenly."""
-    free_bytes = _free_bytes(part.memory)
     return replace(
         whole,
-        device=part.uuid,
+        device=uuid,
         kind=DeviceKind.MIG,
-        name=f"{whole.name} MIG {part.profile}",
-        engines={entry.engine: entry.count for entry in part.engines},
-        trials=trials,
+        name=f"{whole.name} MIG {profile}",
         free_memory_bytes=None if free_bytes is None else free_bytes // sharers,
         share=whole.share / sharers,
         parent=whole.device,
@@ -176,7 +173,7 @@ def _slice_of(whole: Device, part: MigSlice, trials: tuple[Trial, ...], sharers:
 def _counts(
     asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
 ) -> dict[Engine, int]:
-    """Return how many engines of each kind there are: as asked, as a trial found, as documented, or one that works."""
+    """Return how many engines of each kind there are: asked, tried or documented; else one, if it works."""
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines
@@ -203,13 +200,13 @@ def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
 
 
 def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
-    """Return the documented cap of encoder sessions on a machine with GeForce cards; errors teach the real one."""
+    """Return the documented cap of encoder sessions on a machine with GeForce cards; refusals reveal the real one."""
     has_geforce = any(is_geforce(name) for name in names)
     return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
 
 
 def inventory_of_fleet(fleet: SimulatedFleet) -> Inventory:
-    """Return the inventory of machines that do not exist."""
+    """Return the inventory of a simulated fleet."""
     tables = load_hardware()
     return Inventory(tuple(_simulated_node(node, tables) for node in fleet.nodes))
 
@@ -261,25 +258,16 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         return
     instances = [part.gpu_instance for part in device.slices]
     for part in device.slices:
-        sharers = instances.count(part.gpu_instance)
-        yield replace(
-            whole,
-            device=part.uuid,
-            kind=DeviceKind.MIG,
-            name=f"{whole.name} MIG {part.name}",
-            engines=part.engines,
-            free_memory_bytes=part.memory_bytes // sharers or None,
-            share=whole.share / sharers,
-            parent=whole.device,
-        )
+        cut, sharers = replace(whole, engines=part.engines), instances.count(part.gpu_instance)
+        yield _slice_of(cut, part.uuid, part.name, part.memory_bytes or None, sharers)
 
 
 def guest_share(name: str, hardware: Hardware) -> float | None:
     """Return the part of its GPU's engines that a vGPU has when all its neighbours are busy; None for unknown types.
 
     A type is named after its GPU and its frame buffer ("NVIDIA L40S-12Q"), and as many run on a GPU as fit into its
-    memory, each with an equal part of the engines. How many run, and which scheduler the host uses, a guest cannot ask.
-    One that has a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User Guide,
+    memory, each with an equal part of the engines. A guest cannot ask how many run, nor which scheduler the host uses.
+    A vGPU on a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User Guide,
     "Virtual GPU Types" and "Changing Scheduling Behavior".)
     """
     wanted = plain_type(name)

@@ -12,9 +12,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _PREFIX_MAX: Final = 253
 PREFIX, RESERVED = "codecfleet/", "ray.io/"
-"""How codecfleet's labels begin, and Ray's."""
+"""The prefixes of codecfleet's labels, and of Ray's."""
 ENCODES, DECODES = f"{PREFIX}encodes-", f"{PREFIX}decodes-"
-"""How a label begins for each codec that a GPU of the node encodes, or decodes."""
+"""The prefixes of labels for each codec that a GPU of the node encodes, or decodes."""
 KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"
 _VERBS: Final = {Direction.ENCODE: ENCODES, Direction.DECODE: DECODES}
 _SYNTAX: Final = (
@@ -28,20 +28,15 @@ def is_label_value(text: str) -> bool:
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels that are written as KEY=VALUE; the last of a key counts.
+    """Return labels written as KEY=VALUE; the last one of a key counts.
 
-    Raises:
-        UsageError: one is not a label, or its key is one of Ray's own.
+    Raises UsageError: one is not a label, or its key is one of Ray's own.
     """
     return dict(_label(each) for each in given)
 
 
 def parse_zone(text: str) -> str:
-    """Return the name of a zone, "" for none.
-
-    Raises:
-        UsageError: a label cannot have it as its value.
-    """
+    """Return the name of a zone, "" for none. Raises UsageError: a label cannot have it as its value."""
     if not is_label_value(text):
         raise UsageError(
             f"--zone {text!r} is not the name of a zone", "Write letters, digits, `-`, `_` and `.`, 63 at most."
@@ -61,10 +56,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the labels of what a node can do; ``offered`` are those of its devices that work may use.
-
-    A device that its probe closed does nothing.
-    """
+    """Yield labels for the capabilities of a node's ``offered`` devices. Devices that a probe closed add none."""
     able = (device for device in node.gpus if device.state is not DeviceState.QUARANTINED)
     gpus = [device for device in able if device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})
@@ -79,7 +71,7 @@ def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]
 
 
 def _codecs(gpu: Device) -> Iterator[tuple[str, str]]:
-    """Yield a label for each codec that an engine of a GPU was found to do."""
+    """Yield a label for each codec that a GPU's engine supports."""
     for trial in gpu.trials:
         if trial.works and trial.engine in MEDIA_ENGINES and gpu.engine_count(trial.engine):
             yield f"{_VERBS[trial.case.direction]}{trial.case.codec.value}", trial.engine.value

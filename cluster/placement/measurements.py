@@ -1,4 +1,4 @@
-"""From what a worker's sessions gave together to the rate of what held them up."""
+"""Turns the speed of a worker's sessions into the rate of their bottleneck."""
 
 from dataclasses import replace
 
@@ -19,12 +19,12 @@ from .rates import (
 
 
 def beside(processor: str, gpu: str) -> str:
-    """Return the name under which a processor's rates are kept while its cores encode what such a GPU decodes."""
+    """Return the name for the rates of a processor whose cores encode what such a GPU decodes."""
     return f"{processor} beside {gpu}"
 
 
 def core_fps_beside(rates: Rates, processor: str, speed: float, gpu: str, stage: Stage) -> float:
-    """Return the frames a second of one core that encodes what a GPU decodes: as measured, else as without the GPU."""
+    """Return the frames a second of one core beside a decoding GPU: as measured, else as without the GPU."""
     return measured_core_fps(rates, beside(processor, gpu), stage) or software_fps(rates, processor, speed, stage)
 
 
@@ -38,9 +38,9 @@ def measurement_of(
     sessions: int,
     fps: float,
 ) -> Measurement | None:
-    """Return what ``fps`` of ``sessions`` sessions that a device decoded for says; None where it says nothing.
+    """Return the rate that follows from ``fps`` of ``sessions`` sessions decoded by a device; None if none does.
 
-    It is the rate of what is slowest by the rates known so far, with that many sessions: the device's decoder, its
+    It is the rate of the slowest part by the rates known so far, with that many sessions: the device's decoder, its
     encoder, or the cores of its host's ``processor`` that encode. Only a job with one rendition is measured.
     """
     if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
@@ -64,7 +64,7 @@ def measurement_of(
 
 
 def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fps: float) -> Measurement | None:
-    """Return the rate of an encoder whose sessions decode and encode in turn: decoding, by its rate, is taken off."""
+    """Return an encoder's rate from sessions that decode and encode in turn: decoding time is subtracted."""
     decode_fps = software_fps(rates, device.name, 1.0, decode_stage(demand, Engine.CPU))
     encode_s = sessions / fps - (1 / decode_fps if decode_fps > 0 else 0.0)
     if encode_s <= 0:
@@ -76,9 +76,9 @@ def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fp
 def engine_parts(
     rates: Rates, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
 ) -> dict[Engine, float]:
-    """Return which part of each kind of a device's engines ``fps`` source frames a second of a job take, from 0 to 1.
+    """Return the fraction of each kind of a device's engines that ``fps`` source frames a second of a job take.
 
-    By what the device gives at most when no other program uses it; {} where nothing runs or no rate is known.
+    It is relative to the device's maximum when no other program uses it; {} if nothing runs or no rate is known.
     """
     if fps <= 0:
         return {}

@@ -1,18 +1,16 @@
-"""How fast engines are: documented start values until workers have measured, then what they measured.
+"""How fast engines are: curves of sessions against frames a second, documented until workers have measured them.
 
-A session's speed depends on codec, bit depth, picture size, direction, engine, encoder and preset, and on how many
-sessions are open: each has its own curve of sessions against frames a second. Start values are the documented rates of
-one engine, scaled by clock and by pixels (NVDEC and NVENC Application Notes, Video Codec SDK 13.0), and a measured
-shape: a second session per engine adds a few percent, a third next to nothing.
+Start values are rates of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video Codec SDK
+13.0), and a measured shape: a second session per engine adds a few percent, a third next to nothing.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
 
-from ..probes.gpus.hardware import Hardware, load_hardware
+from ..probes.gpus.hardware import MIB, Hardware, HostMemory, load_hardware
 from ..probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 from .model.demand import USUAL_THREADS, Demand, EncoderKind, Rendition
 from .model.inventory import Device
@@ -21,20 +19,20 @@ REFERENCE_PIXELS = 1920 * 1080
 DEFAULT_PRESET = 4
 EIGHT_BITS = 8
 SMOOTHING = 0.3
-"""The part of a new measurement in the rate that follows from it."""
+"""The weight of a new measurement in the resulting rate."""
 BUSY_MOST = 0.9
-"""At most so much of an engine counts as others' use: engines are shared by time, so a session always gets a part."""
+"""The most of an engine that counts as others' use: engines are time-shared, so a session always gets a part."""
 LEAST_GAIN = 0.02
-"""A session that adds less than this part of the first one's speed adds nothing: the curve is flat there."""
+"""The curve is flat from where another session adds less than this fraction of the first one's speed."""
 
 _PRESETS = frozenset("1234567")
 
 Curve = tuple[tuple[int, float], ...]
-"""Sessions open against pixels a second of all of them together, by sessions, from 1 up."""
+"""Number of sessions, from 1 up, against their pixels a second in total."""
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
-"""The most pixels of SD, HD, Full HD and UHD: between two of them the rate in pixels a second is about the same."""
+"""The most pixels of SD, HD, Full HD and UHD: within each range the rate in pixels a second is about the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +54,12 @@ class Stage:
 
 
 def decode_stage(demand: Demand, engine: Engine = Engine.NVDEC) -> Stage:
-    """Return what decoding a demand's input asks of NVDEC or of a processor."""
+    """Return the stage that decodes a demand's input."""
     return Stage(demand.decode, demand.width, demand.height, engine, engine.value)
 
 
 def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
-    """Return what encoding a track asks of NVENC or of a processor; a preset that is not one of 1 to 7 is the usual."""
+    """Return the stage that encodes a track; a preset other than 1 to 7 counts as the default."""
     engine = Engine.NVENC if kind.is_nvenc else Engine.CPU
     preset = int(rendition.preset) if rendition.preset in _PRESETS else DEFAULT_PRESET
     size = rendition.width, rendition.height
@@ -69,12 +67,12 @@ def encode_stage(rendition: Rendition, kind: EncoderKind) -> Stage:
 
 
 RateKey = tuple[object, ...]
-"""What a measured curve of a model holds for: ``_key`` makes it."""
+"""Identifies a measured curve of a model: see ``_key``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a worker measured: frames a second of all ``sessions`` of one stage on a device, while all were at work."""
+    """A worker's measurement: frames a second of all ``sessions`` of one stage on a device while all of them worked."""
 
     device: Device
     stage: Stage
@@ -91,7 +89,7 @@ class Rates:
 
 
 def start_rates() -> Rates:
-    """Return what is known before anything was measured here: ``configs/hardware.toml``."""
+    """Return the documented rates: ``configs/hardware.toml``."""
     tables = load_hardware()
     return Rates(tables, _documented(tables))
 
@@ -99,7 +97,7 @@ def start_rates() -> Rates:
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
     """Return the rates with one more measurement; measurements of nothing change nothing.
 
-    The first measurement of a number of sessions counts as it is, later ones by a third: one bad moment moves no work.
+    The first measurement of a number of sessions counts fully, later ones by a third: one bad moment moves no work.
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates
@@ -114,10 +112,10 @@ def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
 
 
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
-    """Return frames a second of all sessions together against their number; () where the device has no such engine.
+    """Return frames a second of all sessions together against their number; () if the device has no such engine.
 
-    It begins with one session, never falls, and ends where more sessions add nothing: where its engines are full, other
-    programs' use included, or where its driver limits its rate.
+    It starts at one session, never falls, and ends where more sessions add nothing: where its engines are full,
+    including other programs' use, or where its driver limits its rate.
     """
     engines = device.engine_count(stage.engine)
     if engines <= 0:
@@ -133,7 +131,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cut a curve at a total of ``fps_max``, which the fewest sessions that would exceed it then have."""
+    """Cut a curve at a total of ``fps_max``, reached by the fewest sessions that would exceed it."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve
@@ -144,15 +142,15 @@ def _up_to(curve: Curve, fps_max: float) -> Curve:
 
 
 def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:
-    """Return the frames a second of one core for a software stage; 0 for an encoder that is not known.
+    """Return the frames a second of one core for a software stage; 0 for an unknown encoder.
 
-    What was measured on a processor of this name counts; else the reference core's rate times ``speed``.
+    A measurement on a processor of this name counts; else the reference core's rate times ``speed``.
     """
     return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
 
 
 def usual_fps(demand: Demand) -> float:
-    """Return the documented frames a second of one session in software on the reference core; 0 where none is known."""
+    """Return the documented frames a second of one session in software on the reference core; 0 if unknown."""
     rates, software = start_rates(), [EncoderKind(each.software) for each in demand.renditions]
     stages = [decode_stage(demand, Engine.CPU), *map(encode_stage, demand.renditions, software)]
     fps = [software_fps(rates, "", 1.0, stage) for stage in stages]
@@ -160,9 +158,10 @@ def usual_fps(demand: Demand) -> float:
 
 
 def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
-    """Return the frames a second of one core as measured on a processor of this name; 0 where none was measured.
+    """Return the frames a second of one core as measured on a processor of this name; 0 without a measurement.
 
-    The largest number of sessions counts: few have a machine's caches and clock to themselves, and placement fills it.
+    The measurement with the most sessions counts: with few, each gets more of the machine's caches and clock, and
+    placement fills the machine.
     """
     curve = _measured(rates, processor, 1.0, stage)
     if not curve:
@@ -172,7 +171,7 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
 
 def _measured(rates: Rates, model: str, engines: float, stage: Stage) -> Curve:
-    # Most models were not measured, and a key takes longer than the look.
+    # Most models were not measured, and computing a key takes longer than this look.
     of_model = rates.measured.get(model)
     return of_model.get(_key(engines, stage), ()) if of_model else ()
 
@@ -188,7 +187,7 @@ def _key(engines: float, stage: Stage) -> RateKey:
 
 
 def _joined(measured: Curve, start: Curve) -> Curve:
-    """Lay what was measured over the start curve: its shape, scaled to what was measured, beyond the last point."""
+    """Return the measured points, continued by the start curve scaled to the last of them."""
     last, peak = measured[-1]
     scale = peak / read_curve(start, last)
     points = {sessions: fps * scale for sessions, fps in start if sessions > last} | dict(measured)
@@ -199,7 +198,7 @@ def _joined(measured: Curve, start: Curve) -> Curve:
 
 
 def _until_flat(points: Curve) -> Curve:
-    """Cut a curve where another session adds too little, and let it never fall."""
+    """Cut a curve where another session adds too little, and make it never fall."""
     kept = [points[0]]
     for sessions, fps in points[1:]:
         before_sessions, before = kept[-1]
@@ -233,10 +232,10 @@ def _start_curve(hardware: Hardware, device: Device, stage: Stage, engines: floa
 
 @lru_cache
 def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
-    """Return the curve of that many engines, each of which gives 1."""
+    """Return the curve of this many engines of speed 1."""
     points: dict[int, float] = {}
     for each, part in parts:
-        # Shares of a GPU need not be whole engines: the last, which is less than one, still holds a session.
+        # Shares of a GPU need not be whole engines: the last, fractional one still holds a session.
         sessions = max(ceil(engines) if each == 1 else round(engines * each), len(points) + 1)
         points.setdefault(1, min(1.0, engines) * part)
         points[sessions] = engines * part
@@ -244,7 +243,7 @@ def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
 
 
 def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:
-    """Return the peak of one engine for this stage; 0 where the tables have no such engine."""
+    """Return the peak of one engine for this stage; 0 if the tables have no such engine."""
     architecture = hardware.architectures.get(hardware.architecture_of(device.name, device.architecture))
     if architecture is None:
         return 0.0
@@ -286,3 +285,31 @@ def _documented(hardware: Hardware) -> dict[str, dict[RateKey, Curve]]:
             curve = tuple((sessions, fps * stage.pixels) for sessions, fps in entry.curve)
             curves.setdefault(name, {})[_key(float(model.engines[engine]), stage)] = curve
     return curves
+
+
+_SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
+
+
+def session_bytes(
+    memory: HostMemory, decoded: Stage, encodes: Sequence[Stage], frames: int, *, filters: bool = False
+) -> int:
+    """Return how much of its host's memory a session takes at most: ``configs/hardware.toml`` counts its pictures.
+
+    ``decoded`` describes the pictures that a processor's stages get, ``encodes`` the stages that encode in software,
+    and ``frames`` is the length of the longest segment; ``filters`` scale, convert or deinterlace in between.
+    """
+    held = min(memory.decode_pictures, frames + 1) + (memory.filter_pictures if filters else 0)
+    total = memory.session_mib * MIB + held * frame_bytes(decoded)
+    for stage in encodes:
+        known = memory.encode.get(stage.implementation) or max(memory.encode.values(), key=lambda each: each.pictures)
+        pictures = min(known.pictures[stage.preset - 1], known.first_pictures + frames * memory.pictures_per_frame)
+        pictures += memory.filter_pictures if filters else 0
+        pictures += memory.pictures_per_thread * max(0, stage.threads - USUAL_THREADS)
+        total += known.mib * MIB + pictures * frame_bytes(stage)
+    return total
+
+
+def frame_bytes(stage: Stage) -> int:
+    """Return the size of one raw picture of a stage."""
+    samples = stage.pixels * _SAMPLES.get(stage.case.chroma, 3.0)
+    return int(samples * (2 if stage.case.bit_depth > EIGHT_BITS else 1))

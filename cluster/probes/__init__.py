@@ -1,1 +1,1 @@
-"""What a machine can really do, and why not: probes, and the values they report."""
+"""What a machine can really do, and why not: probes, and the values they return."""

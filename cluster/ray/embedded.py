@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,8 +32,8 @@ from .token import lacks_token
 
 T = TypeVar("T")
 
-REACH_S = 5.0  #: How long a cluster's address may take to accept a connection
-GREET_S = 8.0  #: How long a process may try whether the cluster lets us in; mostly it takes as long as importing Ray
+REACH_S = 5.0  #: How long a cluster may take to accept a connection
+GREET_S = 8.0  #: How long the check of a cluster's token may take; mostly it takes as long as importing Ray
 EXIT_S = 5.0
 
 
@@ -58,13 +59,13 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" while it is not, and for another Ray, whose health is unknown."""
+        """Return why a private Ray is lost; "" if it is not, and for any other Ray, whose health is unknown."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends what was started. Idempotent, about 0.3 s for a private Ray."""
+        """Release the share; the last one ends what was started here. Idempotent, about 0.3 s for a private Ray."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
@@ -94,8 +95,8 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 class _RayThread:
     """The one thread that opens and closes Ray, one request after the other, and lives as long as the process.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, which an executor's may. In any but the
-    main thread Ray leaves the signal handlers alone.
+    The kernel kills Ray's processes when the *thread* that started them ends, and an executor's thread may end. Only in
+    the main thread would Ray replace signal handlers.
     """
 
     def __init__(self) -> None:
@@ -149,7 +150,7 @@ def _take(address: str | None) -> Connection:
         if ray.is_initialized():
             return Connection(Origin.FOUND, _note_ignored(address))
     if address is None:
-        imported = (_NOTE_IMPORTED,) if "ray" in sys.modules else ()
+        imported = (_NOTE_IMPORTED,) if _others_imported_ray() else ()
         _shared.private = start_private_ray()
         notes = (*imported, *_shared.private.notes)
         _shared.origin = Origin.PRIVATE
@@ -161,6 +162,12 @@ def _take(address: str | None) -> Connection:
     atexit.unregister(_end_at_exit)
     atexit.register(_end_at_exit)  # after Ray's own handler was registered, so before it runs
     return Connection(_shared.origin, notes)
+
+
+@cache
+def _others_imported_ray() -> bool:
+    """Return whether Ray was imported before the first start here, which imports it with our settings."""
+    return "ray" in sys.modules
 
 
 def _take_another(address: str | None) -> Connection:
@@ -243,21 +250,21 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
-    """Return why a cluster cannot be joined, from the output of a process that tried; None if that is not clear.
+    """Return why a cluster cannot be joined, from the output of a process that tried; None if that is unclear.
 
     Ray itself would try for 20 s, or for a minute, and print each try.
     """
     if TOKEN_REFUSED in greeting.detail + greeting.said:
         return _not_let_in(address)
     if not greeting.returned and NO_CLUSTER_ID in greeting.said:
-        message = f"no Ray answers at {address}: what listens there is something else, or does not respond"
+        message = f"no Ray answers at {address}: another program listens there, or it does not respond"
         return FleetUnavailable(message, _CHECK_ADDRESS)
     return None
 
 
 def _not_let_in(address: str) -> FleetUnavailable:
     message = f"Ray at {address} did not let us in: the token is missing or wrong"
-    return FleetUnavailable(message, "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what is in it.")
+    return FleetUnavailable(message, "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to its content.")
 
 
 _JOIN_HELP = (
@@ -309,4 +316,4 @@ _NOTE_IMPORTED = "ray was imported before codecfleet started its own: settings t
 
 
 def _name(address: str | None) -> str:
-    return "a Ray of its own" if address is None else f"the Ray at {address}"
+    return "its own Ray" if address is None else f"the Ray at {address}"

@@ -34,7 +34,7 @@ class Liveness:
         self._wakes = 0
 
     def why_ended(self) -> str:
-        """Return why this Ray is lost; "" while it is not. To be called about once a second."""
+        """Return why this Ray is lost; "" if it is not. Call it about once a second."""
         states = {process: state_of(process) for process in self._processes}
         if not all(states.values()):
             return "one of its own processes died"

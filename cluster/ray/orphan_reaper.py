@@ -1,6 +1,7 @@
-"""Ends what a killed driver leaves behind: the kernel kills what the driver started, but not the children of that.
+"""Ends what a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
 
-This program, of the standard library alone, waits on a pipe: if that closes without a line, the driver was killed.
+This program, which uses only the standard library, waits on a pipe: if the pipe closes without a line, the driver was
+killed.
 """
 
 import os

@@ -42,7 +42,7 @@ from .start_watch import CHECK_SPACE, StartWatch
 NAMESPACE = "codecfleet"
 
 _PRESTART_CORES_MAX = 4
-_DRIVER_LIMIT_S = 20.0  #: How long the driver may take where a compat package that fits is tried
+_DRIVER_LIMIT_S = 20.0  #: How long the driver may take to try a fitting compat package
 _LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it
 
 
@@ -50,7 +50,7 @@ _LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prin
 class PrivateRay:
     """A running private Ray, to be stopped by the thread that started it."""
 
-    directory: Path  #: this user's alone; Ray's own directory inside it is open to everybody
+    directory: Path  #: only this user can enter it; Ray's own directory inside it is open to everybody
     lock: int
     orphan_reaper: Running
     former_log_level: int  #: of Ray's logger
@@ -90,7 +90,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; whichever it is, nothing of it may stay
+    except Exception as error:  # Ray raises errors of many kinds; after any of them, nothing of it may remain
         import ray
 
         with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
@@ -147,7 +147,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             init_lean(options, directory / "r", watch.note, watch.check)
             return notes
         _start_publicly(options, directory, imported_before=imported_before)
-        return (*notes, f"Ray was started by its public switches alone, which takes longer: {obstacle}")
+        return (*notes, f"Ray was started with its public options only, which takes longer: {obstacle}")
 
 
 @cache
@@ -158,7 +158,7 @@ def _token() -> str:
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray in the environment that it is to read; return whether it was imported before."""
+    """Import Ray in the environment that it should read; return whether it was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before

@@ -1,4 +1,4 @@
-"""What Ray may see of this process: environment variables, the working directory, names.
+"""The parts of this process that Ray may see: environment variables, the working directory, names.
 
 Ray reads hundreds of variables without checking them: a wrong one ends the process, or a start in silence.
 """
@@ -38,7 +38,7 @@ def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> d
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values where they are numbers, else the defaults: any other would end the process."""
+    """Return the user's values if they are numbers, else the defaults: any other value would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
@@ -119,13 +119,13 @@ def _has_plain_directory() -> bool:
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that an address or else ``RAY_ADDRESS`` names; None where a private Ray is to be started."""
+    """Return the cluster that an address or else ``RAY_ADDRESS`` names; None if a private Ray should start."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
 
 def submission_id(around: Mapping[str, str]) -> str:
-    """Return the id of the Ray job that this process is the driver of, as it was submitted; "" outside one."""
+    """Return the submission id of the Ray job whose driver this process is; "" outside one."""
     try:
         return str(json.loads(around[_JOB_CONFIG])["metadata"]["job_submission_id"])
     except (KeyError, TypeError, ValueError):
@@ -133,5 +133,5 @@ def submission_id(around: Mapping[str, str]) -> str:
 
 
 def may_begin_without_ray(address: str | None) -> bool:
-    """Return whether work may run here while there is no Ray: no cluster is named, nor Ray asked for first."""
+    """Return whether work may run here before Ray does: no cluster is named, and Ray is not set to start first."""
     return named_cluster(address) is None and not is_ray_first(os.environ)

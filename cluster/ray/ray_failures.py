@@ -1,7 +1,7 @@
 """What the exceptions of Ray, and of workers that are child processes, mean to a pool; no other module names them.
 
-A dozen unrelated types report a lost node, worker or object. RayTaskError, which carries what remote code raised, is
-the only one that says nothing about placement. This module does not import Ray.
+A dozen unrelated types report a lost node, worker or object. Only RayTaskError, which carries the error of remote code,
+says nothing about placement. This module does not import Ray.
 """
 
 import sys
@@ -78,7 +78,7 @@ def is_of_ray(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what remote code raised, where Ray passed that on; else the error itself."""
+    """Return the error that remote code raised, if Ray passed it on; else the error itself."""
     cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
     return cause if isinstance(cause, BaseException) else error
 

@@ -1,6 +1,7 @@
-"""What SIGTERM does to a process that has Ray in it.
+"""The effect of SIGTERM on a process that uses Ray.
 
-Python's ``signal`` works in the main thread only, and does not see what Ray's C++ installs: hence the C library.
+Python's ``signal`` works only in the main thread, and does not see the handlers of Ray's C++ code, so the C library is
+called.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""Tells a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
+"""Distinguishes a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
 
-A process that ended is a failure, and its log says why. Otherwise the start goes on as long as Ray's processes compute
-or wait for a core; one whose processes all sleep is stuck.
+An ended process means failure, and its log says why. Otherwise the start continues as long as Ray's processes compute
+or wait for a core; if all of them sleep, it is stuck.
 """
 
 import signal
@@ -30,8 +30,8 @@ _LINE_LENGTH_MAX: Final = 200
 CHECK_SPACE = "Check free space, memory and process limits; RAY_TMPDIR moves its files."
 _FILE_SIZE = "Allow larger files: `ulimit -f unlimited`."
 _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
-    signal.SIGXFSZ: ("a file of it reached the limit of `ulimit -f`", _FILE_SIZE),
-    signal.SIGKILL: ("it was killed, perhaps for want of memory", "Free memory, or raise the limit on it."),
+    signal.SIGXFSZ: ("one of its files reached the limit of `ulimit -f`", _FILE_SIZE),
+    signal.SIGKILL: ("it was killed, possibly because it ran out of memory", "Free memory, or raise the limit on it."),
 }
 
 

@@ -1,7 +1,7 @@
 """Confining this process and all that it starts to the files of one command, without any socket.
 
-Decoders are large and their inputs hostile: a film may take a confined command over, and then reach its inputs, the
-system's programs and its output folders alone. docs/security.md says what that defends and what not.
+Decoders are large and their inputs hostile: a film may take over a confined command, but then reaches only its inputs,
+the system's programs and its output folders. docs/security.md says what this protects and what it does not.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ class FileAccess:
 
 
 def why_not() -> str:
-    """Say why this kernel confines no command; "" where it does."""
+    """Return why this kernel cannot confine a command; "" if it can."""
     abi = landlock_abi()
     if abi < LEAST_ABI:
         return (
@@ -67,13 +67,13 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Give up what no worker needs: core dumps, which hold pictures, and programs that run with more rights."""
+    """Drop what no worker needs: core dumps, which contain pictures, and programs that run with more rights."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
 
 def _drop_capabilities() -> None:
-    """Drop this thread's capabilities, for good, but those of files. Raises OSError: the kernel refuses."""
+    """Drop this thread's capabilities for good, except those for files. Raises OSError: the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAP_VERSION, 0)
     sets = ctypes.create_string_buffer(_CAP_SETS.size)

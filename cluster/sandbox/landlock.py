@@ -1,4 +1,4 @@
-"""Landlock: a process gives up all files but those that it names, for itself and for whatever it starts.
+"""Landlock: a process gives up access to all files except the named ones, for itself and whatever it starts.
 
 Sources: linux/landlock.h; Documentation/userspace-api/landlock.rst of Linux 6.15.
 """
@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-LEAST_ABI: Final = 3  #: Of Linux 6.2: before it renames between folders are never allowed, or truncating files always.
+LEAST_ABI: Final = (
+    3  #: Of Linux 6.2: earlier versions never allow renaming between folders, or always allow truncating files.
+)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH: Final = 1
@@ -33,7 +35,7 @@ USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing what 
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock that this kernel has; 0 where it has none, or it is switched off."""
+    """Return the version of Landlock in this kernel; 0 if it has none, or it is switched off."""
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
 
 

@@ -1,4 +1,4 @@
-"""seccomp: a process gives up calls of the kernel that no job on local files needs, for itself and what it starts.
+"""seccomp: a process gives up system calls that no job on local files needs, for itself and what it starts.
 
 Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and each architecture's table of calls.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _CALLS: Final = {
-    # Sockets. A pair of connected ones, on which our own processes speak, is another call.
+    # Sockets. Our own processes use connected pairs, which is another call.
     "socket": (41, 198),
     # They open sockets and files past this filter, or reach into other processes.
     "io_uring_setup": (425, 425),
@@ -37,7 +37,7 @@ _CALLS: Final = {
 }
 """The numbers of the calls that are refused, on x86_64 and aarch64."""
 _CLONE3: Final = 435
-"""It hides its flags from a filter: so it is missing here, and the C library uses clone, as on older kernels."""
+"""Its flags are hidden from a filter, so it counts as missing, and the C library uses clone, as on older kernels."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The place of a machine's numbers, and its name in linux/audit.h."""
 _SECOND_ABI: Final = 1 << 30  #: Numbers from here on are those of x32
@@ -72,7 +72,7 @@ _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 
 
 def has_seccomp() -> bool:
-    """Return whether calls can be refused here."""
+    """Return whether system calls can be refused here."""
     return platform.machine() in _ARCHITECTURES and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
 
 
@@ -97,7 +97,7 @@ def refuse_calls() -> None:
 def filter_program(
     architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall], missing: Sequence[int]
 ) -> bytes:
-    """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` are not there."""
+    """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` do not exist."""
     # (kind, the ending to jump to if it is true, how many steps to pass over if not, constant)
     checks = [(_EQUAL, _REFUSE, 0, number) for number in numbers] + [(_AT_LEAST, _REFUSE, 0, _SECOND_ABI)]
     checks += [(_EQUAL, _MISSING, 0, number) for number in missing]

@@ -1,4 +1,4 @@
-"""Sent with a job's work, for workers that do not see its source."""
+"""The data sent with a job's work for workers that do not see its source."""
 
 from dataclasses import dataclass
 

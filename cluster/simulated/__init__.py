@@ -1,1 +1,1 @@
-"""Fleets that a file describes."""
+"""Simulated fleets, described by files."""

@@ -1,7 +1,4 @@
-"""Machines that do not exist, as ``fleet_file.py`` reads them from ``configs/fleets/*.toml``.
-
-``codecfleet.testing.FakeNvml`` answers NVML's calls from these values, so that the real probes report on them.
-"""
+"""Simulated machines, read by ``fleet_file.py``; ``codecfleet.testing.FakeNvml`` answers NVML's calls from them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,20 +13,20 @@ class SimulatedSlice:
 
     uuid: str
     gpu_instance: int
-    profile: str  #: the GPU instance's, as are memory and engines: its compute instances share them
+    profile: str  #: of the GPU instance, as are memory and engines
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None  #: of the GPU instance's slices, None where it has them all
+    compute_slices: int | None = None  #: of the GPU instance's, None for all
 
     @property
     def gpu_slices(self) -> int:
-        """How many of the GPU's slices its GPU instance takes: 3 of "3g.20gb"."""
+        """The GPU slices of its GPU instance: 3 of "3g.20gb"."""
         return int(self.profile.partition("g.")[0] or 1)
 
     @property
     def name(self) -> str:
-        """NVML's name: "3g.20gb", or "1c.3g.20gb" where it has one of the three slices."""
+        """NVML's name: "3g.20gb", or "1c.3g.20gb" with one of its slices."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
@@ -61,19 +58,19 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()  #: what its engines would do with every codec case
+    trials: tuple[Trial, ...] = ()  #: of its engines with every codec case
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
     virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: the part of its engines that a vGPU with a fixed or equal share has
-    licensed: bool | None = None  #: for vGPU software, None where no licence applies
+    share: float = 1.0  #: of its engines, for a vGPU with a fixed or equal share
+    licensed: bool | None = None  #: for vGPU software, None if no licence applies
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
-    faults: dict[str, int] = field(default_factory=dict)  #: the return code of an NVML function, by its name
-    xids: tuple[int, ...] = ()  #: events that wait to be read
+    faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions
+    xids: tuple[int, ...] = ()  #: events that were not read yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +85,12 @@ class SimulatedNode:
     preemptible: bool = False
     cordoned: str = ""  #: why it takes no new work
     tegra: str = ""
-    speed: float = 1.0  #: of its cores, as a multiple of the reference core of documented software rates
+    speed: float = 1.0  #: of its cores, relative to the reference core of documented software rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFleet:
-    """A fleet that does not exist."""
+    """A simulated fleet."""
 
     name: str
     description: str

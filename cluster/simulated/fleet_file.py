@@ -1,7 +1,6 @@
-"""Simulated fleets: TOML files that describe machines that are not at hand, resolved to the last number.
+"""Reads simulated fleets from TOML files: ``configs/fleets/README.md`` lists the keys.
 
-``configs/fleets/README.md`` lists every key. What a file leaves out comes from ``configs/hardware.toml`` by the
-model's name. The same files feed ``codecfleet plan --fleet``, the tests, and the fakes of NVML.
+Missing values come from ``configs/hardware.toml``, by the model's name.
 """
 
 from collections import Counter
@@ -45,7 +44,7 @@ class Virtualization(StrEnum):
 
 
 class VgpuEntry(Strict):
-    """One vGPU that runs on a host's GPU. A type that the tables lack needs its id and frame buffer."""
+    """One vGPU on a host's GPU. A type that the tables lack needs its id and frame buffer."""
 
     instance: Annotated[int, Field(ge=0)]
     type_name: str
@@ -79,7 +78,7 @@ class DeviceEntry(Strict):
 
 
 class MachineEntry(Strict):
-    """What a machine has."""
+    """A machine."""
 
     cores: Annotated[int, Field(ge=1)]
     memory_gib: Gibibytes
@@ -92,7 +91,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """``count`` machines that are alike; ``{n}`` in the name is counted from ``first``."""
+    """``count`` equal machines; ``{n}`` in the name counts from ``first``."""
 
     name: str
     count: Count = 1
@@ -111,16 +110,15 @@ class FleetDocument(Strict):
 
 
 def built_in_fleets() -> dict[str, Path]:
-    """Return the fleets that come with the package, by name."""
+    """Return the paths of the package's fleets, by name."""
     folder = Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("fleets")))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def load_fleet(path: str | Path) -> SimulatedFleet:
-    """Return the fleet that a file describes; ``path`` may also be the name of one that comes with the package.
+    """Return the fleet of a file, or one of the package's, by name.
 
-    Raises UsageError: the file cannot be read, is not TOML, or has a key, value, model or MIG profile that is not
-    known.
+    Raises UsageError: the file cannot be read, is not TOML, or has an unknown key, value, model or MIG profile.
     """
     built_in = built_in_fleets()
     place = built_in[str(path)] if str(path) in built_in and not Path(path).is_file() else Path(path)
@@ -136,16 +134,16 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
 
 
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
-    """Return a machine of that name, with what its table leaves out; ``where`` begins the message of an error.
+    """Return a machine with its missing values; ``where`` begins the message of an error.
 
-    Raises UsageError: it names a model or a MIG profile that ``hardware`` does not have.
+    Raises UsageError: ``hardware`` does not have its model or MIG profile.
     """
     fields = machine.model_dump(include=set(MachineEntry.model_fields))
     return next(_Resolver(where, name, hardware).nodes(NodeEntry.model_validate({"name": name, **fields})))
 
 
 class _Resolver:
-    """Fills in what a file leaves out. Devices of a kind share one tuple of trials."""
+    """Fills in the missing values of a file. Equal devices share one tuple of trials."""
 
     def __init__(self, where: str, fleet: str, hardware: Hardware) -> None:
         self._where = where
@@ -218,7 +216,7 @@ class _Resolver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """Resolves the parts of one GPU. ``where`` begins each message: the file and the GPU's model."""
+    """Resolves the parts of one GPU. ``where``, the file and the model, begins each message."""
 
     where: str
     uuid: str
@@ -227,7 +225,7 @@ class _Parts:
     vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
-        """Return the MIG devices of GPU instances: a profile each, or the names of its compute instances."""
+        """Return the MIG devices of GPU instances, which are given as a profile or as names of compute instances."""
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
         for names in shares:
@@ -268,7 +266,7 @@ class _Parts:
             )
 
     def vgpus(self, entries: tuple[VgpuEntry, ...]) -> tuple[SimulatedVgpu, ...]:
-        """Return the vGPUs that run on the GPU."""
+        """Return the GPU's vGPUs."""
         for name, count in Counter(entry.type_name for entry in entries).items():
             if name in self.vgpu_types and count > self.vgpu_types[name].most:
                 self._refuse(f"holds {self.vgpu_types[name].most} of {name} at most")
@@ -295,17 +293,17 @@ class _Parts:
 
 
 def _compute_instance(name: str) -> tuple[str, int | None]:
-    """Return a GPU instance's profile and the compute slices of it: None for all of "3g.20gb", 1 for "1c.3g.20gb"."""
+    """Return a GPU instance's profile and compute slices: None for all of "3g.20gb", 1 for "1c.3g.20gb"."""
     share, dot, profile = name.partition("c.")
     return (profile, int(share)) if dot and share.isdigit() else (name, None)
 
 
 def _gpu_slices(profile: str) -> int:
-    """Return how much of a GPU an instance takes: 3 for "3g.20gb"."""
+    """Return the GPU slices of an instance: 3 for "3g.20gb"."""
     return int(profile.partition("g.")[0])
 
 
 def _made_uuid(prefix: str, *parts: object) -> str:
-    """Return a UUID that is the same whenever the file is read."""
+    """Return a UUID that depends on ``parts`` alone."""
     text = sha256("/".join(map(str, parts)).encode()).hexdigest()
     return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

@@ -1,4 +1,4 @@
-"""What a Ray job is asked to run: a codecfleet command as it was typed here, with this code where machines lack it."""
+"""The command of a Ray job: a codecfleet command as typed here, with this code for machines that lack it."""
 
 import secrets
 import shlex
@@ -25,10 +25,10 @@ def new_job_id() -> str:
 class Entry:
     """A command for a cluster, which shows it to all who can reach it."""
 
-    arguments: tuple[str, ...]  #: of codecfleet, from the command's name on
+    arguments: tuple[str, ...]  #: arguments of codecfleet, from the command's name on
     folder: str  #: for relative names, where the node that runs the job has it
     python: str  #: the cluster's
-    variables: Mapping[str, str] = field(default_factory=dict)  #: of the environment, beside the cluster's
+    variables: Mapping[str, str] = field(default_factory=dict)  #: environment variables, beside the cluster's
 
     @property
     def shell_line(self) -> str:
@@ -48,7 +48,7 @@ class Entry:
 
 
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError where an address has a secret: a cluster shows its jobs' commands to all who can reach it."""
+    """Raise UsageError if an address contains a secret: a cluster shows its jobs' commands to all who can reach it."""
     if any(redacted(each) != each for each in arguments):
         message = "a password or a signature in an address would be shown in the cluster's list of jobs"
         raise UsageError(message, "Give the cluster's nodes their credentials, and leave them out of the address.")

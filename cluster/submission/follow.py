@@ -1,4 +1,4 @@
-"""Following a job to its end, however often the way to it breaks."""
+"""Following a job to its end, however often the connection breaks."""
 
 import asyncio
 import re
@@ -12,17 +12,17 @@ from .job_server import JobPhase, JobServer, RayJob
 
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 5.0
-_PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach: a head node takes a minute to be restarted
-_OURS: Final = "codecfleet: "  #: How each line begins that a command prints on stderr where that is not a terminal
+_PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach: a head node takes a minute to restart
+_OURS: Final = "codecfleet: "  #: The start of each line that a command prints on stderr if that is not a terminal
 _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
-"""Lines of Ray's own about the start of a job."""
+"""Ray's own lines about the start of a job."""
 
 
 @dataclass(slots=True)
 class LogLines:
-    """Cuts a log into lines; after ``restart`` what was there before is passed over."""
+    """Cuts a log into lines; after ``restart`` it skips the lines it has already yielded."""
 
-    seen: int = 0  #: Characters that are done with
+    seen: int = 0  #: Characters already processed
     _at: int = 0
     _rest: str = ""
 

@@ -14,7 +14,7 @@ from .entry import MARK, Entry
 
 T = TypeVar("T")
 
-_SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what is in it."
+_SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to its content."
 _REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check that it answers there."
 _MS_PER_S: Final = 1000
 
@@ -50,7 +50,7 @@ class RayJob:
     phase: JobPhase
     command: str = ""  #: codecfleet's; "" for a job of others
     message: str = ""  #: why it is in this phase
-    exit_code: int | None = None  #: its program's, None where none has ended
+    exit_code: int | None = None  #: its program's, None if none has ended
     started_utc_s: float | None = None
     ended_utc_s: float | None = None
 

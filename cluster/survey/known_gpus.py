@@ -24,7 +24,7 @@ class KnownGpus:
 
     devices: tuple[Device, ...]
     shown: ShownGpus | None  # which of them this process's private Ray sees
-    trouble: str = ""  # why NVML did not list them; "" where it did, and where there is no NVML to ask
+    trouble: str = ""  # why NVML did not list them; "" if it did, or if there is no NVML
 
 
 NO_GPUS = KnownGpus((), None)

@@ -31,7 +31,7 @@ class ActorWorker:
         self.actor.end.options(concurrency_group=CONTROL).remote()
 
     async def version(self) -> str:
-        """Return its version of codecfleet, as any release does."""
+        """Return its version of codecfleet; every release answers this."""
         found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
         return found
 

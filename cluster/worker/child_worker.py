@@ -1,4 +1,4 @@
-"""A worker that is a child process of this one: how it is seen from here, and what it is asked."""
+"""A worker that is a child process of this one, and the requests that it serves."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begin(Request["WorkerSeat", WorkerFacts]):
-    """The first request: be a worker."""
+    """The first request: become a worker."""
 
     slots: int  #: how much work it runs at once
-    cores: int  #: how many are reserved for it
+    cores: int  #: reserved for it
 
     async def serve(self, server: "WorkerSeat") -> WorkerFacts:
         return server.begin(self.slots, self.cores)
@@ -67,11 +67,7 @@ class ChildWorker:
         self._child: Child[WorkerSeat] = Child(process)
 
     async def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Give it these numbers of slots and cores; the answer shows that our code is importable in it.
-
-        Raises:
-            ChildDied: it ended before.
-        """
+        """Make it a worker; the answer shows that it can import our code. Raises ChildDied."""
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:
@@ -92,4 +88,4 @@ class ChildWorker:
         return await self._child.call(AskHeartbeat(term))
 
     def end(self) -> None:
-        self._child.kill("it was told to end")
+        self._child.kill("it was ended by request")

@@ -1,7 +1,7 @@
-"""The program of a worker's helpers: its second process on a GPU, and those in which work runs alone.
+"""The program of a worker's helpers.
 
-The role is ``second``; or that of a process in which work runs alone: ``gpu``, ``cpu``, or ``dla#`` with the number of
-the worker's DLA.
+Its role is ``second``, for the second process on a GPU; or, where work runs alone, ``gpu``, ``cpu``, or ``dla#`` and
+the number of the worker's DLA.
 """
 
 import os
@@ -29,7 +29,7 @@ DLA: Final = "dla#"
 
 
 def spawn_helper(role: str, slots: int) -> StartedProcess:
-    """Start a helper. One without a GPU may have no more data than a command may."""
+    """Start a helper. Without a GPU its memory is limited as a command's is."""
     limits = Limits(memory_bytes=DATA_OF_MEMORY * machine.memory_bytes()) if role == CPU else UNLIMITED
     return start_program(__name__, slots, role, limits=limits)
 
@@ -45,7 +45,7 @@ def main() -> None:
     core = WorkerCore(slots, gpu)
     process_watch().on_overdue(core.give_up)
     use = SessionCounts if gpu is None else gpu.use
-    # Work that runs alone opens the GPU itself: whatever fails is its own.
+    # Work that runs alone opens the GPU itself, so a failure is an error of the work.
     prepare = gpu.opened if gpu is not None and role == SECOND else bool
     run_to_the_end(serve_worker(end, core, use, prepare))
 

@@ -1,7 +1,4 @@
-"""The program of a worker that is a child process.
-
-It waits for its settings first, so that it may be started before they are known.
-"""
+"""The program of a worker that is a child process. Its settings come with the first request: it starts before them."""
 
 import os
 import signal
@@ -22,15 +19,14 @@ from ..version import PYAV
 from .helper_program import CPU, spawn_helper
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
-"""What most work is."""
 _NICENESS: Final = 15
-"""As Ray's workers: what hands out their work, and what the user does, comes first."""
+"""As Ray's workers have: the process that hands out work, and the user's own programs, come first."""
 _KILLED_FIRST: Final = "1000"
-"""The kernel's OOM killer takes a worker before the process that can replace it; as Ray's workers."""
+"""As Ray's workers have: the kernel's OOM killer takes a worker before the process that can replace it."""
 
 
 class WorkerSeat:
-    """What a worker's process serves: the ``host``, which the first request makes."""
+    """Serves a worker's requests by its ``host``, which the first one makes."""
 
     host: WorkerHost
 
@@ -39,7 +35,7 @@ class WorkerSeat:
         self._killed_for_memory = killed_for_memory
 
     def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Make the host, and return what it is."""
+        """Make the host, and return its facts."""
         facts = WorkerFacts(os.getpid(), slots, cores=cores, pyav=PYAV)
         self.host = WorkerHost(facts, spawn_lone=self._spawn_lone, killed_for_memory=self._killed_for_memory)
         return facts
@@ -51,7 +47,7 @@ def main() -> None:
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    import_module(_USUAL_WORK)  # the job is being planned meanwhile
+    import_module(_USUAL_WORK)  # while the job is planned
     os.nice(_NICENESS)
     with suppress(OSError):  # without /proc none is preferred
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")

@@ -37,18 +37,18 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """One worker process with ``slots`` slots. Ray calls it in several event loops, the host runs in one of its own.
+    """One worker process. Ray calls it in several event loops, its host runs in one of its own.
 
     Args:
         slots: how much work it runs at once.
         takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
         part: the slice to take, where the GPU is cut into several.
-        counts_slices: whether Ray counts slices as GPUs there (``gpu_identity.Units``).
-        avoided: the machine's devices in quarantine: given one of them, the process only holds it.
+        counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
+        avoided: the machine's devices in quarantine: the process holds one of them, but does not use it.
         dla: the number of this process's DLA; its networks run only there.
-        cores: how many cores are reserved for it.
-        term: the supervisor's that starts it.
-        fence_s: end the process when it was not renewed for this long; None never does.
+        cores: reserved for it.
+        term: of the supervisor that starts it.
+        fence_s: end the process when it was not renewed for this long; None for never.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RayWorker:
         threading.Thread(target=self._loop.run_forever, name="codecfleet-host", daemon=True).start()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        """Run work and return its outcome; see ``WorkerHost.run``, as for the methods below."""
+        """See ``WorkerHost``, also for the methods below."""
         return await self._hosted(self._host.run(run, packed_work, constraints, *blobs))
 
     async def cancel(self, which: str | GoneClients) -> None:
@@ -111,7 +111,7 @@ class RayWorker:
         return VERSION
 
     async def watch(self) -> None:
-        """Never return: the caller learns of the process's death at once, also while no work runs."""
+        """Never return: the caller sees the process's death at once, also while no work runs."""
         await never()
 
     async def _hosted(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:
@@ -119,7 +119,7 @@ class RayWorker:
 
 
 def _begin_log(facts: WorkerFacts) -> LogIds:
-    """Begin the log of a cluster's worker, and return its ids."""
+    """Begin the log of a cluster's worker; return its ids."""
     from ..logs.in_ray import begin_log_in_ray
     from ..probes.report.gpu_identity import on_node
 
@@ -141,7 +141,6 @@ def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) ->
 
 
 def _warming_gpu() -> "Gpu":
-    """Return this process's GPU, which is being opened; without one, nothing of NVIDIA's is loaded."""
     from ...actors.nvidia.gpu import Gpu
 
     gpu = Gpu()

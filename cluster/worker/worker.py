@@ -1,7 +1,6 @@
-"""A worker, as those see it who give it work: one process for one device, which runs several works at a time.
+"""The interface of a worker: one process for one device, which runs several works at a time.
 
-There are two kinds: a child process of this one (``child_worker.py``), and a Ray actor (``actor_worker.py``). Both host
-the same code (``actors/worker/host.py``).
+It is a child process (``child_worker.py``) or a Ray actor (``actor_worker.py``); both run ``actors/worker/host.py``.
 """
 
 from typing import Any, Protocol
@@ -13,13 +12,13 @@ from ...actors.worker.outcome import Outcome
 
 
 class Worker(Protocol):
-    """One worker process. Once it is gone, every call raises what ``ray_failures.classify`` knows as its loss."""
+    """One worker process. Once it is gone, every call raises an error of ``LossScope.PROCESS``."""
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: Any) -> Outcome[Any]:
-        """Run packed work and return its outcome, or raise only what the loss of the process is; cancelled with this.
+        """Run packed work and return its outcome; raise only where the process is lost. Cancelling it cancels the work.
 
-        ``run`` names it, uniquely among all clients; a client's runs begin with its name. ``blobs`` are as
-        ``SupervisorClient.send`` returned them.
+        ``run`` is unique among all clients, and begins with its client's name. ``blobs`` are references of
+        ``SupervisorClient.send``.
         """
         ...
 
@@ -28,13 +27,9 @@ class Worker(Protocol):
         ...
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state. Its supervisor gives its ``term``, which renews it: one that is not renewed may end itself.
-
-        Raises:
-            OldTerm: the worker knows of a newer supervisor.
-        """
+        """Return its state; a supervisor's ``term`` renews it. Raises OldTerm: it knows a newer supervisor."""
         ...
 
     def end(self) -> None:
-        """End the process at once, without waiting. One that ends because of what broke in it may wait for this."""
+        """End the process at once, without waiting; see ``host.ANSWER_S`` for a process that ends by itself."""
         ...

@@ -1,7 +1,7 @@
 """The ``codecfleet`` program.
 
 typer only turns the command line into a request; the request runs outside typer, which would rewrite output, errors or
-exit codes. A command's module is imported when the command is named, and typer not even for ``--version``.
+exit codes. A command's module is imported only when the command is named; ``--version`` does not even import typer.
 """
 
 import atexit
@@ -84,14 +84,13 @@ MODULES: Final = {
 
 
 def _commands(name: str) -> Commands:
-    """Import the module that has a command."""
     (module,) = (module for module, names in MODULES.items() if name in names)
     commands: Commands = import_module(f".{module}", __package__).COMMANDS
     return commands
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program; only the commands in ``named`` are loaded, the others just listed in the help."""
+    """Return the program; only the commands in ``named`` are loaded, the others are just listed in the help."""
     import typer
 
     app = typer.Typer(
@@ -134,32 +133,26 @@ def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[.
     function, examples = command
     shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
     if name not in ("docs", *GROUPS):
-        shown.append("Pages that are named, such as docs cli: codecfleet docs cli shows them.")
-    # What follows the name of a submitted command is that command's.
+        shown.append("To read a page named above, such as docs cli: codecfleet docs cli.")
+    # Everything after the name of a submitted command belongs to that command.
     settings = {"allow_interspersed_args": name != "submit"}
     app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
 
 
 def _print_version() -> None:
     """Print the versions of codecfleet and of the packages on which an output's bytes depend."""
-    from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
-    def of(package: str) -> str:
-        try:
-            return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            return f"{package} unknown"
+    from ..cluster.version import installed
 
-    print(f"{of('codecfleet')} (Python {python_version()}, {of('ray')}, {of('av')})")  # noqa: T201 - this is the answer
+    ours, ray, av = (f"{package} {installed(package) or 'unknown'}" for package in ("codecfleet", "ray", "av"))
+    print(f"{ours} (Python {python_version()}, {ray}, {av})")  # noqa: T201 - this is the answer
 
 
 def parse(arguments: Sequence[str]) -> CommandRequest | int:
     """Return the request, or the exit code when nothing is left to do (``--help``, ``--version``).
 
-    Raises:
-        UsageError: the arguments make no sense.
-        ReaderGone: stdout was closed while the help was printed.
+    Raises UsageError: the arguments make no sense; ReaderGone: stdout was closed while the help was printed.
     """
     if list(arguments) == ["--version"]:
         _print_version()
@@ -174,12 +167,12 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
-        raise ReaderGone from None  # how typer ends when stdout is closed
+        raise ReaderGone from None  # typer raises this when stdout is closed
     return cast("CommandRequest | int", request or 0)
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer's own kinds of commands and parameters
-    """Make help texts name pages of docs/ as arguments of the command ``docs``, since no such file is installed."""
+    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which works once installed."""
     for parameter in command.params:
         if text := getattr(parameter, "help", None):
             parameter.help = PAGE.sub(r"docs \1", text)
@@ -199,7 +192,7 @@ def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> Usa
 def _unknown_option(
     error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str], otherwise: str
 ) -> UsageError:
-    """Return the error about an unknown option; ``otherwise`` is its next step where no option is like it."""
+    """Return the error about an unknown option; ``otherwise`` is the next step if no option has a similar name."""
     from ..jobs.request.spellings import MISSING, near_to, ours_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}
@@ -231,7 +224,7 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
             return request.run(services, stdout, stderr)
         except ReaderGone:
             return READER_GONE_CODE
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+        except BaseException as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
             return print_failure(failure_of(error), error, stderr)
 
 
@@ -239,8 +232,7 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 def _configured() -> "Iterator[Settings]":
     """Put the configuration's variables into the environment while a command runs; yield its settings.
 
-    Raises:
-        UsageError: the configuration makes no sense.
+    Raises UsageError: the configuration makes no sense.
     """
     from ..cluster.ray.ray_environment import environment
     from ..jobs.request.config import load_config
@@ -251,7 +243,6 @@ def _configured() -> "Iterator[Settings]":
 
 
 def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
-    """Write a command's log to stderr, where that is asked for."""
     if style in (None, "off"):
         return nullcontext()
     from ..cluster.logs.entry import LogStyle
@@ -262,8 +253,8 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
-    gc.set_threshold(10_000)  # imports make much that stays: searching it for garbage takes a twentieth of a start
-    # NumPy's threads would spin for 0.06 s, in this process and in each that it starts.
+    gc.set_threshold(10_000)  # imports create many lasting objects; collecting would slow the start by a twentieth
+    # NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()

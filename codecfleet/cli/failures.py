@@ -14,7 +14,7 @@ from .services import Services
 
 PAGE: Final = re.compile(r"\bdocs/([a-z/-]+)\.md\b")
 READER_GONE_CODE: Final = 141
-"""What a shell reports for a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program ended by SIGPIPE."""
 _LIMIT_STEP: Final = (
     "Free memory, or raise the limit of this program: ulimit -v, ulimit -u, its container's or its service's."
 )
@@ -31,7 +31,7 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The line a person reads."""
+        """The line for the user."""
         parts = [part.rstrip() for part in (self.message, self.next_step) if part.strip()]
         sentences = [part if part.endswith((".", "?", "!")) else f"{part}." for part in parts]
         return f"codecfleet: error: {one_line(' '.join(sentences))}"
@@ -41,7 +41,7 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
     """Return what to print about the error that ended a command.
 
     ``interrupted_code`` is the exit code of the signal that stopped it, if one did: then the error does not count, and
-    ``interrupted_step`` is what the user may do.
+    ``interrupted_step`` is the next step.
     """
     from asyncio import CancelledError
 
@@ -54,9 +54,9 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
         return Failure("Cancelled", "interrupted", interrupted_step, code)
     name = type(cause).__name__
     if isinstance(cause, CodecfleetError):
-        step = PAGE.sub(r"`codecfleet docs \1`", cause.next_step)  # the pages lie in the installed package
+        step = PAGE.sub(r"`codecfleet docs \1`", cause.next_step)  # the pages are in the installed package
         return Failure(name, cause.message, step, cause.exit_code)
-    message, step = "no memory, or no thread, was left for this program", _LIMIT_STEP
+    message, step = "this program could get no more memory or threads", _LIMIT_STEP
     if not _is_limit(cause):
         message = f"unexpected {name}: {cause}" if str(cause) else f"unexpected {name}"
         step = "This is a defect in codecfleet; run again with CODECFLEET_DEBUG=1 to see where it happened."
@@ -64,7 +64,6 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
 
 
 def _is_limit(error: BaseException) -> bool:
-    """Return whether this process may have no more memory or threads."""
     is_refused = isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)
     return isinstance(error, MemoryError) or is_refused or "start new thread" in str(error)
 
@@ -88,13 +87,16 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:
-    """Return the exit code of ``call``, which a signal interrupts; or print what ended it and return that ending's."""
+    """Run ``call``, which signals interrupt, and return its exit code.
+
+    If it fails, print the error and return the error's exit code.
+    """
     with Interrupts(services.exit_now) as interrupts:
         interrupts.attach_here()
         try:
             return call(interrupts)
         except ReaderGone:
             return READER_GONE_CODE
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+        except BaseException as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
             failure = failure_of(error, interrupts.exit_code, interrupted_step=interrupts.next_step)
             return print_failure(failure, error, stderr)

@@ -11,14 +11,14 @@ from pydantic import Field
 from ..jobs.request.options import Option
 from ..jobs.request.parts import AudioTracks, Source, SourceRange
 from ..jobs.request.values import parse_path
-from .params import JsonFlag, SourceArgument, with_options
+from .params import JSON, SourceArgument, with_options
 from .question import Question
 from .sandbox import FileUse
 from .services import Commands
 
 
 class VerifyRequest(SourceRange):
-    """What ``verify`` is to compare: an output with the part of the input that was asked for."""
+    """What ``verify`` compares: an output, and the requested part of the input."""
 
     source: Source
     output: Annotated[str, Field(description="The file that was made from it."), Option("OUTPUT")]
@@ -30,20 +30,20 @@ class VerifyRequest(SourceRange):
     ] = None
 
 
-def _probe(source: SourceArgument, *, as_json: JsonFlag = False) -> Question:
+def _probe(source: SourceArgument, *, as_json: bool = JSON) -> Question:
     checked = parse_path("INPUT", source)
     files = FileUse(reads=(checked,))
     return Question(ask=lambda services, _progress: services.probe(checked), as_json=as_json, files=files)
 
 
-def _verify(request: VerifyRequest, *, as_json: JsonFlag = False) -> Question:
+def _verify(request: VerifyRequest, *, as_json: bool = JSON) -> Question:
     read = (request.source, request.output, request.report_path, *_named_in(request.report_path))
     files = FileUse(reads=tuple(each for each in read if each is not None))
     return Question(ask=lambda services, progress: services.verify(request, progress), as_json=as_json, files=files)
 
 
 def _named_in(report_path: str | None) -> Iterator[str]:
-    """Yield the files that a report says were used, a picture and a font; a bad report is told of later."""
+    """Yield the picture and the font that a report names; errors in the report are raised later."""
     if report_path is None:
         return
     with suppress(OSError, ValueError, TypeError, AttributeError):

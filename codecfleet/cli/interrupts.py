@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a thread of its own rather than
-the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
+``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a separate thread rather than the
+event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; with the interpreter's own under 2 s
+_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; under 2 s with the interpreter's exit
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,7 +34,7 @@ class Phase(Enum):
 
 
 class Act(Enum):
-    """What to do."""
+    """The action that follows an event."""
 
     CANCEL = "cancel"  #: the job
     EXIT = "exit"  #: now, with the state's exit code
@@ -44,7 +44,7 @@ class Happening(Enum):
     """An event other than a signal."""
 
     DEADLINE = "deadline"  #: cancelling took too long
-    PUBLISHED = "published"  #: the output is in its place
+    PUBLISHED = "published"  #: the output is published
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class State:
 
 
 def decide(state: State, happening: int | Happening) -> tuple[State, Act | None]:
-    """Return the next state and what to do; ``happening`` is a signal's number, or what else happened."""
+    """Return the next state and the action; ``happening`` is a signal's number or another event."""
     match state.phase, happening:
         case Phase.RUNNING, int(number):
             # The shells' own convention: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
@@ -90,11 +90,11 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the signals so far; None without any that count."""
+        """The exit code of the signals so far; None if none counts."""
         return self._state.exit_code
 
     def __enter__(self) -> Self:
-        """Handle signals from now on; only in the main thread, where Python allows it."""
+        """Handle signals from now on; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
             self._watch_signals()  # first: a handler may run at once, and starts no deadline itself
             for number in _SIGNALS:
@@ -126,7 +126,7 @@ class Interrupts:
             self._cancel()
 
     def attach_to_task(self) -> Callable[[], object]:
-        """Cancel the running task on cancellation; return what does that."""
+        """Cancel the running task on cancellation; return the function that does so."""
         from asyncio import current_task
 
         task = current_task()
@@ -155,8 +155,8 @@ class Interrupts:
     def _watch_signals(self) -> None:
         """Start a thread that the C handler wakes at each signal, even while the main thread is busy.
 
-        Python runs ``_on_signal`` between two bytecodes of the main thread: not during a system call that it entered
-        just after the signal. And a handler that starts a thread may wait for a lock that the interrupted code holds.
+        Python runs ``_on_signal`` between two bytecodes of the main thread: not during a system call that began just
+        after the signal. And a handler that started a thread might wait for a lock that the interrupted code holds.
         """
         mine, self._watched = socket.socketpair()
         self._watched.settimeout(0)
@@ -164,7 +164,7 @@ class Interrupts:
         threading.Thread(target=self._watch, args=(mine,), daemon=True).start()
 
     def _watch(self, signals: socket.socket) -> None:
-        """Wake the loop at each signal, and keep the deadline that the first one starts."""
+        """Wake the loop at each signal, and enforce the deadline that the first one starts."""
         with signals:
             first = signals.recv(1)
             until_s = time.monotonic() + _CANCEL_WITHIN_S
@@ -180,7 +180,7 @@ class Interrupts:
             else:
                 return
         if self._state.phase is Phase.RUNNING:
-            # Something has kept the main thread since: its handler never ran.
+            # The main thread has been busy since then, and its handler never ran.
             self._state, _ = decide(self._state, first[0])
         self._happen(Happening.DEADLINE)
 
@@ -214,27 +214,28 @@ def end_at_once_on_signals(exit_code: int) -> None:
 class FastEnd:
     """The program's last action: it ends the process, with its ``exit_code``.
 
-    Python would take apart what was imported, object by object, which takes a sixth of the time of a short command.
-    It does so without an exit code, as after an error of the interpreter's; further signals are then ignored.
+    Otherwise Python would destroy all imported objects one by one, which takes a sixth of a short command's time.
+    Without an exit code, as after an interpreter error, Python does so, and further signals are ignored.
     """
 
     exit_code: int | None = None
 
     def __call__(self) -> None:
-        """End the process, once all threads have ended and all else that was registered has run."""
+        """End the process, after all threads have ended and all other exit functions have run."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # whatever stands for stdout; the process ends here
+                with contextlib.suppress(Exception):  # stdout may be any object; the process ends here
                     stream.flush()
             os._exit(self.exit_code)
 
 
 def _last_acts(last_words: bytes = b"") -> None:
-    """Kill this process's children, show the cursor and print ``last_words``; from any thread, never blocks or raises.
+    """Kill this process's children, show the cursor and print ``last_words``.
 
-    Processes that the fleet's host started end with it, as do its files.
+    Any thread may call it; it never blocks or raises. Processes that the fleet's host started end with the host, which
+    also removes its files.
     """
     for child in children():
         with contextlib.suppress(OSError):

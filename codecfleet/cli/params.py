@@ -1,7 +1,7 @@
 """Turns the options of a model into the parameters of a command.
 
 typer only splits the command line and writes the help. Values arrive as text and are parsed by the option's own kind,
-so that an error about a value is our own single line.
+so that an error about a value is a single line in our own words.
 """
 
 import inspect
@@ -28,29 +28,33 @@ def valued(
     text: str,
     panel: str | None = None,
     callback: Callable[[typer.CallbackParam, str | None], str | None] | None = None,
+    *,
+    default: bool | None = None,
 ) -> Any:
     """Return a typer option that takes a value."""
-    return typer.Option(flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, callback=callback)
+    return typer.Option(
+        default, flag_, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, callback=callback
+    )
 
 
 def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
-    """Return a typer option whose value is a name: of a file, a cluster, a node."""
+    """Return a typer option whose value is a name, such as of a file, a cluster or a node."""
     return valued(flag_, metavar, text, panel, _checked_name)
 
 
 def address_of(text: str, panel: str | None = None) -> Any:
-    """Return the typer option for a Ray cluster's address; where it is not given, there is none."""
+    """Return the typer option for a Ray cluster's address, without a default."""
     return named("--address", "RAY_ADDRESS", text, panel)
 
 
 def usual_address_of(text: str, panel: str | None = None) -> Any:
-    """Return the typer option for a Ray cluster's address; where it is not given, it is the configuration's."""
+    """Return the typer option for a Ray cluster's address; the default is the configuration's."""
     return valued("--address", "RAY_ADDRESS", text, panel, _usual_address)
 
 
 def flag(flag_: str, text: str, panel: str | None = None) -> Any:
     """Return a typer option without a value."""
-    return valued(flag_, "", text, panel)
+    return valued(flag_, "", text, panel, default=False)
 
 
 def _checked_name(param: typer.CallbackParam, value: str | None) -> str | None:
@@ -62,22 +66,16 @@ def _usual_address(param: typer.CallbackParam, value: str | None) -> str | None:
 
 
 SourceArgument = Annotated[str, typer.Argument(metavar="INPUT", help=get_args(Source)[1].description)]
-JsonFlag = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
-_SpecFile = Annotated[
-    str | None,
-    named(
-        "--spec",
-        "FILE.toml",
-        "Read options from this file. Options on the command line override it: docs/config.md.",
-        RUN,
-    ),
-]
+JSON = flag("--json", "Print one JSON document, for programs.")
+_SPEC_FILE = named(
+    "--spec", "FILE.toml", "Read options from this file. Options on the command line override it: docs/config.md.", RUN
+)
 
 
 def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callable[..., ReturnT]:
     """Return ``command`` with the options of ``model``, an ``Option`` per field, instead of its first parameter.
 
-    The command's other parameters follow. The configuration supplies what is not given.
+    The command's other parameters follow. The configuration supplies the defaults.
     """
     name = command.__name__.lstrip("_")
 
@@ -96,13 +94,15 @@ def with_spec_options(
 ) -> Callable[..., ReturnT]:
     """Return ``command`` with the options of the spec ``model`` and ``--spec``, as ``with_options`` does.
 
-    ``default_output`` makes OUTPUT optional, and names it after INPUT when it is left out.
+    ``default_output`` makes OUTPUT optional, and derives its default from INPUT.
     """
-    named_preset = _annotated(OPTIONS["preset"], required=False)  # a speed, or the name of a preset
-    found = [each.replace(annotation=named_preset) if each.name == "preset" else each for each in parameters(model)]
+    named_preset = _parameter("preset", OPTIONS["preset"], required=False)  # a speed, or the name of a preset
+    found = [named_preset if each.name == "preset" else each for each in parameters(model)]
     if default_output is not None:
         found[1] = _optional(found[1])
-    found.append(inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_SpecFile))
+    found.append(
+        inspect.Parameter("spec_file", inspect.Parameter.KEYWORD_ONLY, default=_SPEC_FILE, annotation=str | None)
+    )
     name = command.__name__.lstrip("_")
 
     def made(typed: dict[str, Any]) -> JobOptions:
@@ -118,11 +118,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values by field.
-
-    Raises:
-        UsageError: one makes no sense.
-    """
+    """Return the given values by field. Raises UsageError: a value is invalid."""
     options = options_of(model)
     return {
         field: options[field].kind.read(options[field].flag, value)
@@ -145,29 +141,18 @@ def _parameter(field: str, option: Option, *, required: bool) -> inspect.Paramet
         kind = list[str] if option.kind.is_list else str
         argument = Annotated[kind, typer.Argument(metavar=option.flag, help=option.help)]  # type: ignore[valid-type]
         return inspect.Parameter(field, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=argument)
-    default = False if option.kind is FLAG else None
-    return inspect.Parameter(
-        field,
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=_annotated(option, required=required),
-        default=inspect.Parameter.empty if required else default,
-    )
-
-
-def _annotated(option: Option, *, required: bool) -> Any:
-    if option.kind is FLAG:
-        return Annotated[bool, flag(option.flag, option.text, option.panel)]
-    shown = typer.Option(
+    is_flag = option.kind is FLAG
+    shown: Any = typer.Option(
+        ... if required else False if is_flag else None,
         option.flag,
         *option.aliases,
-        metavar=option.metavar,
+        metavar="" if is_flag else option.metavar,
         help=option.text,
         rich_help_panel=option.panel,
         show_default=False,
     )
-    if option.kind.is_list:
-        return Annotated[list[str] | None, shown]
-    return Annotated[str, shown] if required else Annotated[str | None, shown]
+    annotation = bool if is_flag else list[str] | None if option.kind.is_list else str | None
+    return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=shown)
 
 
 def _optional(output: inspect.Parameter) -> inspect.Parameter:

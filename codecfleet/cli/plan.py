@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import UsageError
 from ..jobs.request.parts import RUN
 from ..jobs.request.spec import TranscodeSpec
-from .params import JsonFlag, address_of, named, with_spec_options
+from .params import JSON, address_of, named, with_spec_options
 from .question import Question
 from .sandbox import FileUse
 from .services import Answer, Commands
@@ -25,10 +25,10 @@ _UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """Where a plan is placed: on one of these, else on this machine."""
+    """The target of a plan: one of these, else this machine."""
 
     fleet: str | None = None  #: a simulated one
-    autoscale: str | None = None  #: a file of groups of nodes: it is placed on those that would be started for it
+    autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that would be started for it
     address: str | None = None  #: a cluster's
     policy: str | None = None  #: the file of the placement's policy
 
@@ -38,11 +38,11 @@ class Surveyed:
     """A cluster's nodes."""
 
     inventory: "Inventory"
-    growth: str = ""  #: which more it would ask for, and why; "" where it does not grow by itself
+    growth: str = ""  #: which nodes would be requested, and why; "" if the cluster does not grow by itself
 
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
-    """Plan a job, and place the plan; raises as ``place_on``."""
+    """Plan a job, and place the plan. Raises as ``place_on``."""
     from ..jobs.plan.plan import plan_transcode
 
     plan = plan_transcode(spec)
@@ -68,17 +68,15 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
             try:
                 return Surveyed(found, await ask(DeskCall(partial(read_growth, demand))))
             except CodecfleetError as error:
-                return Surveyed(found, f"which nodes would be asked for is not known: {error.message}")
+                return Surveyed(found, f"unknown which nodes would be requested: {error.message}")
 
     return asyncio.run(look())
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
-    """Place a plan; ``survey`` returns what the cluster at an address has, and would have, for a demand.
+    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and those it would add for a demand.
 
-    Raises:
-        UsageError: the fleet or the policy file is invalid.
-        FleetUnavailable: the cluster does not answer.
+    Raises UsageError: the fleet or the policy file is invalid; FleetUnavailable: the cluster does not answer.
     """
     from ..cluster.placement.model import Policy, load_policy
 
@@ -116,7 +114,7 @@ def _placed_on_new_nodes(plan: "Plan", file: str, policy: "Policy") -> "PlacedPl
     choice = choose(config, speeds, demand_of(plan), (), nodes=(), last=None, now_s=0.0)
     sizes = [(group, choice.decision.size(group.name)) for group in config.groups]
     nodes = tuple(node for group, size in sizes for node in nodes_of(group, size.wanted))
-    where = f"the nodes that {file} has started for it"
+    where = f"the nodes that {file} would start for the job"
     return _placed(plan, Inventory(nodes), policy, where, choice.growth(Decision()))
 
 
@@ -146,38 +144,25 @@ def _placed(plan: "Plan", inventory: "Inventory", policy: "Policy", where: str, 
 def _plan(
     spec: TranscodeSpec,
     *,
-    fleet: Annotated[
-        str | None,
-        named(
-            "--fleet",
-            "FILE.toml",
-            "Show where it would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
-            RUN,
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        address_of(
-            "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.",
-            RUN,
-        ),
-    ] = None,
-    autoscale: Annotated[
-        str | None,
-        named(
-            "--autoscale",
-            "FILE.toml",
-            "Show which nodes of this autoscaling file the job would start, and why: docs/autoscaling.md.",
-            RUN,
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        named(
-            "--policy", "FILE.toml", "Use this placement policy: docs/placement.md. Default: configs/policy.toml.", RUN
-        ),
-    ] = None,
-    as_json: JsonFlag = False,
+    fleet: str | None = named(
+        "--fleet",
+        "FILE.toml",
+        "Show where it would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
+        RUN,
+    ),
+    address: str | None = address_of(
+        "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.", RUN
+    ),
+    autoscale: str | None = named(
+        "--autoscale",
+        "FILE.toml",
+        "Show which nodes of this autoscaling file the job would start, and why: docs/autoscaling.md.",
+        RUN,
+    ),
+    policy: str | None = named(
+        "--policy", "FILE.toml", "Use this placement policy: docs/placement.md. Default: configs/policy.toml.", RUN
+    ),
+    as_json: bool = JSON,
 ) -> Question:
     given = {"--fleet": fleet, "--address": address, "--autoscale": autoscale}
     if len(both := [name for name, value in given.items() if value is not None]) > 1:

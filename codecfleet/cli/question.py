@@ -1,4 +1,4 @@
-"""A command that answers once, and prints its answer."""
+"""A command that prints a single answer."""
 
 import json
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from .services import Answer, Progress, Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A command that answers once: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines."""
+    """A command that prints a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines."""
 
     ask: Callable[[Services, Progress], Answer]
     as_json: bool
-    files: FileUse | None = None  #: None where they are not known before it runs, or it reaches other machines
+    files: FileUse | None = None  #: None if they are unknown before it runs, or if it reaches other machines
     done_to_frames: str = "compared"  #: what ``Progress`` counts
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:

@@ -39,11 +39,9 @@ class ReportFile:
             self._stream = None
 
     def check(self, *others: tuple[str, str]) -> None:
-        """Make sure that the report can be written, and replaces none of ``others``: what each is, and its path.
+        """Make sure that the report can be written, and replaces none of ``others``: (description, path).
 
-        Raises:
-            UsageError: it would replace one.
-            OutputUnwritable: it cannot be written there.
+        Raises UsageError: it would replace one; OutputUnwritable: it cannot be written there.
         """
         for what, other in others:
             if self._path is not None and _same_file(self._path, Path(other)):
@@ -70,12 +68,11 @@ class ReportFile:
     def write_text(self, text: str, whole: str) -> None:
         """Write a report's text, with invalid characters of names escaped.
 
-        Raises:
-            StorageFailed: it could not be written, although ``whole``, which is a sentence for people.
+        Raises StorageFailed: it could not be written, although ``whole``, a sentence about what succeeded.
         """
         if self._path is None:
             return
-        content = text.encode(errors="backslashreplace")  # names in bytes, as JSON escapes them
+        content = text.encode(errors="backslashreplace")  # names that are not valid text, escaped as in JSON
         try:
             if self._stream is None:
                 write_whole(self._path, content)
@@ -89,13 +86,13 @@ class ReportFile:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # a name that cannot exist is nothing else's
+    with suppress(OSError):  # a name that cannot exist equals no other
         return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
     return False
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor of what a file must not replace; None for a regular file, or where nothing exists yet."""
+    """Return a descriptor if a file must not replace what exists; None for a regular file, or if nothing exists."""
     try:
         target = path.stat()
     except FileNotFoundError:
@@ -103,7 +100,7 @@ def _opened_stream(path: Path) -> int | None:
             raise OutputUnwritable(f"--report {path} is a link to nothing", "Give --report another name.") from None
         return None
     for standard in _STANDARD:
-        # By its own descriptor: opened by name, a redirected stream would be overwritten from its start.
+        # Use the stream's descriptor: opened by name, a redirected stream would be overwritten from its start.
         if os.path.samestat(target, os.fstat(standard)):
             return os.dup(standard)
     if stat.S_ISREG(target.st_mode):
@@ -115,7 +112,7 @@ def _open_pipe_or_device(path: Path, mode: int) -> int:
     if stat.S_ISDIR(mode):
         raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
     if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
-        message = f"--report {path} is a socket or a disk, which is not to be replaced by a file"
+        message = f"--report {path} is a socket or a disk, which a file must not replace"
         raise OutputUnwritable(message, "Give --report another name.")
     try:
         stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)

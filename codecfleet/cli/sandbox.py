@@ -1,4 +1,4 @@
-"""Confining this process to the files of one command: docs/security.md."""
+"""Confines this process to the files of one command: docs/security.md."""
 
 import os
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """The files that a command names. Without workers it neither asks for devices nor for a cluster."""
+    """The files that a command names. Without workers, the command uses neither devices nor a cluster."""
 
     reads: tuple[str, ...]  #: paths and URLs
-    writes: tuple[str, ...] = ()  #: paths and URLs, each in a folder that is there
+    writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder
     starts_workers: bool = False
     address: str | None = None  #: the cluster that it names
     may_use_gpu: bool = True
-    needs_temporary: bool = False  #: its workers keep files in TMPDIR
-    may_send_traces: bool = False  #: where a collector is named
+    needs_temporary: bool = False  #: whether its workers keep files in TMPDIR
+    may_send_traces: bool = False  #: if a collector is configured
 
     @classmethod
     def of_job(cls, spec: "TranscodeSpec", address: str | None, *more_writes: str | None) -> Self:
-        """Return the files of a job that makes one output, and whatever else it writes."""
+        """Return the files of a job with one output, and everything else it writes."""
         written = (spec.output, None if spec.no_journal else spec.work, spec.keep_evidence, *more_writes)
         return cls(
             reads=tuple(each for each in (spec.source, spec.overlay, spec.subtitle_font) if each is not None),
@@ -38,10 +38,9 @@ class FileUse:
 
 
 def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
-    """Confine this process to the files of ``request``, where that is possible: ``mode`` is the setting ``sandbox``.
+    """Confine this process to the files of ``request``, if possible; ``mode`` is the setting ``sandbox``.
 
-    Raises:
-        Unsupported: it is not, and the setting requires it.
+    Raises Unsupported: it is not, and the setting requires it.
     """
     if mode == "off":
         return
@@ -54,7 +53,6 @@ def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Comman
 
 
 def _confined(files: FileUse | None) -> str:
-    """Confine this process, or return why not."""
     from ..actors.media.location import local_path
     from ..cluster import machine
     from ..cluster.fleet_variables import WARM
@@ -69,12 +67,12 @@ def _confined(files: FileUse | None) -> str:
         confine(FileAccess(reads=reads, writes=tuple(_folders(files))), machine.memory_bytes())
     except OSError as error:
         return str(error)
-    os.environ[WARM] = "never"  # it is reached by a socket
+    os.environ[WARM] = "never"  # a warm fleet is reached through a socket
     return ""
 
 
 def _refusal(files: FileUse) -> str:
-    """Say why a command needs more than its files; "" where it does not."""
+    """Return why a command needs more than its files; "" if it does not."""
     from ..actors.media.location import is_local
     from ..actors.tracing import is_traced
 
@@ -92,12 +90,12 @@ def _refusal(files: FileUse) -> str:
     if not may_begin_without_ray(files.address):
         return "it reaches Ray by the network"
     if files.may_use_gpu and can_load_nvml():
-        return "there is an NVIDIA driver, whose workers run on a Ray of their own"
-    return "a warm fleet does its work" if may_use_warm_fleet(os.environ) and is_any_warm() else ""
+        return "there is an NVIDIA driver, whose workers run on a private Ray"
+    return "it runs on a warm fleet" if may_use_warm_fleet(os.environ) and is_any_warm() else ""
 
 
 def _folders(files: FileUse) -> Iterable[Path]:
-    """Yield the folders in which a command writes, and the devices and pipes to which it does."""
+    """Yield the folders, devices and pipes to which a command writes."""
     from tempfile import gettempdir
 
     from ..actors.media.location import local_path
@@ -107,7 +105,7 @@ def _folders(files: FileUse) -> Iterable[Path]:
         if path.is_dir():
             yield path
         is_device = path.exists() and not path.is_dir() and not path.is_file()
-        # A folder for work or evidence may still have to be made.
+        # A folder for work or evidence may not exist yet.
         yield path if is_device else next(each for each in path.parents if each.is_dir())
     if files.needs_temporary:
         yield Path(gettempdir())

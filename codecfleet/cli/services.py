@@ -1,4 +1,4 @@
-"""What the commands call: the seam between the command line and the product.
+"""The calls behind the commands: the interface between the command line and the product.
 
 Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` loads Ray.
 """
@@ -35,7 +35,7 @@ Progress: TypeAlias = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A command's answer, for people and for programs."""
+    """A command's answer, as text and as JSON."""
 
     lines: list[str]
     document: dict[str, Any]
@@ -54,7 +54,7 @@ class Machines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
-    """What a node is to offer besides what its probes find."""
+    """What a node offers besides what its probes find."""
 
     cpus: int | None = None  #: None: all that this process may use
     zone: str = ""
@@ -81,10 +81,10 @@ class Services:
         os._exit(code)
 
     def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or what a test runs
-        """Leave a process as it is that runs more than one command; ``main`` confines its own."""
+        """Do nothing, since this process may run several commands; ``main`` confines its own."""
 
     def check(self, arguments: Sequence[str]) -> "CommandRequest | int":
-        """Parse a command line; an exit code where nothing is left to do."""
+        """Parse a command line; return an exit code if nothing is left to do."""
         from .app import parse
 
         return parse(arguments)
@@ -102,7 +102,7 @@ class Services:
             yield fleet.batch(spec)
 
     def preview_batch(self, spec: "BatchSpec", address: str | None, show: "Callable[[Intended], object]") -> "Preview":
-        """Return what a batch would do, and show each file as it is examined."""
+        """Return what a batch would do; show each file as it is examined."""
         import asyncio
 
         async def look() -> "Preview":
@@ -221,7 +221,7 @@ class Services:
         return Answer(job_rows(jobs), {"schema": 1, "jobs": [job_json(each) for each in jobs]})
 
     def reports(self, machines: Machines) -> "Sequence[NodeReport | SilentNode]":
-        """Probe machines; those of a simulated fleet say what real ones would."""
+        """Probe machines; simulated ones answer as real ones would."""
         import asyncio
 
         if machines.address is not None:
@@ -240,7 +240,7 @@ class Services:
         return [probe_node(fresh=machines.fresh, software=machines.software)]
 
     def list_nodes(self, address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedNode]]":
-        """Return the nodes of the cluster at an address, as probed and as Ray knows them."""
+        """Return the nodes of the cluster at an address, as probed and as Ray lists them."""
         import asyncio
 
         from ..cluster.operate.desk import ask_cluster
@@ -269,7 +269,7 @@ class Services:
         return fleet_desk(address)
 
     def keep_events(self, address: str | None, file: str) -> Answer:
-        """Write what a cluster's supervisor decided lately to a file."""
+        """Write the recent decisions of a cluster's supervisor to a file."""
         import asyncio
 
         from ..cluster.fleet_variables import EVENTS
@@ -279,7 +279,7 @@ class Services:
 
         found = asyncio.run(ask_cluster(require_address(address), read_events))
         if not found:
-            message = "the cluster has no supervisor, or one that keeps no events"
+            message = "the cluster has no supervisor, or its supervisor keeps no events"
             raise UsageError(message, f"Set {EVENTS} to a folder on all nodes before the first job.")
         try:
             Path(file).write_bytes(found)
@@ -299,7 +299,7 @@ class Services:
         return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
     def up(self, slots: int | None, idle_minutes: int) -> Answer:
-        """Start the warm fleet, if it is not up; it ends after minutes without a program."""
+        """Start the warm fleet, if it is not up; it ends after ``minutes`` without a connected program."""
         from ..cluster.fleet.warm import bring_up
 
         process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
@@ -327,11 +327,11 @@ class Services:
 
         node = self.prepare_node(options, offered)
         process = bring_node_up(node)
-        lines = [*node.notes, f"the node is up: process {process} keeps it; `codecfleet node stop` ends it"]
+        lines = [*node.notes, f"the node is up (process {process}); `codecfleet node stop` ends it"]
         return Answer(lines, {"schema": 1, "process": process, "notes": list(node.notes)})
 
     def stop_nodes(self) -> Answer:
-        """End the nodes that this user keeps on this machine."""
+        """Stop this user's nodes on this machine."""
         from ..cluster.node.orders import take_nodes_down
 
         return _ended("node", take_nodes_down())
@@ -345,7 +345,7 @@ class Services:
 
 
 def _ended(what: str, processes: Sequence[int]) -> Answer:
-    lines = [f"the {what} is down: process {process}" for process in processes]
+    lines = [f"the {what} was stopped: process {process}" for process in processes]
     return Answer(lines or [f"no {what} was up"], {"schema": 1, "processes": processes})
 
 
@@ -353,14 +353,9 @@ class CommandRequest(Protocol):
     """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run it, and return the exit code.
-
-        Raises:
-            CodecfleetError: it failed.
-            ReaderGone: stdout was closed.
-        """
+        """Run it, and return the exit code. Raises CodecfleetError: it failed; ReaderGone: stdout was closed."""
         ...
 
 
 Commands: TypeAlias = Mapping[str, tuple[Callable[..., CommandRequest], Sequence[str]]]
-"""By a command's name: the function that makes its request, and examples for its help."""
+"""By command name: the function that makes its request, and examples for its help."""

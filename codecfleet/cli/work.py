@@ -29,9 +29,9 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
     """Work that runs on a fleet, is shown in a view, and is cancelled by a signal."""
 
     stopping: str
-    """What the view notes at the first signal."""
+    """The view's note at the first signal."""
     interrupted_step: str
-    """What the user may do after an interruption."""
+    """The next step after an interruption."""
 
     def __init__(
         self, request: RequestT, view: ViewT, services: Services, interrupts: Interrupts, report: ReportFile
@@ -52,13 +52,13 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
         """Do the work, and return the exit code."""
 
     def run(self, stderr: TextIO, events: TextIO | None) -> int:
-        """Do the work, print what ended it early, also to ``events`` as an event, and return the exit code."""
+        """Do the work and return the exit code; report an early end on stderr, and to ``events`` as an event."""
         try:
             with self._view:
                 return asyncio.run(self._started())
         except ReaderGone:
             return 0 if self._is_published else READER_GONE_CODE
-        except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+        except BaseException as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
             failure = self.failure(error)
             if events is not None:
                 with contextlib.suppress(ReaderGone, StorageFailed):
@@ -86,7 +86,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
             self._starting.cancel()
 
     def failure(self, error: BaseException) -> Failure:
-        """Return how to report what ended the work early."""
+        """Return how to report the error that ended the work early."""
         return failure_of(error, self._interrupts.exit_code, interrupted_step=self.interrupted_step)
 
     def _event(self, failure: Failure) -> Failed:

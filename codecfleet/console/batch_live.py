@@ -27,17 +27,13 @@ class BatchView(Display):
         """Show how a file ended."""
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Show where the batch stands; called a few times a second."""
+        """Show the batch's progress; called a few times a second."""
 
     def note(self, text: str) -> None:
-        """Show a message that is neither."""
+        """Show any other message."""
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Show the summary.
-
-        Raises:
-            StorageFailed: stdout takes nothing more.
-        """
+        """Show the summary. Raises StorageFailed: stdout takes nothing more."""
 
 
 class JsonBatchView(BatchView):
@@ -64,7 +60,7 @@ class JsonBatchView(BatchView):
 
 
 class QuietBatchView(BatchView):
-    """Each file that fails, and at the end how many have; nothing else (``--quiet``)."""
+    """Each failed file, and their number at the end; nothing else (``--quiet``)."""
 
     def __init__(self, stderr: Output) -> None:
         self._stderr = stderr
@@ -92,7 +88,7 @@ class SummaryView(BatchView):
 
 
 class PlainBatchView(SummaryView):
-    """Whole lines for logs and pipes: every file's end, where the batch stands every five seconds, and the summary."""
+    """Whole lines for logs and pipes: each file's end, progress every five seconds, and the summary."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         super().__init__(stdout)

@@ -1,4 +1,4 @@
-"""A batch, as text for people."""
+"""A batch as text."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def result_text(result: "BatchResult") -> str:
-    """Return in one line how a file ended."""
+    """Return one line on how a file ended."""
     if result.error is not None:
         when = "failed" if result.tries else "failed in an earlier run"
         return f"{when}: {failure_text(result.source, result.message)} [{result.error_class}]"
@@ -24,17 +24,17 @@ def result_text(result: "BatchResult") -> str:
 
 
 def failure_text(source: str, message: str) -> str:
-    """Return what is wrong with an input, which is named once."""
+    """Return an input's error; the message names the input only once."""
     return message if source in message else f"{source}: {message}"
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Return a size, or that it is unknown."""
+    """Return a size as text, or that it is unknown."""
     return "unknown size" if size_bytes is None else bytes_text(size_bytes)
 
 
 def progress_text(progress: "BatchProgress") -> str:
-    """Return where a batch stands: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
+    """Return a batch's progress: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
     parts = [f"{progress.done}/{progress.files} done"]
     parts += [f"{progress.failed} failed"] if progress.failed else []
     parts += [f"{len(progress.running)} running", f"{progress.waiting} waiting", f"{progress.fps:.1f} fps"]
@@ -43,13 +43,13 @@ def progress_text(progress: "BatchProgress") -> str:
 
 
 def saved_text(progress: "BatchProgress") -> str:
-    """Return how much disk the outputs save against their inputs, or take more."""
+    """Return how much smaller, or larger, the outputs are than their inputs."""
     verb = "saved" if progress.saved_bytes >= 0 else "more"
     return f"{bytes_text(abs(progress.saved_bytes))} {verb}"
 
 
 def failed_text(progress: "BatchProgress") -> str:
-    """Return how many files failed, and of what: ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
+    """Return the failures, such as ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
     return f"{progress.failed} of {counted(progress.files, 'file')} failed: {_failures(progress)}"
 
 
@@ -93,7 +93,7 @@ def _speed(progress: "BatchProgress") -> str:
 
 
 def intended_text(intended: "Intended") -> str:
-    """Return in one line what would be done with a file."""
+    """Return one line on what would be done with a file."""
     line = f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
     error = intended.error
     return line if error is None else f"{line}: {one_line(error.message)} [{type(error).__name__}]"

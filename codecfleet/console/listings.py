@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def work_rows(found: "list[FoundWork]") -> list[str]:
-    """Return a row for each."""
+    """Return a row for each unfinished job."""
     rows = [("state", "segments", "size", "written", "output", "work"), *map(_work_row, found)]
     return column_lines(rows) if found else ["no unfinished work"]
 
 
 def work_lines(work: "FoundWork") -> list[str]:
-    """Return everything known about one."""
+    """Return everything known about one unfinished job."""
     facts = work.to_json()
     state, segments, size, written, *_ = _work_row(work)
     rows = [
@@ -76,11 +76,11 @@ def job_json(job: "RayJob") -> dict[str, Any]:
 
 
 def config_lines(config: "Config") -> list[str]:
-    """Return the configuration as a file that would set it, with where each value came from beside it."""
+    """Return the configuration as a file that would set it, with the origin of each value in a comment."""
     document = config.to_json()
     rows = [(_assigned(key), _origin(key)) for key in document["keys"]]
     width = max(len(assigned) for assigned, _ in rows)
-    path = "none, as this user has no home" if document["path"] is None else document["path"]
+    path = "none: this user has no home folder" if document["path"] is None else document["path"]
     there = "" if document["is_there"] or document["path"] is None else " (not there)"
     return [f"# {path}{there}", *(f"{assigned:<{width}}  # {origin}" for assigned, origin in rows)]
 
@@ -96,7 +96,7 @@ def _origin(key: dict[str, Any]) -> str:
 
 
 def preset_rows(presets: "Sequence[NamedPreset]") -> list[str]:
-    """Return a row for each preset; the user's own ones say so."""
+    """Return a row for each preset; the user's own are marked."""
     return column_lines(
         [("preset", "codec", "for"), *((each.name, each.codec or "-", _purpose(each)) for each in presets)]
     )
@@ -105,5 +105,5 @@ def preset_rows(presets: "Sequence[NamedPreset]") -> list[str]:
 def _purpose(preset: "NamedPreset") -> str:
     if not preset.is_own:
         return preset.summary
-    hides = ", instead of ours of that name" * preset.hides
+    hides = ", replaces the built-in one" * preset.hides
     return f"{preset.summary} (yours: {preset.path}{hides})".lstrip()

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
 _LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
-"""The stages that a log names: before them a bad input or request ends in one line, the others say what they do."""
+"""The stages that a log names. A bad input or request ends in one line before them; other stages report for
+themselves."""
 
 
 class View(Display):
@@ -44,7 +45,7 @@ class JsonView(View):
 
 
 class ProofView(View):
-    """The proof at the end. Views for people also note the plan and warnings as they come."""
+    """The proof at the end. Text views also show the plan and warnings as they come."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -145,7 +146,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the one segment in ``running`` in a row; hide the row where there is none."""
+        """Show the single segment in ``running`` in a row; hide the row if there is none."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

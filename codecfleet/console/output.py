@@ -1,4 +1,4 @@
-"""Lines on a stream, for people or programs."""
+"""Lines on a stream, as text or as JSON."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ class Display:
         self.close()
 
     def close(self) -> None:
-        """Erase anything that moves. Idempotent."""
+        """Erase the live display. Idempotent."""
 
 
 class Output:
@@ -37,9 +37,8 @@ class Output:
     def line(self, text: str) -> None:
         """Write one line, with addresses redacted.
 
-        Raises:
-            ReaderGone: the other end of the pipe is closed.
-            StorageFailed: the stream is a full disk or a terminal that is gone.
+        Raises ReaderGone: the other end of the pipe is closed; StorageFailed: the stream is a full disk or a terminal
+        that is gone.
         """
         try:
             print(redacted(text), file=self._stream, flush=True)
@@ -79,11 +78,7 @@ class JsonLines:
         self._is_full = False
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write one.
-
-        Raises:
-            ReaderGone: stdout was closed.
-        """
+        """Write one. Raises ReaderGone: stdout was closed."""
         if self._is_full:
             return
         try:

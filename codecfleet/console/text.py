@@ -1,4 +1,4 @@
-"""Numbers, times and the proof, as text for people."""
+"""Numbers, times and the proof as text."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,11 +26,11 @@ _STAGES: Final = {
     "proof": "reading the output back",
     "publish": "publishing",
 }
-"""What people read of each stage."""
+"""How the console describes each stage."""
 
 
 def bytes_text(size_bytes: int) -> str:
-    """Return a size with a decimal unit and three digits or so: ``712 bytes``, ``4.2 MB``."""
+    """Return a size with a decimal unit and about three digits: ``712 bytes``, ``4.2 MB``."""
     size, units = float(size_bytes), list(_BYTE_UNITS)
     while round(size, 1) >= _THOUSAND and len(units) > 1:
         size /= _THOUSAND
@@ -55,7 +55,7 @@ def pace_text(event: "Progress", plan: "Planned | None") -> str:
 
 
 def speed_text(fps: float, frames: int, duration_s: Fraction | None) -> str:
-    """Return ``45.2 fps, 1.88x real time`` for a film of that length; the first alone where it has none."""
+    """Return ``45.2 fps, 1.88x real time`` for a film of that length; only the first if the film has no length."""
     text = f"{fps:.1f} fps"
     return f"{text}, {fps * float(duration_s / frames):.2f}x real time" if frames and duration_s else text
 
@@ -70,12 +70,12 @@ def planned_text(event: "Planned") -> str:
 
 
 def stage_text(event: "StageStarted") -> str:
-    """Return what a stage does."""
+    """Return a description of a stage."""
     return _STAGES.get(event.stage, event.stage)
 
 
 def restored_text(event: "JournalOpened") -> str:
-    """Return in one line what an earlier run of the job has left to this one."""
+    """Return one line on what this run continues from."""
     restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
@@ -114,7 +114,7 @@ def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str]
 def _loudness_text(loudness: "LoudnessReport") -> str:
     name = f"track {loudness.source_index}"
     if loudness.source_lufs is None or loudness.lufs is None:
-        return f"{name} is too quiet to be measured"
+        return f"{name} is too quiet to measure"
     return f"{name} {loudness.lufs:.1f} LUFS ({loudness.source_lufs:.1f} in the source, {loudness.gain_db:+.1f} dB)"
 
 
@@ -145,7 +145,7 @@ def _output_text(report: "Report") -> str:
 
 
 def _engines_text(report: "Report") -> str:
-    """Return what decoded and encoded; "" where software did both and no GPU was refused."""
+    """Return which devices decoded and encoded; "" if software did both and no GPU was refused."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
@@ -154,7 +154,7 @@ def _engines_text(report: "Report") -> str:
 
 
 def _resumed_text(report: "Report") -> str:
-    """Return what an earlier run of the job had done; "" where there was none."""
+    """Return what an earlier run of the job had done; "" if there was none."""
     if report.resumed is None:
         return ""
     if report.resumed.published:
@@ -198,19 +198,19 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
 
 
 def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the first of these in a row each, the first behind the label, and how many more there are."""
+    """Yield a row for each of the first ``texts``, the label on the first row, and how many more there are."""
     for number, text in enumerate(texts[:_ROWS_SHOWN]):
         yield "" if number else label, text
     if len(texts) > _ROWS_SHOWN:
-        yield "", f"and {len(texts) - _ROWS_SHOWN} more: --report writes them all"
+        yield "", f"and {len(texts) - _ROWS_SHOWN} more: --report lists them all"
 
 
 def labelled(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Return a line for each label with its text, without those that have none."""
+    """Return a line for each label with its text; leave out labels without text."""
     return [f"{label:<{width}}{text}" for label, text in rows if text]
 
 
 def column_lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return a line for each row, with the cells of a column below each other."""
+    """Return a line for each row, with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

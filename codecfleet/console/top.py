@@ -1,6 +1,7 @@
-"""``codecfleet top``: a fleet's status on one screen. Of each kind what is broken comes first, then what is busiest.
+"""``codecfleet top``: a fleet's status on one screen.
 
-``tables`` decides what is shown, as plain values; ``screen_lines`` draws as much of it as there is room for.
+In each table, broken entries come first, then the busiest. ``tables`` decides what is shown, as plain values;
+``screen_lines`` draws as much of it as fits.
 """
 
 import io
@@ -41,7 +42,10 @@ class ScreenRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or its first rows; ``columns`` are names, the first the table's own. The last is cut short first."""
+    """A table, or its first rows.
+
+    ``columns`` are names; the first is the table's name, and the last is cut short first.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[ScreenRow, ...]
@@ -49,14 +53,7 @@ class Table:
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
-    """Return the screen as lines.
-
-    Args:
-        status: what is shown.
-        width: columns of the screen; no line is wider.
-        height: lines of the screen; there are never more. None draws all there is.
-        colour: whether lines may have ANSI colours.
-    """
+    """Return a screen's lines, as wide as ``width`` and as many as ``height`` (None: all), perhaps in ANSI colours."""
     head, drawn = heading(status), [table for table in tables(status) if table.rows]
     if height is None:
         rooms = [len(table.rows) for table in drawn]
@@ -101,7 +98,7 @@ def counts_of(status: "Status") -> dict[str, str]:
 
 
 def heading(status: "Status") -> list[str]:
-    """Return the lines above the tables: where the supervisor is, and sums."""
+    """Return the lines above the tables: the supervisor's place, and totals."""
     sums, counts = sums_of(status), counts_of(status)
     return [
         f"supervisor  process {status.pid} on {one_line(status.host)}",
@@ -134,12 +131,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Share ``rows`` fairly, one each in turn, until each has what it wants or none is left.
-
-    Args:
-        wanted: how many rows each table has.
-        rows: how many there are; a negative number is none.
-    """
+    """Share ``rows`` (below 0: none) fairly, one each in turn, until each table has all that it has or none is left."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:
@@ -149,7 +141,7 @@ def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def counted(states: Iterable[str]) -> str:
-    """Return such as "300: 298 open, 2 draining"."""
+    """Return counts as text, such as "300: 298 open, 2 draining"."""
     counts = Counter(states)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"
@@ -192,7 +184,7 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
 
 
 def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
-    """Return what sorts stations: broken ones first, then those with most work, then the fastest."""
+    """Return a sort key for stations: broken ones first, then those with most work, then the fastest."""
     return _rank(worker.state), -worker.used, -(worker.fps or 0.0), worker.worker
 
 
@@ -222,7 +214,7 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table of at most ``room`` rows; its heading says of how many if that is not all."""
+    """Return a table of at most ``room`` rows; if rows are left out, its heading says how many there are."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns

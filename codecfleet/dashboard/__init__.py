@@ -1,1 +1,1 @@
-"""``codecfleet dashboard``: a fleet on one web page that is only read."""
+"""``codecfleet dashboard``: a read-only web page that shows a fleet."""

@@ -1,6 +1,6 @@
-"""What the dashboard answers to each request: a pure function, with the rules about who may see what.
+"""The dashboard's answers to requests, and the rules of access. Pure.
 
-The page is one file without anything from elsewhere, and the policy that lets a browser load and run nothing more.
+The page is one self-contained file, and its policy keeps a browser from loading or running anything else.
 """
 
 import base64
@@ -38,7 +38,7 @@ class Page:
 
 @cache
 def load_page() -> Page:
-    """Return the page; its style and script are allowed by their hashes, and nothing else is."""
+    """Return the page; its policy allows its own style and script, by their hashes, and nothing else."""
     html = files(__package__).joinpath("page.html").read_bytes()
     hashes = {
         kind.decode(): f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
@@ -58,12 +58,12 @@ def load_page() -> Page:
 
 
 class BadRequest(Exception):
-    """These bytes are not a request of HTTP/1."""
+    """The bytes are not an HTTP/1 request."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A request's line and its headers, whose names are in small letters."""
+    """A request's line and headers, with header names in lower case."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """An answer; ``wants_data``: its body is the newest look at the fleet."""
+    """An answer; with ``wants_data``, its body is the newest snapshot of the fleet."""
 
     status: HTTPStatus
     headers: Mapping[str, str]
@@ -82,15 +82,15 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Who may see the fleet: requests with the ``token``; "" lets in those whose ``Host`` header is this machine.
+    """Who may see the fleet: requests with the ``token``; if that is "", requests whose ``Host`` names this machine.
 
-    A foreign page that resolves its own name to 127.0.0.1 (DNS rebinding) sends that name.
+    The latter keeps out foreign pages whose name resolves to 127.0.0.1 (DNS rebinding): their requests send that name.
     """
 
     token: str = ""
 
     def refuses(self, request: WebRequest) -> HTTPStatus | None:
-        """Return why a request is refused, None where it is not."""
+        """Return why a request is refused, or None."""
         if not self.token:
             return None if names_this_machine(request.headers.get("host", "")) else HTTPStatus.MISDIRECTED_REQUEST
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
@@ -99,7 +99,7 @@ class Gate:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether a ``Host`` header is a loopback address or ``localhost``, on any port: it may be forwarded."""
+    """Return whether a ``Host`` header is a loopback address or ``localhost``, on any port, as ports are forwarded."""
     before, colon, port = host.rpartition(":")
     name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":
@@ -111,11 +111,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def parsed(head: bytes) -> WebRequest:
-    """Return the request that a head of HTTP/1 makes, up to the empty line.
-
-    Raises:
-        BadRequest: it makes none.
-    """
+    """Return the request of an HTTP/1 head, up to the empty line. Raises BadRequest: it is not one."""
     line, *rest = head.decode("latin-1").split("\r\n")
     method, _, target = line.partition(" ")
     path, _, version = target.partition(" ")
@@ -129,7 +125,7 @@ def parsed(head: bytes) -> WebRequest:
 
 
 def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
-    """Return the answer; the page itself contains nothing about the fleet, so it needs no token."""
+    """Return the answer; the page contains nothing about the fleet, so it needs no token."""
     if request.method not in _READS:
         return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(_READS)})
     refused = gate.refuses(request)
@@ -152,7 +148,7 @@ def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Web
 
 
 def packed(answer: WebAnswer, *, with_body: bool) -> bytes:
-    """Return an answer as HTTP/1.1, after which the connection ends; without body for HEAD."""
+    """Return an answer as HTTP/1.1 bytes, without a body for HEAD; the connection is closed after it."""
     lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     lines += [f"Content-Length: {len(answer.body)}", "Connection: close", "", ""]

@@ -1,4 +1,4 @@
-"""What the page shows, as JSON values: pure functions of a fleet's status and history, of bounded size."""
+"""The page's content as JSON values of bounded size: pure functions of a fleet's status and history."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -12,20 +12,19 @@ from ..errors import FleetUnavailable, one_line
 
 if TYPE_CHECKING:
     from ..cluster.operate.desk import Seen
-    from ..cluster.supervisor.status import WorkerStatus
 
 SCHEMA: Final = 1
 ROWS_MAX: Final = 20  # the most rows of a table
 STATIONS_MAX: Final = 24  # the most stations of the timeline
 WINDOW_S: Final = 600  # how far back the timeline goes
-CELL_MAX: Final = 300  # the most characters of a cell: a reason may be as long as an error of Ray's
+CELL_MAX: Final = 300  # the most characters of a cell: Ray's errors can be very long
 _STYLES: Final = {"red": "bad", "yellow": "limited"}
 _NUMBER: Final = re.compile(r"(\d+)")
 _DIGITS_MAX: Final = 18
 
 
 def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[StationId, ...]:
-    """Return the stations of the timeline: broken ones, then those ``shown`` before, then the busiest."""
+    """Return the timeline's stations: broken ones, then those already ``shown``, then the busiest."""
     if not isinstance(seen, Status):
         return ()
     ordered = sorted(seen.present, key=worker_order)
@@ -34,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return what the page shows of a fleet: ``trouble`` where there is nothing to see, "" otherwise."""
+    """Return the page's content; ``trouble`` says why there is no fleet to show, "" if there is."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):
@@ -60,14 +59,13 @@ def _fleet(status: Status, history: History, stations: tuple[StationId, ...]) ->
 
 
 def _health(status: Status) -> Iterator[str]:
-    """Yield a line for each kind of trouble."""
     if status.quarantine:
         yield f"{len(status.quarantine)} in quarantine"
     if status.jobs and not status.ready:
         yield "no worker is ready"
     waiting = [job for job in status.jobs if job.waits_for]
     if waiting:
-        yield f"jobs that wait: {len(waiting)}; the first because {waiting[0].waits_for}"
+        yield f"waiting jobs: {len(waiting)}; the first because {waiting[0].waits_for}"
     for name, kind in (("devices", status.devices), ("workers", status.workers), ("nodes", status.nodes)):
         states = [each.state for each in kind if each.state in (*BROKEN, *LIMITED)]
         if states:
@@ -77,7 +75,7 @@ def _health(status: Status) -> Iterator[str]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table, whose rows are sorted by their names, so that they stay in place."""
+    """Return a table with rows sorted by name, so that they stay in place."""
     rows = table.rows
     if table.columns[0] != "event":
         rows = tuple(sorted(rows, key=_place))
@@ -93,44 +91,39 @@ def _place(row: ScreenRow) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts gpu-9 before gpu-10."""
+    """Return a sort key that puts gpu-9 before gpu-10."""
     return [(int(part[:_DIGITS_MAX]), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
 def _timeline(
     status: Status, history: History, stations: tuple[StationId, ...], gone: Sequence[StationId]
 ) -> list[dict[str, Any]]:
-    """Return a row for each of ``stations``, and below them those that are gone, while there is room."""
-    workers = {worker.worker: worker for worker in status.workers}
-    there = [_row_of(workers[name], history) for name in stations if name in workers]
-    left = [_row_of_gone(name, history) for name in gone[: STATIONS_MAX - len(there)]]
+    """Return a row for each of ``stations``, and then for gone ones if there is room."""
+    workers = {worker.worker: worker for worker in status.workers if worker.worker in stations}
+    there = [
+        _row(worker.node, name, history, on=_short(worker.on), state=worker.state, slots=worker.slots)
+        for name, worker in workers.items()
+    ]
+    left = [
+        _row(history.gone[name], name, history, on=name.kind.title, state="gone", slots=0)
+        for name in gone[: STATIONS_MAX - len(there)]
+    ]
     return [row for rows in (there, left) for row in sorted(rows, key=lambda row: _natural(row["station"]))]
 
 
 def _titles(status: Status, timeline: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the inputs of the timeline's jobs that still run, by job."""
     shown = {job for row in timeline for _, _, _, job, *_ in row["pieces"]}
     titles = {job.name: _short(job.title) for job in status.jobs if job.title}
     return {job: titles[job] for job in sorted(shown & titles.keys())}
 
 
 def _gone(status: Status, history: History) -> list[StationId]:
-    """Return the stations whose workers are gone and that did something within the window, the latest first."""
+    """Return stations whose workers are gone but worked within the window, the latest first."""
     present = {worker.worker for worker in status.present}
     return [name for name in history.gone if name not in present and _within(history.pieces.get(name, ()))]
 
 
-def _row_of(worker: "WorkerStatus", history: History) -> dict[str, Any]:
-    what = {"on": _short(worker.on), "state": worker.state, "slots": worker.slots}
-    return _row(worker.node, worker.worker, what, history)
-
-
-def _row_of_gone(name: StationId, history: History) -> dict[str, Any]:
-    what = {"on": name.kind.title, "state": "gone", "slots": 0}
-    return _row(history.gone[name], name, what, history)
-
-
-def _row(node: str, station: StationId, what: dict[str, Any], history: History) -> dict[str, Any]:
+def _row(node: str, station: StationId, history: History, **what: object) -> dict[str, Any]:
     within = _within(history.pieces.get(station, ()))
     return {
         "station": _short(f"{node}/{station.local}"),

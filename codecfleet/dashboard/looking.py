@@ -1,4 +1,4 @@
-"""Looks at a fleet once a second for all open pages together, and not at all if none is open."""
+"""Takes one snapshot of a fleet per second for all open pages together, and none if no page is open."""
 
 import asyncio
 import json
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ..cluster.fleet.messages import SupervisorSide
     from ..cluster.operate.desk import AskDesk, Seen
 
-EVERY_S: Final = 1.0  # how long after one look the next may begin
-FRESH_S: Final = 3.0  # what is older is not shown at once: a newer look is waited for
-WAIT_S: Final = 5.0  # how long that may take; then the old one is shown, with its age
-AGAIN_S: Final = 5.0  # how long after a lost connection another is tried
+EVERY_S: Final = 1.0  # the pause between snapshots
+FRESH_S: Final = 3.0  # an older snapshot is not shown at once: a page waits for a newer one
+WAIT_S: Final = 5.0  # how long it waits; then it gets the old one, with its age
+AGAIN_S: Final = 5.0  # the pause after a lost connection
 _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
 
 
 class Looking:
-    """The newest look at a fleet, which ``open_desk`` reaches; ``clock`` returns monotonic seconds."""
+    """The newest snapshot of the fleet behind ``open_desk``; ``clock`` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Looking:
         self._number = 0
         self._stations: tuple[StationId, ...] = ()
         self._content = _encoded(_NOT_YET, History(), ())
-        self.reached = asyncio.Event()  # set once the fleet could be asked
+        self.reached = asyncio.Event()  # set once the fleet was reached
 
     async def data(self) -> bytes:
-        """Return the newest look as JSON, with its number and its age in seconds; wait a while if it is old."""
+        """Return the newest snapshot as JSON, with its number and its age in seconds; if it is old, wait a while."""
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
             with suppress(TimeoutError):
@@ -57,10 +57,9 @@ class Looking:
         return head[:-1] + b', "document": ' + self._content + b"}"
 
     async def run(self) -> None:
-        """Look while a page is open; show why a connection was lost, and make another.
+        """Take snapshots while a page is open; after a lost connection, show the reason and reconnect.
 
-        Raises:
-            CodecfleetError: the fleet could not be asked at the very beginning.
+        Raises CodecfleetError: the first connection failed.
         """
         while True:
             try:
@@ -71,7 +70,7 @@ class Looking:
                         self._wanted.clear()
                         await self._look(ask)
                         await self._sleep(EVERY_S)
-            except Exception as error:
+            except Exception as error:  # a broken connection may raise anything; the page shows it
                 if not self.reached.is_set():
                     raise
                 self._take(as_unavailable(error), History())
@@ -82,7 +81,7 @@ class Looking:
             seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)
             found = await ask(ReadHistory(stations)) if isinstance(seen, Status) else None
-        except CodecfleetError as error:  # any other may mean that the connection is lost: make another
+        except CodecfleetError as error:  # other errors may mean a lost connection: reconnect
             self._take(as_unavailable(error), History())
             return
         self._stations = stations
@@ -91,7 +90,7 @@ class Looking:
     def _take(self, seen: "Seen", history: History) -> None:
         try:
             self._content = _encoded(seen, history, self._stations)
-        except Exception as error:  # noqa: BLE001 - what cannot be shown costs this look alone
+        except Exception as error:  # noqa: BLE001 - a status that cannot be encoded spoils only this snapshot
             self._content = _encoded(as_unavailable(error), History(), ())
         self._number += 1
         self._looked_s = self._clock()

@@ -1,4 +1,4 @@
-"""Listens, and serves the page and its data: the shell around ``answers``."""
+"""The dashboard's HTTP server: the shell around ``answers``."""
 
 import asyncio
 import ipaddress
@@ -19,23 +19,21 @@ from .looking import Looking
 HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
 HEAD_S: Final = 10.0  # how long a request may take to arrive
 SEND_S: Final = 30.0  # how long a client may take to read an answer
-CONNECTIONS_MAX: Final = 64
-"""The most connections at a time; as many again are refused with an answer, and all others are cut."""
+CONNECTIONS_MAX: Final = 64  # connections at a time; as many again get a refusal, all others are cut
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
-"""For how long, and up to how many bytes, what comes after an answer is read and dropped: a connection that is closed
-over unread bytes is reset, and a reset takes back an answer that was not read yet."""
+"""How long, and how many bytes, are read and dropped after an answer: closing a connection with unread bytes resets it,
+and a reset discards an answer that the client has not read yet."""
 _NEXT_STEP: Final = (
-    "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or let it listen at 127.0.0.1, and forward the "
+    "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or listen on 127.0.0.1, and forward the "
     "port with ssh -L."
 )
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound there, and does not listen yet; port 0 is a free one.
+    """Return a bound socket that does not listen yet; port 0 is a free one.
 
-    Raises:
-        UsageError: the host is not this machine's, or the port is taken or forbidden.
+    Raises UsageError: the host is not this machine's, or the port is taken or forbidden.
     """
     try:
         family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -55,25 +53,19 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
     """Return who may see the page: on loopback everyone on this machine, elsewhere holders of the cluster's token.
 
-    Args:
-        bound: the address to listen at.
-        token: the cluster's token, "" if there is none.
-        asks_token: require the token on loopback too.
-
-    Raises:
-        UsageError: the token is required, and there is none.
+    ``asks_token`` requires it on loopback too. Raises UsageError: the token is required, and it is "".
     """
     address = str(bound.getsockname()[0]).partition("%")[0]
     if not asks_token and ipaddress.ip_address(address).is_loopback:
         return Gate()
     if not token:
-        why = "--ask-token" if asks_token else f"{address} is not this machine alone, so the dashboard"
+        why = "--ask-token" if asks_token else f"{address} is not only this machine, so the dashboard"
         raise UsageError(f"{why} asks for the cluster's token, and there is none", _NEXT_STEP)
     return Gate(token)
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return what to open in a browser; 0.0.0.0 is this machine under any of its names."""
+    """Return the URL to open; for 0.0.0.0, with this machine's name."""
     host, port, *_ = bound.getsockname()
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()
@@ -83,12 +75,10 @@ def url_of(bound: socket.socket) -> str:
 async def serve(
     bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object], *, send_s: float = SEND_S
 ) -> None:
-    """Serve until cancelled, which ends all connections; ``on_ready`` is called once pages are answered.
+    """Serve until cancelled, which closes all connections; call ``on_ready`` once requests are answered.
 
     A client that does not read its answer within ``send_s`` is disconnected.
-
-    Raises:
-        CodecfleetError: the fleet cannot be reached.
+    Raises CodecfleetError: the fleet cannot be reached.
     """
     async with TaskOwner() as owner:
         look = owner.start(looking.run(), "look at the fleet")
@@ -103,7 +93,7 @@ async def serve(
 
 
 class _Connections:
-    """The open connections: a browser keeps a spare one on which it has asked nothing yet."""
+    """The open connections; a browser keeps a spare one without a request."""
 
     def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._owner = owner
@@ -114,19 +104,18 @@ class _Connections:
         self._refused: set[asyncio.Task[None]] = set()
 
     def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection, or refuse it where there are too many; to be called in the loop."""
+        """Serve a connection, or refuse it if there are too many; call it in the event loop."""
         is_full = len(self._served) >= CONNECTIONS_MAX
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # Not by the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
+        # Not in the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)
         serving.add_done_callback(group.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_full: bool) -> None:
-        """Answer one request, and close the connection."""
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):  # the client is gone, or does not read
                 answer, method = await self._answer(reader, is_full=is_full)
@@ -136,10 +125,10 @@ class _Connections:
                 await _read_out(reader)
                 writer.close()
                 await asyncio.wait_for(writer.wait_closed(), self._send_s)
-        except Exception as error:  # noqa: BLE001 - a defect costs this connection alone
+        except Exception as error:  # noqa: BLE001 - a defect costs only this connection
             log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
-            writer.transport.abort()  # an unread answer would keep the connection and its memory for ever
+            writer.transport.abort()  # an unread answer would keep the connection and its memory forever
 
     async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
         if is_full:
@@ -155,7 +144,6 @@ class _Connections:
 
 
 async def _read_out(reader: asyncio.StreamReader) -> None:
-    """Read and drop what still arrives until the client closes, within limits."""
     left_bytes = LINGER_MAX
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):

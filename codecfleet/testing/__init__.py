@@ -1,10 +1,10 @@
 """Fakes that ship with codecfleet: for its own tests, and for the tests of code built on it.
 
-``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders on command; ``works`` holds tiny
-works with which a pool's promises can be tested. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeClusterBackend`` is a cluster in memory for a supervisor to act on, with workers that run in threads;
-``FakeHosts`` are a fleet's hosts without processes, and ``FakeProcesses`` a host's own workers; ``FakeJobServer`` takes
-Ray jobs; ``FakeClock`` is time that passes when a test says so.
+``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders work on command; ``works`` holds
+tiny work items that test a pool's promises. ``FakeNvml`` answers pynvml's calls for a simulated machine;
+``FakeClusterBackend`` is a cluster in memory for a supervisor, with workers that run in threads; ``FakeHosts`` are a
+fleet's hosts without processes, and ``FakeProcesses`` a host's workers; ``FakeJobServer`` accepts Ray jobs;
+``FakeClock`` is a clock that only the test advances.
 """
 
 from .fake_clock import FakeClock

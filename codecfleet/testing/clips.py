@@ -1,6 +1,6 @@
 """Small synthetic clips with chosen timestamps and GOP structure, for tests of exactness.
 
-Every picture is different from its neighbours everywhere, so that a lost, doubled or swapped one is seen at once.
+Every picture differs from its neighbours everywhere, so that a lost, doubled or swapped one is noticed at once.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,11 @@ from ..actors.encode.scheduling import ordinary_scheduling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """What to make. ``times`` are ticks of ``time_base``, one a picture, increasing; ``keyframes`` are pictures.
+    """A clip to make.
 
-    ``options`` are FFmpeg's options of ``encoder``; ``muxer_options`` those of the container, which the file's
+    ``times`` are in ticks of ``time_base``, one per picture, increasing; ``keyframes`` are picture numbers.
+
+        ``options`` are FFmpeg's options of ``encoder``; ``muxer_options`` those of the container, which the file's
     extension names.
     """
 
@@ -37,7 +39,7 @@ class Clip:
 
 
 def picture(number: int, width: int, height: int) -> VideoFrame:
-    """Return picture ``number``: moving bars whose brightness and place are its own."""
+    """Return picture ``number``: moving bars with a brightness and place of their own."""
     across = np.arange(width, dtype=np.int64)[None, :]
     down = np.arange(height, dtype=np.int64)[:, None]
     luma = (across * 3 + down * 2 + number * 11 + ((across // 8 + number) % 3) * 40) % 220 + 16
@@ -48,7 +50,7 @@ def picture(number: int, width: int, height: int) -> VideoFrame:
 
 
 def turned_over(frame: VideoFrame) -> VideoFrame:
-    """Return a frame that shows another upside down, by FFmpeg's ``vflip``: in the same memory, read the other way."""
+    """Return a frame that shows another upside down, by FFmpeg's ``vflip``: the same memory with negative strides."""
     graph = Graph()
     source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25))
     graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()
@@ -89,12 +91,12 @@ def _frame(clip: Clip, number: int) -> VideoFrame:
 
 
 def constant_times(frames: int, step: int = 40, start: int = 0) -> tuple[int, ...]:
-    """Return the times of ``frames`` pictures at a constant distance."""
+    """Return the times of ``frames`` pictures at a constant interval."""
     return tuple(start + n * step for n in range(frames))
 
 
 def uneven_times(steps: Sequence[int], start: int = 0) -> tuple[int, ...]:
-    """Return the times of pictures at these distances from each other; the first is at ``start``."""
+    """Return the times of pictures with these intervals between them; the first is at ``start``."""
     times = [start]
     for step in steps:
         times.append(times[-1] + step)

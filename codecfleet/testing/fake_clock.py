@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so."""
+"""A clock that only the test advances."""
 
 import asyncio
 
@@ -36,6 +36,6 @@ class FakeClock:
 
 
 async def all_quiet() -> None:
-    """Let every task run until all of them wait for something."""
+    """Run all tasks until every one waits for something."""
     for _ in range(TURNS_TO_QUIET):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A store that fails as asked: an fsspec filesystem in memory, under ``flaky://``."""
+"""A store that fails on command: an fsspec filesystem in memory, under ``flaky://``."""
 
 import io
 from collections import deque
@@ -9,11 +9,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Files in this process's memory, which its ``troubles`` disturb: one for each call, in order, then none.
+    """Files in this process's memory, with faults to inject: one per call, in order, then none.
 
-    ``on_read`` and ``on_write`` hold exceptions, which the call raises; None, which lets it pass; and for reads a
-    number of bytes, which is all that this read returns: 0 looks like the end of the file. ``reads`` and ``writes``
-    count calls.
+    ``on_read`` and ``on_write`` hold exceptions, which the call raises; None, for a call that succeeds; and for reads a
+    number of bytes, the most that the read returns: 0 looks like the end of the file. ``reads`` and ``writes`` count
+    calls.
     """
 
     protocol = "flaky"
@@ -26,7 +26,7 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no t
 
     @classmethod
     def start_over(cls) -> None:
-        """Forget all files and troubles."""
+        """Remove all files and faults."""
         cls.store.clear()
         cls.pseudo_dirs[:] = [""]
         cls.on_read.clear()
@@ -38,7 +38,7 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no t
         return "/" + path.removeprefix("flaky:").lstrip("/")
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Open a file; one that is read is disturbed."""
+        """Open a file; reads get the injected faults."""
         if mode == "rb" and not self.exists(path):
             raise FileNotFoundError(path)
         if mode == "rb":
@@ -46,7 +46,7 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no t
         return super().open(path, mode, **options)
 
     def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
-        """Upload a file, unless it is to fail."""
+        """Upload a file, unless a fault is due."""
         type(self).writes += 1
         if (trouble := self.on_write.popleft() if self.on_write else None) is not None:
             raise trouble

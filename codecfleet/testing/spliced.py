@@ -1,4 +1,4 @@
-"""Tracks whose pictures become others on the way: the packets of several clips, one after the other, as one track's."""
+"""Tracks whose picture format changes: the packets of several clips, one after the other, as one track."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class TrackPacket:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPicture:
-    """What a decoder made: the number of the packet, the samples, what is said of their colours, and NVDEC's notes."""
+    """A decoded picture: its packet's number, its samples, their colour description, and NVDEC's notes."""
 
     number: int | None
     hash: PictureHash
@@ -49,9 +49,9 @@ def packets_of(path: Path) -> list[TrackPacket]:
 
 
 def splice(folder: Path, suffix: str, clips: Sequence[Clip]) -> tuple[Path, list[TrackPacket]]:
-    """Return the file of the first clip, and the packets of all; the others' times follow it.
+    """Return the file of the first clip, and the packets of all clips, with continuous times.
 
-    ``suffix`` names a container in which parameter sets lie in the packets, as ``.ts`` does.
+    ``suffix`` names a container whose packets carry the parameter sets, such as ``.ts``.
     """
     paths = [make_clip(folder / f"{number}{suffix}", clip) for number, clip in enumerate(clips)]
     joined: list[TrackPacket] = []
@@ -63,10 +63,10 @@ def splice(folder: Path, suffix: str, clips: Sequence[Clip]) -> tuple[Path, list
 
 
 def write_spliced(path: Path, clips: Sequence[Clip], *, declared: tuple[int, int]) -> Path:
-    """Write a track that goes from clip to clip, in a container that declares pictures of that (width, height).
+    """Write a track that goes from clip to clip, in a container that declares this (width, height).
 
     All clips have the first one's encoder, and no B-pictures. ``path`` names a container whose packets carry their
-    parameter sets, as ``.ts`` and ``.webm`` do for the codecs that they take.
+    parameter sets, as ``.ts`` and ``.webm`` do for the codecs that they hold.
     """
     with tempfile.TemporaryDirectory() as folder:
         first, packets = splice(Path(folder), path.suffix, clips)
@@ -89,7 +89,7 @@ def write_spliced(path: Path, clips: Sequence[Clip], *, declared: tuple[int, int
 def decoded_packets(
     decoder: PictureDecoder[VideoFrame], path: Path, packets: Sequence[TrackPacket]
 ) -> list[DecodedPicture]:
-    """Return what a decoder makes of packets, given as those of the track in ``path``."""
+    """Return what a decoder makes of packets that replace those of the track in ``path``."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
@@ -104,7 +104,6 @@ def decoded_packets(
 
 
 def _attached(stream: VideoStream, packets: Sequence[TrackPacket]) -> "Iterator[Packet[VideoStream]]":
-    """Yield packets as the stream's demuxer would."""
     for each in packets:
         packet = cast("Packet[VideoStream]", Packet(each.data))
         packet.pts = packet.dts = each.pts

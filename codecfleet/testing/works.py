@@ -1,4 +1,4 @@
-"""Tiny works with which a pool's promises are tested, and with which one can try out a pool of one's own."""
+"""Tiny work items that test a pool's promises, also those of your own pool."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ _PART_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Work[int]):
-    """Return the id of the process it runs in."""
+    """Return the id of the process in which the work runs."""
 
     def run(self, context: WorkContext) -> int:
         """Return at once."""
@@ -46,7 +46,7 @@ class Dwell(Work[tuple[float, float]]):
     seconds: float
 
     def run(self, context: WorkContext) -> tuple[float, float]:
-        """Wait, ready to be cancelled."""
+        """Wait, and check for cancellation."""
         began = time.monotonic()
         while time.monotonic() < began + self.seconds:
             context.advance()
@@ -56,7 +56,10 @@ class Dwell(Work[tuple[float, float]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandStill(Work[None]):
-    """Report one frame, then nothing for ``seconds``, as a codec that hangs; no cancellation is noticed meanwhile."""
+    """Report one frame, then nothing for ``seconds``, like a codec that hangs.
+
+    Cancellation is not noticed meanwhile.
+    """
 
     seconds: float
 
@@ -74,23 +77,23 @@ class MakeArray(Work[NDArray[np.uint8]]):
     seed: int = 0
 
     def run(self, context: WorkContext) -> NDArray[np.uint8]:
-        """Return the bytes ``expected`` tells."""
+        """Return the bytes that ``expected`` states."""
         context.advance()
         return self.expected()
 
     def expected(self) -> NDArray[np.uint8]:
-        """Return what ``run`` returns, wherever it is asked."""
+        """Return the same bytes as ``run``, in any process."""
         return np.random.default_rng(self.seed).integers(0, 256, self.length, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hoard(Work[int]):
-    """Take ``length`` bytes of memory and use them; return how many."""
+    """Allocate ``length`` bytes of memory and use them; return the length."""
 
     length: int
 
     def run(self, context: WorkContext) -> int:
-        """Take it in parts, ready to be cancelled."""
+        """Allocate in parts, and check for cancellation between them."""
         parts: list[NDArray[np.uint8]] = []
         while len(parts) * _PART_BYTES < self.length:
             parts.append(np.ones(_PART_BYTES, dtype=np.uint8))
@@ -105,20 +108,20 @@ class RaiseError(Work[NoReturn]):
     error: CodecfleetError
 
     def run(self, context: WorkContext) -> NoReturn:
-        """Raise it after one frame."""
+        """Raise the error after one frame."""
         context.advance()
         raise self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raise(Work[NoReturn]):
-    """Raise what no work may raise: a foreign exception, even one that would end a thread or a process."""
+    """Raise an exception that work may not raise: a foreign one, even one that would end a thread or a process."""
 
     error: type[BaseException] = ValueError
     message: str = "out of tune"
 
     def run(self, context: WorkContext) -> NoReturn:
-        """Raise it after one frame."""
+        """Raise the error after one frame."""
         context.advance()
         raise self.error(self.message)
 
@@ -135,12 +138,12 @@ class Crash(Work[NoReturn]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch(Work[None]):
-    """Create an empty file, so that one can see whether it ever ran."""
+    """Create an empty file, which shows that the work ran."""
 
     path: str
 
     def run(self, context: WorkContext) -> None:
-        """Create it."""
+        """Create the file."""
         context.advance()
         Path(self.path).touch()
 
@@ -152,7 +155,7 @@ class Unpicklable(Work[int]):
     held: object = lambda: None  # it has no importable name
 
     def run(self, context: WorkContext) -> int:
-        """Return at once, where it did arrive."""
+        """Return at once; reached only if the work did arrive."""
         context.advance()
         return 0
 

@@ -7,7 +7,7 @@
     curl -N localhost:8000/jobs/0a1b2c3d/events
     curl -X DELETE localhost:8000/jobs/0a1b2c3d
 
-One fleet serves all requests, so that each finds workers that are up. Names of files lie in the folder ``MEDIA``.
+One fleet serves all requests, so workers are already up. File names are relative to the folder ``MEDIA``.
 """
 
 import json
@@ -28,7 +28,7 @@ JOBS_MAX = 1000
 
 
 class JobRequest(BaseModel):
-    """What a client may ask for; TranscodeSpec has many more options."""
+    """A client's request; TranscodeSpec has many more options."""
 
     source: str
     output: str
@@ -39,10 +39,10 @@ class JobRequest(BaseModel):
     overwrite: bool = False
 
     def spec(self, media: Path) -> TranscodeSpec:
-        """Return it for codecfleet.
+        """Return the request for codecfleet.
 
         Raises:
-            HTTPException: 422 where it makes no sense, or a name leads out of the folder.
+            HTTPException: 422 if it is invalid, or a name leads out of the folder.
         """
         options = self.model_dump(include={"codec", "quality", "preset", "overwrite"}, exclude_none=True)
         if self.height is not None:
@@ -70,7 +70,7 @@ class Service:
         self._jobs: dict[str, Job] = {}
 
     async def submit(self, asked: JobRequest) -> JSONResponse:
-        """Begin a job: 202, with its name and where to watch it."""
+        """Begin a job: 202, with its name and the address of its events."""
         self._forget()
         job = await self._fleet.transcode(asked.spec(self._media))
         self._jobs[job.id] = job
@@ -78,19 +78,19 @@ class Service:
         return JSONResponse({"job": job.id, "events": f"/jobs/{job.id}/events"}, 202, headers)
 
     async def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs that are remembered."""
+        """Return all remembered jobs."""
         return [await _state(job) for job in self._jobs.values()]
 
     async def job(self, name: str) -> dict[str, Any]:
-        """Return where a job stands, and once it is done its report."""
+        """Return a job's state, and its report once it is done."""
         return await _state(self._named(name))
 
     async def events(self, name: str, last_event_id: Annotated[int, Header()] = 0) -> StreamingResponse:
-        """Send the job's events, from its first or after the client's last one, as they come."""
+        """Stream the job's events, starting with the first, or after the last one that the client received."""
         return StreamingResponse(_stream(self._named(name), last_event_id), media_type="text/event-stream")
 
     async def cancel(self, name: str) -> dict[str, Any]:
-        """Cancel a job; nothing of it is left. A job that is over stays as it is."""
+        """Cancel a job and remove its files. A finished job stays as it is."""
         job = self._named(name)
         if not job.done:
             await job.cancel()
@@ -110,7 +110,7 @@ class Service:
 
 
 async def _state(job: Job) -> dict[str, Any]:
-    """Return where a job stands: running, done, failed or cancelled."""
+    """Return a job's state: running, done, failed or cancelled."""
     state: dict[str, Any] = {"job": job.id, "source": job.spec.source, "output": job.spec.output}
     if not job.done:
         return state | {"state": "running"}
@@ -124,9 +124,9 @@ async def _state(job: Job) -> dict[str, Any]:
 
 
 async def _stream(job: Job, after: int) -> AsyncIterator[str]:
-    """Yield server-sent events, numbered from 1; the last one is where the job ended.
+    """Yield server-sent events, numbered from 1; the last one is the job's end.
 
-    Progress has no number: who comes back is not sent what newer progress has overtaken.
+    Progress has no number: a client that reconnects gets only newer progress.
     """
     number = 0
     async for event in job.events():
@@ -153,7 +153,7 @@ def create_app(fleet: Fleet | None = None, media: Path | None = None) -> FastAPI
 
     @asynccontextmanager
     async def open_fleet(_app: FastAPI) -> AsyncIterator[None]:
-        async with fleet:  # at the end what still runs is cancelled, and leaves nothing
+        async with fleet:  # at the end, running jobs are cancelled and leave no files
             yield
 
     app = FastAPI(title="codecfleet", lifespan=open_fleet)

@@ -1,1 +1,1 @@
-"""Many files: what to do with each, what has become of it, and going on after a death."""
+"""Batches: many files, with their states in a database from which a killed batch continues."""

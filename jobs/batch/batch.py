@@ -1,13 +1,11 @@
-"""A batch: list its files, compare them with earlier runs, keep files in flight, note how they end."""
+"""A batch: lists its files, compares them with earlier runs, keeps files in flight, and records their results."""
 
 import asyncio
 import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...actors.task_owner import TaskOwner, consume_exception
@@ -17,7 +15,7 @@ from ..board.threads import in_thread, shielded
 from ..held import Held
 from ..request.spec import BatchSpec
 from .file_run import FileRun, Submit, Surroundings
-from .files import COMPARED_IN_THREADS, compare, database_path
+from .files import compare_all, database_path
 from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
@@ -36,14 +34,13 @@ if TYPE_CHECKING:
 _COMPARED_AT_ONCE: Final = 500
 _FETCHED_AHEAD: Final = 32
 _RESULTS_HELD: Final = 1000  #: Results that are not taken yet; then the next files wait
-_GO_ON: Final = "What is finished is kept; the same batch goes on from there."
+_GO_ON: Final = "Finished files are kept; the same batch continues from there."
 
 
 class Batch:
-    """Many files that are being done: iterate over it for how each ended, ask for its progress, or cancel it.
+    """A running batch: iterate over it for its files' results, ask for its progress, or cancel it.
 
-    Iterating ends with the batch, and raises what ended it before all files were done. Its files' own errors are in
-    their results. While 1,000 results wait to be taken, no further file is begun.
+    Files' own errors are in their results. While 1,000 results wait to be taken, no further file starts.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
@@ -71,16 +68,16 @@ class Batch:
         self._held.task.add_done_callback(consume_exception)
 
     async def __aiter__(self) -> AsyncIterator[BatchResult]:
-        """Yield a result for each file that this run ends, as it does, and for each at which an earlier run failed.
+        """Yield the result of each file that ends in this run, and of each that failed in an earlier run.
 
-        What earlier runs have done is only counted.
+        Files done by earlier runs are only counted.
 
         Raises:
-            UsageError: an input, a list or the template makes no sense; no file was begun.
-            InputNotFound: there is nothing at an input; as above.
-            OutputInUse: another process does the same batch; as above.
-            WorkError: no file can be done any more; another run goes on from there.
-            Cancelled: it was cancelled; as above.
+            UsageError: an input, a list or the template is invalid; no file was started.
+            InputNotFound: there is nothing at an input; no file was started.
+            OutputInUse: another process runs the same batch; no file was started.
+            WorkError: no further file can be done; another run continues from there.
+            Cancelled: it was cancelled; another run continues from there.
         """
         while (result := await self._results.get()) is not None:
             yield result
@@ -88,7 +85,7 @@ class Batch:
 
     @property
     def progress(self) -> BatchProgress:
-        """Its progress now; its summary, once it has ended."""
+        """The batch's current progress; once it has ended, its summary."""
         elapsed_s = time.monotonic() - self._began_s
         found = self._tally.progress(list(self._files.values()), elapsed_s=elapsed_s, left_out=self._intake.left_out)
         return replace(found, warm_fleet=self._pool.state.warm_fleet)
@@ -98,7 +95,10 @@ class Batch:
         self._held.on_end(lambda: call(self))
 
     async def cancel(self) -> None:
-        """Stop it. Files in flight keep what they have finished, and another run goes on from there. Idempotent."""
+        """Stop the batch.
+
+        Files in flight keep their finished segments, from which another run continues. Idempotent.
+        """
         await self._held.cancel()
 
     async def _run(self) -> None:
@@ -109,7 +109,7 @@ class Batch:
             try:
                 await asyncio.shield(in_thread(self._close))
             finally:
-                self._end_results()  # else a caller that iterates would wait for ever
+                self._end_results()  # otherwise iterating would never end
 
     def _open(self) -> None:
         self._database.open()
@@ -127,7 +127,7 @@ class Batch:
     async def _drive(self) -> None:
         try:
             async with self._owner:
-                self._owner.start(self._small.run(), "small files")
+                self._owner.start(self._small.watch.run(), "small files")
                 comparing = self._owner.start(self._compare_all(), "comparison")
                 comparing.add_done_callback(self._wake)
                 while self._files or not comparing.done() or self._tally.waiting:
@@ -146,7 +146,7 @@ class Batch:
             most=self.spec.files_at_once,
         ):
             if not self._ahead:
-                # One that ends while the database is read may be found there as it was before.
+                # An entry that ends while the database is read may be returned in its old state.
                 busy = frozenset(self._files)
                 most = len(busy) + _FETCHED_AHEAD
                 found = await in_thread(self._database.entries, EntryState.WAITING, most)
@@ -156,7 +156,7 @@ class Batch:
             self._start(self._ahead.popleft())
 
     def _set_later_demand(self) -> None:
-        """Report the demand of the files that wait, where it has changed."""
+        """Report the demand of waiting files if it has changed."""
         like = next((file.job for file in reversed(self._files.values()) if file.job), "")
         room = self.spec.files_at_once - len(self._files)
         later = self._around.planned.later(like, self._tally.waiting, room)
@@ -186,10 +186,10 @@ class Batch:
             self._wake()
 
     async def _compare_all(self) -> None:
-        """Compare earlier runs' outcomes with the files that are there now, while other files are done."""
+        """Compare earlier runs' results with the files as they are now, while other files run."""
         for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
             while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
-                found = await in_thread(self._compare, entries, state)
+                found = await in_thread(compare_all, entries, state, self.spec)
                 await shielded(self._database.checked, state, [(entry.entry, what) for entry, what in found])
                 for entry, what in found:
                     self._tally.compared(entry, state, what)
@@ -197,16 +197,11 @@ class Batch:
                         await self._results.put(earlier_failure(entry, self.spec.output))
                 self._wake()
 
-    def _compare(self, entries: list[BatchEntry], state: EntryState) -> list[tuple[BatchEntry, EntryEvent]]:
-        with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
-            one = partial(compare, state=state, root=self.spec.output, hashed=self.spec.hash_inputs)
-            return list(zip(entries, threads.map(one, entries), strict=True))
-
     def _wake(self, _: object = None) -> None:
         self._changed.set()
 
     def _end_results(self) -> None:
-        """Put the end mark, even into a full queue."""
+        """Put the end marker, even into a full queue."""
         if self._results.full():
             self._results.get_nowait()
         self._results.put_nowait(None)

@@ -1,6 +1,6 @@
-"""The last run of a batch in numbers for a page, read from its database, also while the batch runs.
+"""The last run of a batch in numbers, for a page; read from its database, also while the batch runs.
 
-Addresses are redacted here, before the page shortens them: the end of one alone may be its signature.
+Addresses are redacted here, before the page shortens them: a shortened address may consist of its signature alone.
 """
 
 import sqlite3
@@ -17,13 +17,12 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000
-"""Segments that a timeline shows one by one; of more, their time is added up in as many bins as the pace has."""
+_MOST_SPANS: Final = 2000  #: How many segments a timeline shows one by one; more are added up in ``_BINS`` bins
 
 
 @dataclass(frozen=True, slots=True)
 class FailedFile:
-    """An entry that failed, and why."""
+    """A failed entry, and why it failed."""
 
     error: str
     source: str
@@ -32,18 +31,18 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class EngineShare:
-    """What one engine did in the run; ``busy_s`` is the time of its segments, added up."""
+    """The work of one engine in the run."""
 
     engine: str
     does: str  #: ``decodes`` or ``encodes``
     segments: int
     frames: int
-    busy_s: float
+    busy_s: float  #: the sum of its segments' times
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of work; seconds since the run began. ``load`` is the part of it that was busy: 1 for one segment."""
+    """A bar of the timeline, in seconds since the run began; ``load`` is its busy part, 1 for one segment."""
 
     began_s: float
     ended_s: float
@@ -53,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """Work that one station did without overlap; a station with several slots has several lanes."""
+    """Work of one station without overlap; a station with several slots has several lanes."""
 
     station: str
     bars: tuple[Bar, ...]
@@ -70,20 +69,20 @@ class SizedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All of it. ``paces`` are frames per second in equal parts of the run, which lasted ``wall_s``."""
+    """All figures of the run."""
 
     root: str
     run: int
-    began_s: float
+    began_s: float  #: since 1970
     wall_s: float
     files: int
-    done: int
-    skipped: int
+    done: int  #: including those skipped
+    skipped: int  #: done by earlier runs
     failed: int
     frames: int
-    source_bytes: int
+    source_bytes: int  #: of all files done
     output_bytes: int
-    paces: tuple[float, ...]
+    paces: tuple[float, ...]  #: frames per second in equal parts of the run
     failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
     failed_files: tuple[FailedFile, ...]
     engines: tuple[EngineShare, ...]
@@ -93,14 +92,14 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A segment of the run: seconds since that began."""
+    """A segment of the run."""
 
-    began_s: float
+    began_s: float  #: since the run began
     ended_s: float
     frames: int
     station: str
     decoded_by: str
-    encoder: str
+    encoder: str  #: the encoder's kind: its name, then its settings
     source: str
     segment: int
 
@@ -111,10 +110,10 @@ class Span:
 
 
 def read_figures(database: Path) -> Figures:
-    """Return the figures of a database's last run; raises StorageFailed where it cannot be read."""
+    """Return the figures of a database's last run. Raises StorageFailed: it cannot be read."""
     try:
         with closing(open_to_read(database)) as connection:
-            connection.execute("BEGIN")  # one moment for all questions
+            connection.execute("BEGIN")  # one snapshot for all queries
             return _read(connection)
     except sqlite3.Error as error:
         message = f"the batch's database {database} cannot be read: {error}"
@@ -192,15 +191,20 @@ def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
     if wall_s <= 0:
         return ()
     width_s = wall_s / bins
-    frames = [0.0] * bins
-    for span in spans:
+    return tuple(count / width_s for count in _binned(((span, span.frames) for span in spans), width_s, bins))
+
+
+def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -> list[float]:
+    """Return the sum of the weights in each bin; a span's weight counts evenly over its time."""
+    sums = [0.0] * bins
+    for span, weight in weighted:
         for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
-            frames[index] += span.frames * part
-    return tuple(count / width_s for count in frames)
+            sums[index] += weight * part
+    return sums
 
 
 def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
-    """Yield each bin that a stretch touches, and the part of the stretch in it; the last bin takes what is beyond."""
+    """Yield each bin that an interval touches, and the part of the interval in it; the last bin takes the rest."""
     first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
     length_s = ended_s - began_s
     if first == last or length_s <= 0:
@@ -214,27 +218,19 @@ def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterabl
 
 def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
     """Return what each decoder and each encoder did, the busiest first."""
-    segments: Counter[tuple[str, str]] = Counter()
-    frames: Counter[tuple[str, str]] = Counter()
-    busy_s: dict[tuple[str, str], float] = {}
+    spans_of: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         for key in ((span.decoded_by, "decodes"), (span.encoder.partition(" ")[0], "encodes")):
-            segments[key] += 1
-            frames[key] += span.frames
-            busy_s[key] = busy_s.get(key, 0.0) + span.length_s
-    return tuple(
-        EngineShare(*key, segments[key], frames[key], busy_s[key])
-        for key, _ in sorted(frames.items(), key=_busiest_first)
-    )
-
-
-def _busiest_first(item: tuple[tuple[str, str], int]) -> tuple[str, int, str]:
-    (engine, does), frames = item
-    return does, -frames, engine
+            spans_of.setdefault(key, []).append(span)
+    shares = [
+        EngineShare(*key, len(found), sum(each.frames for each in found), sum(each.length_s for each in found))
+        for key, found in spans_of.items()
+    ]
+    return tuple(sorted(shares, key=lambda each: (each.does, -each.frames, each.engine)))
 
 
 def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[TimelineLane, ...]:
-    """Return when each station worked: its segments one by one, without overlap; of more than ``most``, its load."""
+    """Return when each station worked: its segments one by one without overlap; beyond ``most`` spans, its load."""
     stations = sorted({span.station for span in spans})
     if len(spans) > most:
         return tuple(_load(station, [s for s in spans if s.station == station], wall_s, bins) for station in stations)
@@ -242,7 +238,7 @@ def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[T
 
 
 def _stacked(station: str, spans: Sequence[Span]) -> Iterable[TimelineLane]:
-    """Yield as few lanes as hold these segments without overlap; ``spans`` are sorted by their start."""
+    """Return as few lanes as hold these segments without overlap; ``spans`` are sorted by their start."""
     rows: list[list[Bar]] = []
     for span in spans:
         bar = Bar(span.began_s, span.ended_s, 1.0, f"{span.source}, segment {span.segment}: {span.frames} frames")
@@ -256,10 +252,7 @@ def _stacked(station: str, spans: Sequence[Span]) -> Iterable[TimelineLane]:
 
 def _load(station: str, spans: Sequence[Span], wall_s: float, bins: int) -> TimelineLane:
     width_s = wall_s / bins
-    busy_s = [0.0] * bins
-    for span in spans:
-        for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
-            busy_s[index] += span.length_s * part
+    busy_s = _binned(((span, span.length_s) for span in spans), width_s, bins)
     most_s = max(busy_s)
     bars = [
         Bar(i * width_s, (i + 1) * width_s, busy / most_s, f"{busy / width_s:.1f} segments at a time")

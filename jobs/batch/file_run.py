@@ -1,4 +1,4 @@
-"""One try at one entry: look at its input, make a place for its output, run its job, and note how it ended."""
+"""One attempt at one entry: checks its input, makes room for its output, runs its job, and records the result."""
 
 import asyncio
 import shutil
@@ -61,31 +61,28 @@ from .store.schema import (
 from .store.states import EntryEvent, after_error
 
 IN_USE_S: Final = LEASE_S + RENEWED_EVERY_S
-"""How long to wait for the process that holds an output: until the lease of a machine that died has ended.
+"""How long to wait for an output that is in use: until the lease of a dead machine has ended.
 
-A killed process of this machine holds it until the kernel has cleaned up, which takes seconds on a busy machine.
+The output of a killed process on this machine is in use until the kernel has cleaned up: seconds on a busy machine.
 """
 _POLL_S: Final = 0.25
 ResultT = TypeVar("ResultT")
 
 
 class SubmittedJob(Protocol):
-    """A submitted job."""
+    """A submitted job, as ``Job``."""
 
     @property
     def id(self) -> str:
-        """Its name."""
-        ...
+        """The job's name."""
 
     def events(self) -> AsyncIterator[Event]:
         """Yield its events until it ends."""
-        ...
 
     def __await__(self) -> Generator[Any, None, Report]: ...
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """Stop it; with ``keep`` the same job, submitted again, goes on from what it has finished."""
-        ...
+        """Stop the job; with ``keep``, the same job, submitted again, continues from its finished segments."""
 
 
 Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
@@ -93,31 +90,31 @@ Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all files of a batch share."""
+    """The parts of a batch that all its files share."""
 
     batch: BatchSpec
     specs: EntrySpecs
     ledger: BatchLedger
     submit: Submit
     small: SmallFiles
-    on_change: Callable[[], object]
+    on_change: Callable[[], object]  #: called when a file's progress has changed
     planned: PlannedFiles = field(default_factory=PlannedFiles)
 
 
 @dataclass(slots=True)
 class FileRun:
-    """One try at a file."""
+    """One attempt at a file."""
 
     entry: BatchEntry
     around: Surroundings
-    segments_left: int | None = None  #: None before its job is planned, as ``job`` is ""
+    segments_left: int | None = None  #: None before its job is planned
     frames_done: int = 0
-    frames_total: int = 0
-    job: str = ""
+    frames_total: int = 0  #: 0 before its job is planned
+    job: str = ""  #: "" before its job is planned
     _began_s: float = 0.0
-    _is_started: bool = False  #: from then on the file under the output's name may be this try's
+    _is_started: bool = False  #: whether the file under the output's name may be this try's
     _seen: SeenInput | None = None
-    _found: tuple[str | None, int | None] = (None, None)  #: name and size of what was there before
+    _found: tuple[str | None, int | None] = (None, None)  #: name and size of the file that existed before
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
 
     @property
@@ -126,7 +123,7 @@ class FileRun:
         return joined(self.around.batch.output, self.entry.output)
 
     async def run(self) -> tuple[BatchResult | None, BaseException | None]:
-        """Return how the file ended, None where it is to be tried again, and the error, if there was one.
+        """Return the file's result, None if it will be tried again, and the error, if there was one.
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
@@ -138,7 +135,7 @@ class FileRun:
         except asyncio.CancelledError:
             await self._put_back(self.entry.tries, in_flight=self._is_started)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is ends this file, and no other
+        except Exception as error:  # noqa: BLE001 - any error, also a defect, ends only this file
             return await self._failed(error), error
         await self.around.ledger.write(self._ended(published))
         result = self._result(published=published)
@@ -174,7 +171,7 @@ class FileRun:
 
     async def _copied(self, output: str, result: FileResult, *, overwrite: bool) -> "_Published":
         entry, root = self.entry, self.around.batch.output
-        if joined(root, output) == entry.source:  # it lies where its copy would
+        if joined(root, output) == entry.source:  # the input already has the copy's name
             there = await in_thread(output_bytes, root, output)
             return _Published(output, result, there or 0, None)
         may_replace = await in_thread(make_place, entry, root, output, overwrite=overwrite)
@@ -188,12 +185,12 @@ class FileRun:
         return _Published(output, result, size, None)
 
     async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
-        """Note this batch's file under a copy's name, unless that is the output's, which ``_started`` notes."""
+        """Record a copy's name as this batch's; ``_started`` records the output's."""
         if output != self.entry.output:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Note, once, that a file under the output's name may be this try's from here on, and what is there now."""
+        """Record, once, that the output's name may hold this try's file from now on, and which file it holds now."""
         if self._is_started:
             return
         entry, found = self.entry, None
@@ -205,7 +202,7 @@ class FileRun:
         self._is_started = True
 
     async def _encoded(self, spec: TranscodeSpec) -> Report:
-        """Run the job, from the start where an earlier try's journal is of other options or another input."""
+        """Run the job; start over if an earlier try's journal has other options or another input."""
         size_bytes = None if self._seen is None else self._seen.size_bytes
         if may_be_whole(self.entry, spec, self.around.batch, size_bytes):
             return await self._whole(spec) or await self._once_more(spec)
@@ -217,7 +214,7 @@ class FileRun:
             return await self._report(spec.model_copy(update={"restart": True}))
 
     async def _once_more(self, spec: TranscodeSpec) -> Report:
-        """Run the job of a file that a worker may have published, although it reported no success."""
+        """Run the job of a file that a worker may have published without reporting success."""
         try:
             return await self._report(spec)
         except OutputExists as taken:
@@ -226,10 +223,8 @@ class FileRun:
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
         """Return the report of an output that an earlier try may have published before it was killed.
 
-        The output's bytes decide: a job gives the same bytes in every run.
-
-        Raises:
-            OutputExists: ``taken``: the output has other bytes, so another program wrote it.
+        The output's bytes decide: a job gives the same bytes in every run. Raises ``taken``: the bytes differ, so
+        another program wrote the file.
         """
         if not is_local(spec.output):
             raise taken
@@ -245,7 +240,7 @@ class FileRun:
         return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
-        """Do a small file in one worker; None where it needs a job of its own."""
+        """Do a small file in one worker; None if it needs a separate job."""
         try:
             done = await self.around.small.encoded(self.entry, spec)
         except (InputUnreadable, NotSmaller, NoVideoTrack):
@@ -371,16 +366,14 @@ class FileRun:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What has a name now, relative to the root; the report is that of the job, if one made it."""
-
-    output: str
+    output: str  #: relative to the root
     result: FileResult
     output_bytes: int
-    report: Report | None
+    report: Report | None  #: the job's, if a job made it
 
 
 async def _when_free(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Await ``call``, again and again while another process holds the output, for ``IN_USE_S`` at most."""
+    """Await ``call``; retry it for up to ``IN_USE_S`` while another process holds the output."""
     for _ in range(int(IN_USE_S / _POLL_S)):
         with suppress(OutputInUse):
             return await call()

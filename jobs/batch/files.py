@@ -1,4 +1,4 @@
-"""The files around an entry's job: whether its input has changed, a place for its output, plain copies. Blocking."""
+"""The files around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
 
 import errno
 import hashlib
@@ -6,11 +6,11 @@ import json
 import os
 import posixpath
 import shutil
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -43,7 +43,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def database_path(batch: BatchSpec) -> Path:
-    """Return where a batch's database lies: as asked, else beside the outputs, or in the current folder."""
+    """Return the path of a batch's database: as requested, else beside the outputs, or in the current folder."""
     if batch.database is not None:
         return Path(batch.database).absolute()
     return (local_path(batch.output) if is_local(batch.output) else Path()).absolute() / DATABASE_NAME
@@ -67,25 +67,21 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
     """
     size: int | None
     if is_local(source):
-        try:
+        with _reading(source):
             found = local_path(source).stat()
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise InputNotFound(f"there is no file {source}", "Check the path.") from None
-        except OSError as error:
-            raise InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check its permissions.") from None
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
         stated, size = remote_state(source)
-        version = json.dumps(stated) if stated is not None else ""  # a store that does not say: counts as unchanged
+        version = json.dumps(stated) if stated is not None else ""  # without a stated version it counts as unchanged
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
-    """Return whether an earlier run's outcome still holds: the same input, and its output is there."""
+    """Return whether an earlier run's result still holds: the input is the same, and its output exists."""
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:
-        # One that failed because there was no input fails again.
+        # An entry that failed for lack of an input would fail again.
         still_failed = state is EntryState.FAILED_BEFORE and entry.content is None
         return EntryEvent.FOUND_SAME if still_failed else EntryEvent.FOUND_CHANGED
     if entry.content is None or not now.is_that_of(entry.content):
@@ -96,14 +92,23 @@ def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) ->
     return EntryEvent.FOUND_SAME if is_there else EntryEvent.FOUND_CHANGED
 
 
+def compare_all(
+    entries: Sequence[BatchEntry], state: EntryState, batch: BatchSpec
+) -> list[tuple[BatchEntry, EntryEvent]]:
+    """Return what ``compare`` finds for each entry."""
+    one = partial(compare, state=state, root=batch.output, hashed=batch.hash_inputs)
+    with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
+        return list(zip(entries, threads.map(one, entries), strict=True))
+
+
 def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
     """Create the folder of an entry's output, and return whether a file of its name may be replaced.
 
-    It may where the batch itself wrote it: an earlier run, which was killed or did another version.
+    A file that the batch itself wrote may be replaced: a killed run wrote it, or its input has changed since.
 
     Raises:
-        OutputExists: something else has the name, and ``overwrite`` is not given.
-        OutputUnwritable: the folder leads out of the root by a link, or cannot be created.
+        OutputExists: another file has the name, and ``overwrite`` is not given.
+        OutputUnwritable: a link leads the folder out of the root, or it cannot be created.
     """
     if is_local(root):
         _make_folder(local_path(root), output)
@@ -111,7 +116,7 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
 
 
 def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Return whether a file under an output's name may be replaced; raises OutputExists as ``make_place`` does."""
+    """Return whether a file under an output's name may be replaced. Raises OutputExists: as ``make_place``."""
     if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)
@@ -119,9 +124,8 @@ def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -
         return False
     if (output, there) != (entry.published, entry.output_bytes):
         message = f"{joined(root, output)} exists already, and this batch did not write it"
-        raise OutputExists(
-            message, "Use --overwrite (overwrite=True in Python) to replace it, or another --output-template."
-        )
+        step = "Use --overwrite (overwrite=True in Python) to replace it, or another --output-template."
+        raise OutputExists(message, step)
     return True
 
 
@@ -139,7 +143,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None where there is nothing, -1 where it is no file."""
+    """Return the size of the file under an output's name: None if there is nothing, -1 if it is not a file."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -152,8 +156,8 @@ def output_bytes(root: str, output: str) -> int | None:
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
         return None
-    except Exception as error:  # every store raises errors of its own
-        raise StorageFailed(f"{place} cannot be looked at: {error}", "Check the connection.") from error
+    except Exception as error:  # each store raises its own errors
+        raise StorageFailed(f"{place} cannot be examined: {error}", "Check the connection.") from error
 
 
 def is_file_of(output: str, sha256: str) -> bool:
@@ -165,7 +169,7 @@ def is_file_of(output: str, sha256: str) -> bool:
 
 
 def remove_dead_work(output: str) -> None:
-    """Remove the work folder of a killed try, unless its job can be continued; OutputInUse: a process holds it."""
+    """Remove a killed try's work folder, unless its job can continue. Raises OutputInUse: a process owns the folder."""
     spool = Spool(work_folder(output), output)
     with suppress(JournalRefused, OutputUnwritable, StorageFailed):
         spool.open()
@@ -192,10 +196,11 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: its store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as ``publish``.
     """
-    part = _part_of(output)
+    # The same name for each try, so that a try overwrites leftovers.
+    part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # New: no link that another user left in the temporary folder is followed, and only this user can read it.
+        # A new file: it follows no link that another user left in the temporary folder, and only this user can read it.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -207,19 +212,11 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     return size_bytes
 
 
-def _part_of(output: str) -> Path:
-    """Return the temporary path of a copy: the same for each try, so that leftovers are overwritten."""
-    if is_local(output):
-        path = local_path(output)
-        mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
-        return path.parent / f".{mark}{_COPY_SUFFIX}"
-    mark = hashlib.sha256(os.fsencode(output)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"codecfleet-{os.geteuid()}-{mark}{_COPY_SUFFIX}"
-
-
 def _fetch(source: str, part: Path) -> None:
     if is_local(source):
-        with _opened(source) as file, part.open("wb") as copy:
+        with _reading(source):
+            file = local_path(source).open("rb")
+        with file, part.open("wb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
     else:
         _from_store(source, lambda store, path: store.get_file(path, str(part)))
@@ -228,11 +225,8 @@ def _fetch(source: str, part: Path) -> None:
 def _sha256(source: str) -> str:
     if not is_local(source):
         return _from_store(source, _remote_sha256)
-    with _opened(source) as file:
-        try:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise _unreadable(source, error) from None
+    with _reading(source):
+        return file_sha256(local_path(source))
 
 
 def _remote_sha256(store: Any, path: str) -> str:  # noqa: ANN401 - fsspec publishes no types
@@ -240,21 +234,19 @@ def _remote_sha256(store: Any, path: str) -> str:  # noqa: ANN401 - fsspec publi
         return hashlib.file_digest(remote, "sha256").hexdigest()
 
 
-def _opened(source: str) -> BufferedReader:
+@contextmanager
+def _reading(source: str) -> Iterator[None]:
+    """Raise the errors of reading a local source as InputError."""
     try:
-        return local_path(source).open("rb")
-    except FileNotFoundError:
+        yield
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         raise InputNotFound(f"there is no file {source}", "Check the path.") from None
     except OSError as error:
-        raise _unreadable(source, error) from None
-
-
-def _unreadable(source: str, error: OSError) -> InputUnreadable:
-    return InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check it, and its permissions.")
+        raise InputUnreadable(f"{source} cannot be read: {error.strerror}", "Check its permissions.") from None
 
 
 def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
-    """Return what ``read`` does with the store and the path of a remote source; it is tried again where that may help.
+    """Return what ``read`` returns for the store and path of a remote source, retrying transient errors.
 
     Raises:
         InputNotFound, InputUnreadable: the fault is the source's.
@@ -269,7 +261,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
         return try_again(tried)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
         message = f"{source} could not be read: {reason(error)}"

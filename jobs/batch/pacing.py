@@ -1,4 +1,4 @@
-"""How many files are in flight, and what the others will ask for later. Pure."""
+"""How many files are in flight, and the later demand of the others. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,17 +7,15 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2
-"""In flight: one that is encoded, and one whose file is planned, joined or proven meanwhile."""
+_SEGMENTS_PER_SLOT: Final = 2  #: One is encoded while the other is planned, joined or proven
 _AT_LEAST: Final = 4
 
 
 def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) -> bool:
-    """Return whether one more file is to start.
+    """Return whether another file should start, of at most ``most`` in flight.
 
-    A film of many segments keeps all workers busy alone, and is done soonest alone; of small files many are in flight.
-    ``segments_left`` are those of each file in flight that are not encoded, None before it is planned; ``most`` is the
-    largest number of files in flight.
+    A long film keeps all workers busy and ends soonest alone; small files run many at a time. ``segments_left`` has the
+    unencoded segments of each file in flight, None before it is planned.
     """
     left = [1 if each is None else each for each in segments_left]
     return len(left) < most and sum(left) < max(_AT_LEAST, _SEGMENTS_PER_SLOT * slots)
@@ -25,7 +23,7 @@ def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) ->
 
 @dataclass(slots=True)
 class PlannedFiles:
-    """Totals of the files that were planned so far."""
+    """Totals of the files planned so far."""
 
     files: int = 0
     segments: int = 0
@@ -36,9 +34,9 @@ class PlannedFiles:
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
-        """Return the demand of ``waiting`` files, assuming the mean of those planned so far; None where it is unknown.
+        """Return the demand of ``waiting`` files of the mean size planned so far, or None before any was planned.
 
-        Only ``room`` of them may run beside the files in flight; more nodes than those need are of no use.
+        At most ``room`` of them can run beside the files in flight, so demand beyond that would add idle nodes.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

@@ -1,6 +1,6 @@
-"""A dry run: what a batch would do with each file, and its time and size estimated from a few samples.
+"""A dry run: what a batch would do with each file, and estimates of its time and size from a few samples.
 
-It lists into a copy of the batch's database, with the code of a real run; nothing of the batch is written.
+It runs the code of a real run on a copy of the batch's database, and writes nothing else.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from ..plan.asked import asked_of
 from ..plan.plan import plan_transcode
 from ..report.report import Report
 from ..request.spec import BatchSpec, TranscodeSpec
-from .files import COMPARED_IN_THREADS, compare, database_path, joined, look_at, may_replace
+from .files import COMPARED_IN_THREADS, compare_all, database_path, joined, look_at, may_replace
 from .listed.intake import Intake
 from .listed.places import list_inputs
 from .listed.specs import EntrySpecs
@@ -31,7 +31,7 @@ from .results import error_of
 from .store.database import BatchDatabase
 from .store.file import application_of, open_to_read
 from .store.schema import BatchEntry, EntryAction
-from .store.states import EntryEvent, EntryState, exit_code_of
+from .store.states import EntryState, exit_code_of
 
 _SAMPLES: Final = 6
 _SAMPLE_S: Final = 2
@@ -44,33 +44,32 @@ class Intent(Enum):
     ENCODE = "encode"
     COPY = "copy"
     LEAVE_DONE = "done"
-    LEAVE_FAILED = "failed"  #: An earlier run failed at it, and nothing has changed since
-    REFUSE = "refuse"
-    """It would fail: its options do not fit together, its input is not there, or its output's name is taken."""
+    LEAVE_FAILED = "failed"  #: it failed in an earlier run, and nothing has changed since
+    REFUSE = "refuse"  #: it would fail: its options conflict, its input is missing, or its output's name is taken
 
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A file, and what would be done with it; ``error`` says why it failed or would fail."""
+    """A file, and what would be done with it."""
 
     intent: Intent
     source: str
     output: str
-    error: CodecfleetError | None = None
+    error: CodecfleetError | None = None  #: why it failed or would fail
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFile:
-    """What two seconds of an input, encoded, say of the whole of it: its bytes, and seconds of one slot."""
+    """The cost of a whole input, estimated from two encoded seconds of it."""
 
     source_bytes: int
     output_bytes: float
-    busy_s: float
+    busy_s: float  #: of one slot
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What encoding would take, from ``samples`` inputs."""
+    """The time and size of the encoding, estimated from ``samples`` inputs."""
 
     samples: int
     wall_s: float
@@ -80,27 +79,26 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The whole of a dry run."""
+    """The result of a dry run."""
 
     counts: dict[Intent, int]
-    left_out: int  #: Files that were found and are not video by their names
-    estimate: Estimate | None  #: None where nothing is to be encoded, or no sample could be
-    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs at which a run would fail too
-    exit_code: int = 0  #: How a run would end, by the failures that are known
+    left_out: int  #: files found without a video extension
+    estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
+    exit_code: int = 0  #: the exit code of a run, by the known failures
 
 
-def estimated(samples: Iterable[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return what inputs of ``source_bytes`` take, if samples of them are like the rest, with ``slots`` kept busy."""
-    taken = list(samples)
-    sampled_bytes = sum(each.source_bytes for each in taken)
+def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
+    """Return the cost of inputs of ``source_bytes`` with ``slots`` kept busy, assuming that the samples are typical."""
+    sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None
     share = source_bytes / sampled_bytes
     return Estimate(
-        samples=len(taken),
-        wall_s=share * sum(each.busy_s for each in taken) / slots,
+        samples=len(samples),
+        wall_s=share * sum(each.busy_s for each in samples) / slots,
         source_bytes=source_bytes,
-        output_bytes=share * sum(each.output_bytes for each in taken),
+        output_bytes=share * sum(each.output_bytes for each in samples),
     )
 
 
@@ -110,13 +108,13 @@ async def preview_batch(
     slots: Callable[[], int],
     show: Callable[[Intended], object],
 ) -> Preview:
-    """Show what a batch would do with each file, one after the other, then sample what it would encode.
+    """Show what a batch would do with each file, then encode samples of the inputs to estimate the rest.
 
-    ``batch`` has absolute paths. ``transcode`` runs a job; ``slots`` returns how many segments run at once, once jobs
+    ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, after jobs
     have run. ``show`` is called for each file, in a thread.
 
     Raises:
-        UsageError, InputNotFound: as a run of it.
+        UsageError, InputNotFound: as a run would.
         StorageFailed: the database cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-dry-run-") as name:
@@ -124,7 +122,7 @@ async def preview_batch(
         await shielded(dry.list, folder, show)
         jobs = [dry.sample(entry, folder / f"{number}", transcode) for number, entry in enumerate(dry.to_sample)]
         samples = [each for each in await asyncio.gather(*jobs) if each is not None]
-        estimate = estimated(samples, dry.source_bytes, slots()) if samples else None
+        estimate = estimated(samples, dry.source_bytes, slots())
     return Preview(
         counts=dict(dry.counts),
         left_out=dry.left_out,
@@ -135,8 +133,6 @@ async def preview_batch(
 
 
 class _DryRun:
-    """One dry run."""
-
     def __init__(self, batch: BatchSpec) -> None:
         self.counts: Counter[Intent] = Counter()
         self.left_out = 0
@@ -171,29 +167,26 @@ class _DryRun:
 
     def _compare(self, database: BatchDatabase, state: EntryState) -> None:
         while entries := database.entries(state, _AT_ONCE):
-            found: list[tuple[int, EntryEvent]] = [
-                (each.entry, compare(each, state, self._batch.output, hashed=self._batch.hash_inputs))
-                for each in entries
-            ]
-            database.checked(state, found)
+            found = compare_all(entries, state, self._batch)
+            database.checked(state, [(entry.entry, what) for entry, what in found])
 
     def _errors(
         self, entries: Sequence[BatchEntry], state: EntryState
     ) -> Iterable[tuple[BatchEntry, CodecfleetError | None]]:
-        """Return why each entry failed, or would fail; None where no reason is known."""
+        """Return why each entry failed, or would fail; None if no reason is known."""
         if state is not EntryState.WAITING:
             return [(each, None if state is EntryState.DONE else error_of(each.fault)) for each in entries]
         with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
             return list(zip(entries, threads.map(self._refusal, entries), strict=True))
 
     def _refusal(self, entry: BatchEntry) -> CodecfleetError | None:
-        """Return why a run would fail at an entry, as far as that is known before its input is read."""
+        """Return why a run would fail at an entry, as far as known without reading its input."""
         is_copy = entry.action is EntryAction.COPY
         misfit = None if is_copy else self._misfit(entry.overrides, Path(entry.output).suffix)
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # else it was in the list of its folder or store
+            if entry.source_bytes is None:  # otherwise its folder's or store's listing had it
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -201,7 +194,7 @@ class _DryRun:
         return None
 
     def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
-        """Return why options and the container of an extension do not fit together."""
+        """Return why options do not fit the container of an extension."""
         try:
             asked_of(self._specs.spec(overrides, "-", f"-{suffix}"))
         except CodecfleetError as error:
@@ -229,7 +222,7 @@ class _DryRun:
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input; None where that cannot be done, which is noted."""
+        """Encode two seconds from the middle of an input; None, and a note, if that fails."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
@@ -248,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note an input at which a run fails too; a lost worker or a full disk does not say that."""
+        """Note an input that would fail in a run too, unlike one whose worker died or whose disk was full."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))
@@ -256,7 +249,7 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return the job of two seconds in the middle of what a spec encodes; of all of it where it is hardly longer."""
+    """Return a job for the middle two seconds of what a spec encodes, or for all of it if that lasts at most four."""
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:
         begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2
@@ -265,7 +258,7 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if there is one, with its last run marked as ended, so that the copy may be opened."""
+    """Copy a batch's database, if there is one, and mark its last run as ended so that the copy can be opened."""
     if not real.exists():
         return
     try:

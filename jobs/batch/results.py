@@ -1,4 +1,4 @@
-"""A batch's results: how each file ended, and the progress of the whole."""
+"""The results of a batch's files, and the batch's progress."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,39 +12,39 @@ from .store.schema import BatchEntry, FileFault, FileResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """How one file of a batch has ended."""
+    """The result of one file of a batch."""
 
     source: str
-    output: str  #: The path or URL of the output; it is there only without an error
+    output: str  #: path or URL of the output; it exists only without an error
     result: FileResult | None
-    error: BaseException | None  #: None where it has an output
-    report: Report | None  #: None where no job ran: it failed before, or was copied
+    error: BaseException | None  #: None if it has an output
+    report: Report | None  #: None if no job ran: the file failed before that, or was copied
     source_bytes: int | None
     output_bytes: int | None
-    tries: int  #: 0 for one at which an earlier run failed
+    tries: int  #: 0 if it failed in an earlier run
     wall_s: float
 
     @property
     def error_class(self) -> str:
-        """The name of the error's class; "" where there is none."""
+        """The name of the error's class; "" without an error."""
         return "" if self.error is None else type(self.error).__name__
 
     @property
     def exit_code(self) -> int:
-        """The error's exit code; 0 where there is none."""
+        """The error's exit code; 0 without an error."""
         if self.error is None:
             return 0
         return self.error.exit_code if isinstance(self.error, CodecfleetError) else CodecfleetError.exit_code
 
     @property
     def message(self) -> str:
-        """The error's message; "" where there is none."""
+        """The error's message; "" without an error."""
         if self.error is None:
             return ""
         return self.error.message if isinstance(self.error, CodecfleetError) else str(self.error)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values: the event ``file_done`` or ``file_failed`` of docs/batch.md."""
+        """Return the result as plain JSON values: the event ``file_done`` or ``file_failed`` of docs/batch.md."""
         facts: dict[str, Any] = {"source": self.source, "output": self.output, "tries": self.tries}
         facts |= {"source_bytes": self.source_bytes, "wall_s": round(self.wall_s, 3)}
         if self.error is not None:
@@ -59,7 +59,7 @@ class BatchResult:
 
 
 def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
-    """Return the result of an entry at which an earlier run failed, and which this run leaves alone."""
+    """Return the result of an entry that failed in an earlier run and is not retried."""
     return BatchResult(
         source=entry.source,
         output=joined(root, entry.output),
@@ -74,7 +74,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
 
 
 def error_of(fault: FileFault | None) -> CodecfleetError | None:
-    """Return the error that a database names; the name of a defect goes before its message."""
+    """Return the error of a stored fault; for a defect, its class precedes the message."""
     if fault is None:
         return None
     kind = getattr(errors, fault.error, None)
@@ -98,31 +98,29 @@ class BatchProgress:
 
     elapsed_s: float
     files: int
-    done: int  #: those ``skipped`` too
+    done: int  #: including those ``skipped``
     skipped: int  #: done by an earlier run
     failed: int
     waiting: int
     running: tuple[FileProgress, ...]
-    frames: int  #: Encoded in this run
+    frames: int  #: encoded in this run
     fps: float
     eta_s: float | None
-    source_bytes: int  #: Of all that is done
+    source_bytes: int  #: of all files done
     output_bytes: int
-    left_out: int  #: Files that were found and are not video by their names
+    left_out: int  #: files found without a video extension
     failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
-    failed_files: tuple[tuple[str, FileFault], ...]
-    """(input, why it failed) of the first few, earlier runs' included; empty until the batch has ended."""
-    exit_code: int  #: How the command would end now: 0 while nothing has failed
-    warm_fleet: int | None = None
-    """The process of the warm fleet that it runs on; None where its workers are its own or a cluster's."""
+    failed_files: tuple[tuple[str, FileFault], ...]  #: (input, fault) of a few, also of earlier runs; set at the end
+    exit_code: int  #: the command's exit code, given the failures so far
+    warm_fleet: int | None = None  #: process id of the warm fleet it runs on; None: its own workers or a cluster
 
     @property
     def saved_bytes(self) -> int:
-        """How much smaller the outputs are than their inputs; negative where they are larger."""
+        """How much smaller the outputs are than their inputs; negative if they are larger."""
         return self.source_bytes - self.output_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values: the fields of the events ``batch_progress`` and ``batch_done``."""
+        """Return the progress as plain JSON values: the fields of the events ``batch_progress`` and ``batch_done``."""
         counts = {name: getattr(self, name) for name in ("files", "done", "skipped", "failed", "waiting", "left_out")}
         running = [[each.source, each.frames_done, each.frames_total] for each in self.running]
         pace = {"frames": self.frames, "fps": round(self.fps, 2), "eta_s": self.eta_s and round(self.eta_s, 1)}

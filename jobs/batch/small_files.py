@@ -1,7 +1,7 @@
-"""Small files of a batch, each done whole by a worker (``whole_file``), and all of them one job to the pool.
+"""Small files of a batch: a worker does each as a whole (``whole_file``), and the pool sees all of them as one job.
 
-A file costs the batch's own process, the bottleneck, one message each way. Where anything but the file itself is at
-fault, it is done again as a job of its own, with retries, demand and error of its own.
+A file then costs the batch's own process, the bottleneck, only one message in each direction. Unless the file itself is
+at fault, a failed one is repeated as a separate job, with its own retries, demand and error.
 """
 
 import asyncio
@@ -19,26 +19,25 @@ from ...cluster.fleet.default import sole_processor
 from ...cluster.fleet.pool import Pool
 from ...cluster.placement.model import plain_demand
 from ...errors import FleetUnavailable
+from ..board.loop import WAITING_S
 from ..board.threads import in_thread
-from ..board.waiting import WAITING_S
 from ..board.watch import WorkWatch
 from ..request.spec import BatchSpec, TranscodeSpec
 from .store.schema import BatchEntry, EntryAction
 from .whole_file import WholeFile, WholeFileDone
 
-MOST_BYTES: Final = 4 << 20
-"""Larger files may have several segments, or are long enough that their jobs' own cost does not count."""
+MOST_BYTES: Final = 4 << 20  #: Larger files may have several segments, and their jobs' overhead hardly counts
 MANY: Final = 32
-"""From this many waiting files on, some run in processes of their own, kept for the next ones: half of a small file's
-time is spent holding the GIL. Starting such a process takes as long as that many files."""
+"""With this many waiting files, some run in separate processes, since half of a small file's time is spent holding the
+GIL. Starting such a process takes as long as that many files; it is kept for the next ones."""
 _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
-"""Options of the one job that all small files are: a file whose list gives it others is not one of them."""
+"""Options that all small files share, as one job; a file whose list sets them differently needs its own job."""
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
-    """Return whether a worker may do a file whole, as far as that is known before it is read.
+    """Return whether a worker may do a file as a whole, as far as known without reading it.
 
-    An earlier try may have left a journal, which only a job of its own continues.
+    A file that was tried before may have a journal, from which only a job continues.
     """
     is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
     is_here = is_local(spec.source) and is_local(spec.output)
@@ -49,15 +48,15 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 
 
 def goes_alone(alone: int, waiting: int) -> bool:
-    """Return whether the next file runs in a process of its own, where ``alone`` do and ``waiting`` files follow it."""
+    """Return whether the next file runs in a separate process, as ``alone`` files do; ``waiting`` ones follow."""
     return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
     """The small files in flight; ``waiting()`` files of the batch follow. Used from one event loop.
 
-    Only where all work runs in software, in processes that this one started: there a worker has the same files and
-    rights as this process, and no GPU would have encoded them.
+    Used only where all work runs in software in child processes: they see the same files with the same rights, and no
+    GPU would have encoded the small files.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -65,14 +64,13 @@ class SmallFiles:
         self._waiting = waiting
         self._batch = batch
         self._job = f"small-{secrets.token_hex(4)}"
-        self._watch = WorkWatch(pool, batch)
-        self._has_begun = asyncio.Event()
+        self.watch = WorkWatch(pool, batch)  #: runs beside the batch
         self._is_possible: bool | None = None
         self._running, self._most = 0, 0
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Do a file whole; None where that is impossible here. CodecfleetError: a job of its own may do better."""
+        """Do a file as a whole; None if that is impossible here. Raises CodecfleetError: a job may do better."""
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())
@@ -87,8 +85,8 @@ class SmallFiles:
         try:
             async with TaskOwner() as owner:
                 owner.start(self._end_without_workers(), "wait for a worker")
-                done = await self._watch.submit(work)
-            station = self._watch.origin(work.label).worker.station
+                done = await self.watch.submit(work)
+            station = self.watch.origin(work.label).worker.station
             return replace(done, span=replace(done.span, station=station))
         finally:
             self._alone -= alone
@@ -98,12 +96,7 @@ class SmallFiles:
         while True:
             await asyncio.sleep(WAITING_S)
             if not self._pool.state.of(self._job).slots:
-                raise FleetUnavailable("no worker came for small files", "Look at codecfleet status.")
-
-    async def run(self) -> None:
-        """Watch the files from the first one on, until cancelled."""
-        await self._has_begun.wait()
-        await self._watch.run()
+                raise FleetUnavailable("no worker became available for small files", "Look at codecfleet status.")
 
     async def _possible(self) -> bool:
         if self._is_possible is None:
@@ -114,7 +107,7 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Set their demand: as many slots as there were files at once; None when there are none."""
+        """Count files, and set their demand: as many slots as there were files at once, none without files."""
         self._running += change
         if not self._running:
             self._most = 0
@@ -128,4 +121,3 @@ class SmallFiles:
                 weight=Fraction(self._batch.weight),
             )
             self._pool.set_demand(self._job, demand)
-        self._has_begun.set()

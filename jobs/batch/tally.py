@@ -1,4 +1,4 @@
-"""How many files of a batch are in each state, and their pace: counted here, so that progress needs no disk."""
+"""Counts a batch's files by state, and their pace, so that progress needs no disk access."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .store.database import BatchDatabase
 from .store.schema import BatchEntry, FileFault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
-FAILED_FILES: Final = 10  #: The most failed files that a summary names
+FAILED_FILES: Final = 10  #: How many failed files a summary names at most
 
 
 class Tally:
@@ -38,7 +38,7 @@ class Tally:
         self._left_bytes = database.bytes_in(EntryState.WAITING)[0]
 
     def end(self, database: BatchDatabase) -> None:
-        """Take the final counts from the database: earlier runs' failures too."""
+        """Take the final counts from the database, with earlier runs' failures."""
         self._files = Counter(database.counts())
         self._source_bytes, self._output_bytes = database.bytes_in(EntryState.DONE)
         self._failures = Counter({(error, code): count for error, code, count in database.failures()})
@@ -49,7 +49,7 @@ class Tally:
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
     def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:
-        """Count how a try ended; without a result its file waits again."""
+        """Count a try's end; without a result its file waits again."""
         if result is None:
             self._move(EntryState.RUNNING, EntryState.WAITING)
             return
@@ -67,7 +67,7 @@ class Tally:
             self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
 
     def compared(self, entry: BatchEntry, state: EntryState, found: EntryEvent) -> None:
-        """Count the outcome of comparing an entry of an earlier run."""
+        """Count an entry of an earlier run that was compared."""
         if found is EntryEvent.FOUND_CHANGED:
             self._move(state, EntryState.WAITING)
             self._left_bytes += entry.source_bytes or 0

@@ -1,7 +1,6 @@
 """A small file as one work item: a worker plans, encodes, joins, proves and publishes it in one thread.
 
-The job is the usual one; only its request and its report cross processes. It has no journal: an interrupted file is
-done again.
+It is an ordinary job without a journal: only request and report cross processes, and an interrupted file starts over.
 """
 
 import asyncio
@@ -24,12 +23,12 @@ from .store.schema import SegmentSpan
 
 ResultT = TypeVar("ResultT")
 
-MOST_PIXELS: Final = 1920 * 1088  #: Of a picture: a worker's slot is given the memory that this takes
+MOST_PIXELS: Final = 1920 * 1088  #: The picture size for which a slot's memory is reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFileDone:
-    """A file that is published: its job's report, and when its segment ran."""
+    """A published file: its job's report, and when its segment ran."""
 
     report: Report
     span: SegmentSpan
@@ -37,20 +36,20 @@ class WholeFileDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFile(Work[WholeFileDone]):
-    """Do a job of one segment from its request to its published file."""
+    """Runs a whole job of one segment, from its request to its published file."""
 
     spec: TranscodeSpec
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The job's source."""
         return self.spec.source
 
     def run(self, context: WorkContext) -> WholeFileDone:
-        """Run in the calling thread; the output's name holds the complete file afterwards, or what it held before.
+        """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
 
         Raises:
-            WorkError: it is more than one segment, or its pictures are too large; or its job raised it.
+            WorkError: it has more than one segment, or its pictures are too large; or its job raised it.
             CodecfleetError: its job's own.
             Cancelled: the work was cancelled.
         """
@@ -63,7 +62,7 @@ class WholeFile(Work[WholeFileDone]):
         return WholeFileDone(report=report, span=pool.span)
 
     async def _report(self, pool: "_OneThread") -> Report:
-        from ..run.job_run import JobRun  # noqa: PLC0415 - only workers do it, and they alone load what it takes
+        from ..run.job_run import JobRun  # noqa: PLC0415 - only workers need these modules
 
         pool.job = asyncio.current_task()
         spec = self.spec.model_copy(update={"no_journal": True})
@@ -72,7 +71,7 @@ class WholeFile(Work[WholeFileDone]):
 
 @dataclass(slots=True)
 class _OneThread(Pool):
-    """Runs each work item at once, where the job runs."""
+    """Runs each work item at once, in the job's own thread."""
 
     context: WorkContext
     job: asyncio.Task[Report] | None = None
@@ -83,28 +82,28 @@ class _OneThread(Pool):
         return PoolState(slots=1, others=JobState(slots=1, cores=1))
 
     async def start(self) -> None:
-        """Do nothing: it runs."""
+        """Do nothing."""
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Refuse more than one small segment: such a job is for all workers."""
+        """Refuse jobs of more than one small segment."""
         if not isinstance(demand, Demand):
             return
         made = [each.width * each.height for each in demand.renditions]
         if len(demand.segments) > 1 or max(demand.width * demand.height, *made) > MOST_PIXELS:
-            raise WorkError(f"{job} is not small", "Run it as a job of its own.")
+            raise WorkError(f"{job} is not small", "Run it as a separate job.")
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         del demand
         return PlacementPreview()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # a hung thread is seen from outside
+        run: WorkRun[ResultT] = WorkRun(lambda _: None)  # hangs are detected outside this process
         began_s = time.time()
         try:
             result = work.run(self.context)
         except Cancelled:
             if self.job is not None:
-                self.job.cancel()  # which ends what awaits the run, too
+                self.job.cancel()  # this also ends the task that awaits the run
             return run
         except CodecfleetError as error:
             run.fail(error)
@@ -122,4 +121,4 @@ class _OneThread(Pool):
         return run
 
     async def aclose(self) -> None:
-        """Do nothing: it ends with its job."""
+        """Do nothing."""

@@ -1,1 +1,1 @@
-"""Where each segment stands, and the loop that moves it on."""
+"""The states of a job's segments, and the loop that advances them."""

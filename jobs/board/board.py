@@ -1,33 +1,33 @@
-"""The life of a job's segments: a pure state machine. Facts go in as events, what to do comes out as effects.
+"""A job's segments as a pure state machine: events go in, effects come out.
 
                  Start                 Finished                both seams agree
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
        │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point
-       └─────────────────────────────────────────────┘ ... and once that has helped too little: MERGED into its
-                                                       left neighbour, which goes back to WAITING
+       └─────────────────────────────────────────────┘ ... and once that has failed too often: MERGED into its left
+       neighbour, which goes back to WAITING
 
-A segment that is late may be run twice at once (DOUBLED). Every run has a number, its *attempt*: only a run that is in
-flight counts. The first result of a segment is taken and withdraws the other run, so a result that comes late, from a
-worker that was cut off or stood still, changes nothing.
+Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
+withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
 
-A seam is proven by pictures: the segment on its left also decodes the first frames past its own end, and those must be
-the very frames with which the segment on its right begins. A segment that met damage must also have been decoded from a
-sound entry: what a decoder makes of damage depends on the pictures it holds. A segment may be *void*: pictures are due
-at a rate of their own, and none of the source's decoded that they could show. It becomes one with the segment on its
-left; the first one, with the segment on its right. Segments are joined in order, and only once the seams on both of
-their sides agree, so nothing that was joined is ever taken back.
+Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
+the next segment. A segment that met damage must also have been decoded from a sound entry, because a decoder's output
+for damaged data depends on the pictures it holds. In a *void* segment none of the source's pictures decoded, but the
+output's frame rate requires pictures from it: it merges into its left neighbour, or absorbs its right one if it is the
+first.
+Segments
+are joined in order and only once both their seams agree, so nothing joined is ever undone.
 
-``ladder.py`` says what is tried next with a segment that failed. While some of a job's segments are to run alone, no
-others start: the first of them first and by itself, since a stream that breaks its decoder may do so anywhere. Once one
-broke a device all alone, all that is left of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. While segments have to run alone, no others start; the first of
+them runs first, by itself, since a stream that breaks its decoder may do so anywhere. Once a segment has broken a
+device while alone, the rest of the job is decoded in software.
 
-A *streaming* board hands segments over while they run. The first one that is not over is joined as soon as it begins
-with the pictures that the one before it saw there, and is over once all of it was taken (``Delivered``). Where its seam
-differs, what its run gave is dropped, and it is decoded from further back. Nothing is merged, and no failure retried.
+A *streaming* board hands segments over while they run. A segment opens once its first pictures equal those past the end
+of the one before, and is over when all of it was taken (``Delivered``). If its seam differs, its output is dropped and
+it is decoded from further back. Nothing is merged, and no failure is retried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -39,23 +39,18 @@ from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 from .starting import WINDOW_PER_WORKER, in_starting_order
 
-UNSOUND_MOVES = 3
-"""How often the entry of a damaged segment moves back before it is decoded as one with the segment on its left."""
+UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All segments of a job, in order; ``streams`` hands them over while they run.
-
-    ``may_fall_back``: software may decode where a device fails. ``software`` says why it now decodes all that is left,
-    "" while it does not. ``is_cleared``: one segment ran alone and broke nothing, since some are suspect.
-    """
+    """All segments of a job, in order."""
 
     segments: tuple[BoardSegment, ...]
-    streams: bool = False
-    may_fall_back: bool = True
-    software: str = ""
-    is_cleared: bool = False
+    streams: bool = False  #: whether segments are handed over while they run
+    may_fall_back: bool = True  #: whether software may decode when a device fails
+    software: str = ""  #: why software decodes the rest of the job; "" if it does not
+    is_cleared: bool = False  #: whether a suspect has run alone and broken nothing, while others are left
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
@@ -65,7 +60,7 @@ class Board:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is joined."""
+        """Whether all segments are joined or merged."""
         return all(segment.state.is_final for segment in self.segments)
 
     @property
@@ -76,7 +71,7 @@ class Board:
 
     @property
     def doubled(self) -> int:
-        """How many segments have run a second time while late."""
+        """How many segments have had a second run."""
         return sum(segment.was_doubled for segment in self.segments)
 
     @property
@@ -90,11 +85,11 @@ class Board:
         return sum(len(segment.in_flight) for segment in self.segments)
 
     def awaits(self, segment: int, attempt: int) -> bool:
-        """Return whether a run's result is wanted: it is in flight, and no other gave the segment."""
+        """Return whether a run's result still counts."""
         return attempt in self.segments[segment].in_flight
 
     def put(self, *segments: BoardSegment) -> "Board":
-        """Return the board with these segments in their places."""
+        """Return the board with these segments replaced."""
         changed = list(self.segments)
         for segment in segments:
             state = changed[segment.number].state
@@ -114,10 +109,9 @@ class Board:
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
-    """Start as many segments as may run, ``at_once`` in all.
+    """Start segments until ``at_once`` run, within a window after the oldest unfinished one.
 
-    They lie in a window behind the oldest unfinished segment, and start in the order of ``starting.py``. A streaming
-    board has ``at_once`` in memory, and the earliest start first.
+    ``starting.py`` orders them. A streaming board starts the earliest first and keeps at most ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -154,7 +148,7 @@ def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a segment that is late: once in its life, and of ``percent`` of all segments at most."""
+    """Start a second run of a late segment: once for each segment, and for at most ``percent`` of all segments."""
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone
@@ -165,14 +159,14 @@ def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[R
 
 
 def _is_suspect(segment: BoardSegment) -> bool:
-    """Return whether a segment is to be tried alone, or is being tried so."""
+    """Return whether a segment runs alone, or has to."""
     if segment.state is SegmentState.WAITING:
         return segment.constraints.alone
     return segment.running_as.alone and bool(segment.in_flight)
 
 
 def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
-    """Take in one fact; return the new board and what follows from it."""
+    """Apply one event; return the new board and the effects."""
     segment = board.segments[event.segment]
     if isinstance(event, Finished | Lost) and not board.awaits(segment.number, event.attempt):
         return board, []
@@ -191,7 +185,7 @@ def decide(board: Board, event: Event) -> tuple[Board, list[Effect]]:
 
 
 def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board, list[Effect]]:
-    """Compare an encoded segment with its neighbours, and join what is proven."""
+    """Compare an encoded segment with its neighbours, and join the segments that are proven."""
     if not event.sound and not event.at_start:
         return _move_entry(board, encoded, give_up=encoded.entry_moves >= UNSOUND_MOVES), []
     board = _check_seam(board, board.left_of(encoded), encoded)
@@ -202,9 +196,9 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 
 
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
-    """Return whether the left side of a cut saw after it what the right side began with, as far as both saw.
+    """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have seen fewer pictures (a packet may hold none), but not none where the other saw some.
+    One side may have fewer pictures (a packet may hold none), but not none if the other has some.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -228,13 +222,13 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
     if step is None and waiting.state is SegmentState.WAITING:
         return board, [Fail(given_up(segment.number, history, event.error))]
     if attempt.fault is FaultKind.GUILTY and waiting.constraints.software:
-        # What is left may break the device as well, and cost others their worker.
+        # The rest of the file may break the device too, and kill other jobs' workers.
         board = _acquitted(replace(board, software=board.software or reason(attempt)), waiting)
     return board, []
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Have other suspects decoded in software, beside other work: the culprit is known."""
+    """Decode the other suspects in software, beside other work: the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
@@ -242,14 +236,14 @@ def _acquitted(board: Board, culprit: BoardSegment) -> Board:
 
 
 def _cleared(board: Board, ended: BoardSegment) -> Board:
-    """Note whether suspects are left after ``ended`` was encoded, and whether it was one that ran alone."""
+    """Update ``is_cleared`` after ``ended`` was encoded."""
     was_alone = ended.running_as.alone and not ended.running_as.software
     is_left = any(map(_is_suspect, board.segments))
     return replace(board, is_cleared=is_left and (board.is_cleared or was_alone))
 
 
 def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
-    """Compare both sides of one cut, once both are encoded, and move the right side's entry where they differ."""
+    """Compare both sides of a cut once both are encoded; if they differ, move the right side's entry back."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
     if right.is_void or (left.is_void and board.left_of(left) is None):
@@ -260,20 +254,20 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
 
 
 def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
-    """Have a segment decoded from further back; or give its cut up and decode it as one with its left neighbour."""
+    """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour instead."""
     left = board.left_of(segment)
-    # What was joined is never taken back: then the entry goes on moving, to the track's start if it must.
+    # Nothing merges into a joined neighbour: the entry keeps moving, to the track's start if necessary.
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
-    # Whatever the left neighbour is doing, it does it for its old end: if it runs, its result will not count.
+    # If the left neighbour is running, its result will not count: that run ends too early.
     if left.state is SegmentState.ENCODED:
         grown = grown.to(SegmentState.WAITING)
     return board.put(segment.to(SegmentState.MERGED), grown)
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the finished prefix: segments whose seams agree on both sides."""
+    """Join the segments at the front whose seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
@@ -299,7 +293,7 @@ def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
 
 
 def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
-    """Open the first segment that is not over, once it is known to begin as the one before it says."""
+    """Open the first unfinished segment once its beginning agrees with the end of the one before."""
     segment = next((each for each in board.segments if not each.state.is_final), None)
     if segment is None or segment.is_open or segment.is_stale or segment.state is SegmentState.WAITING:
         return board, []
@@ -311,9 +305,38 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
     if left is None or fails_at_once or seams_agree(left.seam_after, segment.seam_before):
         return board.put(replace(segment, is_open=True)), [Join(segment.number)]
     if segment.at_start:
-        message = f"segment {segment.number} does not begin with the pictures that the one before it ends with"
+        message = f"segment {segment.number} does not begin with the pictures that end the segment before it"
         return board, [Fail(ProofFailed(message, "Please report it with the input."))]
     again = replace(segment, entry_moves=segment.entry_moves + 1, seam_before=())
     if segment.state is SegmentState.RUNNING:
         return board.put(replace(again, is_stale=True)), [Drop(segment.number)]
     return board.put(again.to(SegmentState.WAITING)), [Drop(segment.number)]
+
+
+def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
+    """Return a fresh board with an earlier run's results applied as if they came now, and the segments to join.
+
+    Of two results for one part of the track, the one whose segment begins first counts.
+    """
+    joins: list[int] = []
+    for run, event in sorted(results, key=lambda each: each[0].segment):
+        part = board.segments[run.segment : run.until + 1]
+        if any(each.state is not SegmentState.WAITING or each.until >= run.until + 1 for each in part):
+            continue
+        board, effects = decide(_as_running(board, run, part), event)
+        joins += [effect.segment for effect in effects if isinstance(effect, Join)]
+    return board, joins
+
+
+def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
+    """Return the board as it was while the run was in flight."""
+    frames = sum(each.frames for each in part)
+    first = replace(
+        part[0],
+        until=run.until,
+        frames=frames,
+        entry_moves=run.entry_moves,
+        runs=run.attempt,
+        in_flight=frozenset({run.attempt}),
+    )
+    return board.put(first.to(SegmentState.RUNNING), *(each.to(SegmentState.MERGED) for each in part[1:]))

@@ -1,4 +1,4 @@
-"""What a board takes in, and what follows from it."""
+"""A board's events, and the effects that follow from them."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,20 +11,15 @@ from .ladder import Attempt
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Run ``attempt`` of a segment delivered it, up to the end of ``until``.
-
-    ``at_start`` says that it was decoded from the track's first packet; ``sound`` that damage, if there was any, was
-    met in the state of a decoder that came from there. ``is_void``: pictures are due that only a neighbour can give, as
-    none of the source's decoded.
-    """
+    """A run delivered its segment."""
 
     segment: int
-    until: int
-    seam_before: tuple[PictureHash, ...]
-    seam_after: tuple[PictureHash, ...]
-    at_start: bool
-    sound: bool = True
-    is_void: bool = False
+    until: int  #: the last planned segment that it covers
+    seam_before: tuple[PictureHash, ...]  #: its first pictures
+    seam_after: tuple[PictureHash, ...]  #: the first pictures past its end
+    at_start: bool  #: whether it was decoded from the track's first packet
+    sound: bool = True  #: whether a decoder that began at the track's start would have treated any damage the same
+    is_void: bool = False  #: whether none of its source pictures decoded, so that a neighbour must supply them
     attempt: int = field(kw_only=True)
 
 
@@ -39,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A segment that streams has shown all that is compared of its beginning, decoded from this entry."""
+    """A streaming segment has decoded its first pictures, which are compared at its seam."""
 
     segment: int
     seam_before: tuple[PictureHash, ...]
@@ -49,41 +44,38 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """All of a segment that streams was taken."""
+    """A streaming segment was taken as a whole."""
 
     segment: int
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Have a worker encode a segment, up to the end of ``until``, from the ``entry_moves``-th access point back.
-
-    A second run goes on beside one that is late, on another station. ``cores`` is how many its encoder may keep busy.
-    """
+    """Let a worker encode a segment."""
 
     segment: int
-    until: int
-    entry_moves: int
+    until: int  #: the last planned segment to cover
+    entry_moves: int  #: how often its access point has moved back
     attempt: int
     constraints: Constraints = UNCONSTRAINED
-    history: tuple[Attempt, ...] = ()
-    is_second: bool = False
-    cores: int = 1
+    history: tuple[Attempt, ...] = ()  #: the failed attempts
+    is_second: bool = False  #: whether it runs at the same time as a late run, on another station
+    cores: int = 1  #: how many its encoder may use
 
     @property
     def label(self) -> str:
-        """The name of its work, which no other run has meanwhile."""
+        """The name of its work, unique among the runs in flight."""
         return f"segment {self.segment}" + " again" * self.is_second
 
     @property
     def apart_from(self) -> str:
-        """The name of the work whose station a second run must not share."""
+        """The label of the work whose station a second run must avoid; "" for a first run."""
         return f"segment {self.segment}" * self.is_second
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Cancel a run: another one gave the segment first."""
+    """Cancel a run: another one delivered the segment first."""
 
     segment: int
     attempt: int
@@ -98,14 +90,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drop what a segment's run gave, and have it end if it still runs."""
+    """Drop the output of a segment's run, and end the run."""
 
     segment: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Give the job up."""
+    """Fail the job."""
 
     error: CodecfleetError
 

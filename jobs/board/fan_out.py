@@ -1,113 +1,81 @@
-"""One round of work over a track's ranges on a pool: their results in order, as the board releases them."""
+"""One round of work over a track's ranges on a pool, with results in order."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Generic
+from collections.abc import Callable, Mapping
 
 from ...actors.device.work import Work
 from ...actors.task_owner import TaskOwner
-from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError
 from ..request.running import WaitOptions
-from ..source.source import SourceStamp
 from .board import Board
 from .events import Finished, Run
-from .loop import BoardLoop, PoolCapacity, ResultT
+from .loop import BoardLoop, PoolCapacity, ResultT, WorkerWait
 from .reach import SourceReach
 from .threads import in_thread, shielded
-from .waiting import WorkerWait
 from .watch import WorkWatch
 
 
-@dataclass(slots=True, kw_only=True)
-class FanOut(Generic[ResultT]):
-    """One round of work. Used once.
+async def fan_out(
+    reach: SourceReach,
+    demand: Demand,
+    waits: WaitOptions,
+    *,
+    work: Callable[[Run], Work[ResultT]],
+    end: Callable[[Run, ResultT], Finished],
+    take: Callable[[ResultT], None],
+    frames: Callable[[ResultT], int],
+    progress: Callable[[int], None],
+    may_fall_back: bool = True,
+) -> list[str]:
+    """Do the work of all segments of ``demand``, and return which runs were repeated, and why.
 
     Args:
-        pool: where it runs.
-        job: whose it is.
-        waits: how long it waits.
-        stamp: what the source must stay.
-        ship: nodes that do not see it read it through this machine.
-        demand: what the whole round asks for; its segments are the ranges.
+        reach: the pool, and the source, which must not change.
+        demand: of the whole round; its segments are the ranges.
+        waits: how long to wait for workers, and for running work.
         work: returns the work of a run.
         end: returns the board's event for a run's result.
-        take: gets the results, in order and in a thread.
-        frames: returns how many frames a result stands for.
-        progress: called a few times a second with how many frames are done.
-        may_fall_back: software may decode where a device fails.
+        take: receives the results, in order, in a thread.
+        frames: returns how many frames a result covers.
+        progress: called a few times a second with the number of frames done.
+        may_fall_back: whether software may decode when a device fails.
+
+    Raises CodecfleetError: a range cannot be completed, or ``take`` failed.
     """
+    watch = WorkWatch(reach.pool, waits, bind=reach.bind)
+    losses, results, done = list[str](), dict[int, ResultT](), 0
 
-    pool: Pool
-    job: str
-    waits: WaitOptions
-    stamp: SourceStamp
-    demand: Demand
-    work: Callable[[Run], Work[ResultT]]
-    end: Callable[[Run, ResultT], Finished]
-    take: Callable[[ResultT], None]
-    frames: Callable[[ResultT], int]
-    progress: Callable[[int], None]
-    may_fall_back: bool = True
-    ship: bool = False
-    frames_done: int = 0
-    _losses: list[str] = field(default_factory=list)
-    _second_runs: str = ""
-    _results: dict[int, ResultT] = field(default_factory=dict)
-
-    async def run(self) -> None:
-        """Do all of it.
-
-        Raises:
-            CodecfleetError: a range cannot be completed; or of ``take``.
-        """
-        frames: Sequence[int] = self.demand.segments
-        reach = SourceReach(self.pool, self.stamp, self.ship)
-        watch = WorkWatch(self.pool, self.waits, bind=reach.bind)
-        wait = WorkerWait(self.pool, self.job, self.waits)
-        board = BoardLoop(
-            Board.of(frames, may_fall_back=self.may_fall_back),
-            PoolCapacity(self.pool, self.demand, self.demand.workers_max, wait),
-            work=partial(self._work, watch, frames),
-            accept=self._accept,
-            join=self._join,
-            watch=watch,
-        )
-        async with TaskOwner() as owner:
-            owner.start(watch.run(), "watch")
-            owner.start(board.report(self._report), "progress")
-            await board.run()
-        self._second_runs = board.second_runs
-
-    def warnings(self) -> list[str]:
-        """Return what was done again, and why."""
-        found = [self._second_runs] if self._second_runs else []
-        if self._losses:
-            runs = counted(len(self._losses), "run")
-            found.insert(0, f"{runs} of segments failed and were done again; the last because {self._losses[-1]}")
-        return found
-
-    async def _work(self, watch: WorkWatch, frames: Sequence[int], run: Run) -> ResultT:
+    async def run(run: Run) -> ResultT:
         try:
-            return await watch.submit(self.work(run), sum(frames[run.segment : run.until + 1]))
+            return await watch.submit(work(run), sum(demand.segments[run.segment : run.until + 1]))
         except CodecfleetError as error:
-            self._losses.append(error.message)
+            losses.append(error.message)
             raise
 
-    async def _accept(self, run: Run, result: ResultT) -> Finished:
-        await in_thread(self.stamp.check)
-        self._results[run.segment] = result
-        return self.end(run, result)
+    async def accept(run: Run, result: ResultT) -> Finished:
+        await in_thread(reach.stamp.check)
+        results[run.segment] = result
+        return end(run, result)
 
-    async def _join(self, board: Board, segment: int) -> None:
-        del board
-        result = self._results.pop(segment)
-        await shielded(self.take, result)
-        self.frames_done += self.frames(result)
+    async def join(_board: Board, segment: int) -> None:
+        nonlocal done
+        result = results.pop(segment)
+        await shielded(take, result)
+        done += frames(result)
 
-    async def _report(self, running: Mapping[int, int]) -> None:
-        waiting = sum(map(self.frames, self._results.values()))
-        self.progress(self.frames_done + waiting + sum(running.values()))
+    async def report(running: Mapping[int, int]) -> None:
+        progress(done + sum(map(frames, results.values())) + sum(running.values()))
+
+    capacity = PoolCapacity(reach.pool, demand, demand.workers_max, WorkerWait(reach.pool, demand.job, waits))
+    board = Board.of(demand.segments, may_fall_back=may_fall_back)
+    loop = BoardLoop(board, capacity, work=run, accept=accept, join=join, watch=watch)
+    async with TaskOwner() as owner:
+        owner.start(watch.run(), "watch")
+        owner.start(loop.report(report), "progress")
+        await loop.run()
+    second = [loop.second_runs] if loop.second_runs else []
+    if not losses:
+        return second
+    runs = counted(len(losses), "run")
+    return [f"{runs} of segments failed and were retried; the last because {losses[-1]}", *second]

@@ -1,14 +1,14 @@
-"""What is tried next with a segment whose attempt failed: a pure function of all attempts so far.
+"""How a failed segment is retried: a pure function of its attempts so far.
 
     beside other work ──▶ there again, in a fresh session ──▶ on another device ──▶ decoded in software ──▶ given up
-            │                          (an error that leaves its process sound)
-            └──▶ in a process of its own, on the same kind of device ──▶ in software, in a process of its own
-                 (whatever broke its process, or may have)
+            │                          (errors that leave the process sound)
+            └──▶ alone in a process, on the same kind of device ──▶ in software, alone in a process
+                 (errors that broke its process, or may have)
 
-Where a device fails, all that its process runs fails with it, and what reports the failure first need not be its
-cause. So whatever was there is suspect, and a failure is charged only to work that was alone. A worker's silent death
-may come from outside: the first is not held against its work, after another that work runs alone too. What is wrong
-with the input or the request stays wrong anywhere: it ends the job at once, and no device is blamed.
+When a device fails, all work in its process fails, and the work that reports the failure first need not be its cause.
+So all of that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside
+cause: the first is not held against its work, but after a second that work runs alone too. A fault in the input or the
+request is the same everywhere: it ends the job at once, and no device is blamed.
 """
 
 from collections.abc import Sequence
@@ -30,42 +30,29 @@ from ...errors import (
     WorkerLost,
 )
 
-ATTEMPTS: Final = 3
-"""How often work may fail in the same way, with software as one more try where a device did."""
-FAILURES_ALONE: Final = 2
-"""How often work may fail alone where software decodes it: with a device and without, or twice without."""
-LOSSES: Final = 8
-"""How often its worker may die through no fault of the work: a supervisor gives a station up earlier."""
-SHARED_LOSSES: Final = 2
-"""From this silent death on it runs alone: it may be what kills its workers."""
+ATTEMPTS: Final = 3  #: How often work may fail in the same way; software is one more attempt after a device's failures
+FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
+LOSSES: Final = 8  #: How often its workers may die silently; a supervisor closes a failing station before that
+SHARED_LOSSES: Final = 2  #: From this silent death on, work runs alone: it may be killing its workers
 
 
 class FaultKind(Enum):
     """What a failed attempt says about the work."""
 
-    REFUSED = "refused"
-    """The input or the request is at fault: it fails the same way anywhere."""
-    FAILED = "failed"
-    """Its process is sound; another try may succeed."""
-    FULL = "full"
-    """Its device had no room for it just then."""
-    UNFIT = "unfit"
-    """Its device cannot do it; another may."""
-    HUNG = "hung"
-    """It made no progress, and its worker was given up."""
-    LOST = "lost"
-    """Its worker died, of whatever."""
-    SUSPECT = "suspect"
-    """The device failed under several pieces of work, and this was one of them."""
-    GUILTY = "guilty"
-    """It was alone, and its device failed."""
-    KILLED = "killed"
-    """It was alone, and its process died."""
+    REFUSED = "refused"  #: the input or the request is at fault: it fails the same way everywhere
+    FAILED = "failed"  #: its process is sound; another attempt may succeed
+    FULL = "full"  #: its device had no room for it
+    UNFIT = "unfit"  #: its device cannot do it; another may
+    HUNG = "hung"  #: it made no progress, and its worker was replaced
+    LOST = "lost"  #: its worker died from an unknown cause
+    SUSPECT = "suspect"  #: its device failed while it shared it with other work
+    GUILTY = "guilty"  #: it was alone, and its device failed
+    KILLED = "killed"  #: it was alone, and its process died
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that failed: its number, how and where it ran, and what ended it."""
+    """A failed attempt: its number, how and where it ran, and why it failed."""
 
     attempt: int
     constraints: Constraints
@@ -81,7 +68,7 @@ class Attempt:
 
     @property
     def step(self) -> str:
-        """How it ran, for people."""
+        """How the attempt ran, in words."""
         parts = ["in a process of its own"] if self.constraints.alone else []
         parts += ["decoded in software"] if self.constraints.software else []
         return ", ".join(parts) or "beside other work"
@@ -94,8 +81,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        # It had no part in what broke the worker beside it.
-        return FaultKind.LOST
+        return FaultKind.LOST  # it did not cause the fault of the worker beside it
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -111,10 +97,7 @@ _FAULTS: Final = {
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work once more after these attempts; None gives it up.
-
-    ``software`` says whether it may be decoded in software, with the same result.
-    """
+    """Return how to run work again after these attempts, or None; ``software``: software may decode it."""
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:
@@ -132,7 +115,7 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
 def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
     losses = [attempt for attempt in history if attempt.fault is FaultKind.LOST]
     others = [attempt for attempt in history if attempt.fault is not FaultKind.LOST]
-    # A second run may be lost after the first one used up the last step.
+    # A second run may be lost after the first run used the last step.
     is_given_up = bool(others) and next_step(others, software=software) is None
     if is_given_up or len(losses) >= LOSSES:
         return None
@@ -154,7 +137,7 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
     last = history[-1]
     failures = [attempt for attempt in history if attempt.fault in _SOUND]
     if len(failures) < ATTEMPTS:
-        # A fresh session where it was; then, or at once where that device cannot do it, another device.
+        # A fresh session on the same device; then, or at once if that device cannot do it, another device.
         is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
         return _elsewhere(history) if is_elsewhere else last.constraints
     if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:
@@ -163,16 +146,16 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
 
 
 def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -> SegmentFailed:
-    """Return the error of a segment that no attempt could complete, the last of which ``error`` ended."""
+    """Return the error of a segment that no attempt could complete; ``error`` ended the last attempt."""
     times = len(history)
     if history[-1].fault is FaultKind.KILLED:
-        message = f"segment {segment} ended every process that ran it, {times} in all, last: {error.message}"
+        message = f"segment {segment} killed every process that ran it, {times} in all, last: {error.message}"
         return SegmentFailed(message, "Save what it reads with --keep-evidence, and report it.", segment)
     return SegmentFailed(f"segment {segment} failed {times} times, last: {error.message}", error.next_step, segment)
 
 
 def reason(attempt: Attempt) -> str:
-    """Return why an attempt has work decoded in software."""
+    """Return why software decodes work after an attempt."""
     return f"the device failed: {attempt.cause.partition(': ')[2]}"
 
 
@@ -180,6 +163,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, away from where any attempt failed by more than a chance death."""
+    """Return the last attempt's constraints, avoiding every station where an attempt failed, but for silent deaths."""
     failed = (attempt.where.station for attempt in history if attempt.fault is not FaultKind.LOST)
     return replace(history[-1].constraints, avoid=frozenset(failed))

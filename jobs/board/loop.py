@@ -1,4 +1,4 @@
-"""The one loop that carries a board out: it starts runs, feeds their results to the board, and has segments joined."""
+"""The loop that carries out a board's effects: it starts runs, feeds back their results, and joins segments."""
 
 import asyncio
 from collections import deque
@@ -12,20 +12,21 @@ from ...actors.task_owner import TaskOwner
 from ...cluster.fleet.pool import Pool, more_slots
 from ...cluster.grouping import counted
 from ...cluster.placement.model import Demand
-from ...errors import CodecfleetError, WorkerOutOfMemory
+from ...errors import CodecfleetError, FleetUnavailable, WorkerOutOfMemory
+from ..request.running import WaitOptions
 from ..source.index import TrackIndex
 from .board import Board, decide, double, start_next
 from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .starting import cores_for
-from .waiting import WAITING_S, WorkerWait
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
+WAITING_S = 5.0  #: How long a job waits for a worker before it reports why, and between reports
 ResultT = TypeVar("ResultT")
 
 
 class Capacity:
-    """How many runs there may be at once: here, as many as at first."""
+    """How many runs there may be at once: here, a fixed number."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -36,37 +37,69 @@ class Capacity:
         return self._at_once
 
     def has_room(self, board: Board) -> bool:
-        """Return whether another run may start beside those of ``board`` that run."""
+        """Return whether another run may start."""
         return self.at_once(board) > board.running
 
     def cores(self) -> int:
-        """Return how many cores all runs together may keep busy."""
+        """Return how many cores all runs together may use."""
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until there may be more than ``at_once`` last said; forever where that never changes.
+        """Wait until ``at_once`` may return more; forever if it never does.
 
-        Raises:
-            CodecfleetError: there is none, and never will be.
+        Raises CodecfleetError: there is no worker, and never will be.
         """
         await asyncio.Event().wait()
 
     async def waiting(self) -> None:
-        """Take note that nothing runs, and has not for another ``WAITING_S``.
+        """Called when nothing has run for another ``WAITING_S``.
 
-        Raises:
-            CodecfleetError: that has been so for too long.
+        Raises CodecfleetError: nothing has run for too long.
         """
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Take note that a worker ran out of memory while that many runs were under way."""
+        """Called when a worker ran out of memory while ``running`` runs were in flight."""
 
     def release(self) -> None:
-        """Take note that nothing runs any more."""
+        """Called when the board is over."""
+
+
+class WorkerWait:
+    """Counts how long a job has had no worker while this process was awake; ``on_waiting`` receives the reason."""
+
+    def __init__(
+        self, pool: Pool, job: str, options: WaitOptions, on_waiting: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        self._pool = pool
+        self._job = job
+        self._limit_s = float(options.wait_s)
+        self._on_waiting = on_waiting
+        self._waited_s = 0.0
+
+    async def goes_on(self, waited_s: float) -> None:
+        """Count ``waited_s`` more, and report the reason. Raises FleetUnavailable: the job has waited too long."""
+        reason = self._pool.state.of(self._job).waits_for
+        if self._on_waiting is not None:
+            await self._on_waiting(reason)
+        self._waited_s += waited_s
+        if 0 < self._limit_s <= self._waited_s:
+            because = f": {reason}" if reason else ""
+            message = f"the job has had no worker for {self._waited_s:g} s{because}"
+            raise FleetUnavailable(message, "Look at codecfleet status; --wait-seconds 0 waits forever.")
+
+    async def run(self) -> None:
+        """Count until cancelled. Raises FleetUnavailable: the job has waited too long."""
+        while True:
+            await asyncio.sleep(WAITING_S)
+            await self.goes_on(WAITING_S)
+
+    def is_over(self) -> None:
+        """Start over: there is a worker."""
+        self._waited_s = 0.0
 
 
 class PoolCapacity(Capacity):
-    """What a pool gives a job: ``workers`` at most, for what is left of the whole job's ``demand``."""
+    """The slots that a pool gives a job, at most ``workers``, for the rest of its ``demand``."""
 
     def __init__(self, pool: Pool, demand: Demand, workers: int | None, wait: WorkerWait) -> None:
         super().__init__(0)
@@ -77,7 +110,7 @@ class PoolCapacity(Capacity):
         self._relieved: set[str] = set()
 
     def at_once(self, board: Board) -> int:
-        """Report to the pool what is left, and return how much of it may run."""
+        """Report the remaining demand to the pool, and return how many runs it allows."""
         workers_max = self._workers if self._relieved else self._demand.workers_max
         demand = replace(self._demand, segments=board.frames_left, workers_max=workers_max)
         if board.software:
@@ -89,28 +122,24 @@ class PoolCapacity(Capacity):
         return min(self._at_once, self._workers or self._at_once)
 
     def has_room(self, board: Board) -> bool:
-        """Return whether a slot is free; with nothing left to start, the pool is asked for an idle one."""
+        """Return whether a slot is free; if no segment waits, also ask the pool for one, for a second run."""
         is_bounded = self._workers is not None and board.running >= self._workers
         return super().has_room(board) or not (board.waits or is_bounded)
 
     def cores(self) -> int:
-        """Return how many the pool lets all runs keep busy."""
+        """Return how many cores the pool gives the job."""
         return self._pool.state.of(self._demand.job).cores
 
     async def more(self) -> None:
-        """Wait until the pool has more slots for the job.
-
-        Raises:
-            CodecfleetError: it has none, and never will.
-        """
+        """Wait until the pool has more slots for the job."""
         await more_slots(self._pool, self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
-        """Say what the job waits for, and give up where it has waited too long."""
+        """Report why the job waits; fail after its limit."""
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Run half as many from now on; once for each worker, which held several, and whose name the message has."""
+        """Halve the number of runs, once for each dead worker: its name is in the message, and it held several runs."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)
@@ -123,9 +152,8 @@ class PoolCapacity(Capacity):
 class BoardLoop(Generic[ResultT]):
     """Runs the segments of one job until all are joined. Used once.
 
-    ``work`` runs a segment; ``accept`` takes the result and returns the event for the board; ``join`` hands segments
-    over in order, with the board as it is by then; ``drop``, a streaming board's, lets go of what a run gave. What
-    ``watch`` finds late runs a second time where slots are free.
+    ``work`` runs a segment, ``accept`` returns the board's event for its result, ``join`` receives the joined segments
+    in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots are free.
     """
 
     def __init__(
@@ -150,32 +178,30 @@ class BoardLoop(Generic[ResultT]):
         self._owner = TaskOwner()
         self._posted: deque[Event] = deque()
         self._changed = asyncio.Event()
-        self.wasted_frames = 0
-        """The frames that withdrawn runs had done."""
+        self.wasted_frames = 0  #: the frames that withdrawn runs had done
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """What runs now."""
+        """The runs in flight."""
         return tuple(self._runs.values())
 
     @property
     def second_runs(self) -> str:
-        """How much was done twice because its first run was late, in words; "" where nothing was."""
+        """How many segments had a second run and how many frames that wasted, in words; "" without any."""
         if not self.board.doubled:
             return ""
         late = counted(self.board.doubled, "late segment")
-        return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} done for nothing"
+        return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} wasted"
 
     def post(self, event: Event) -> None:
-        """Give the board an event that is not the end of a run; in the event loop's thread."""
+        """Give the board an event other than the end of a run; in the event loop's thread."""
         self._posted.append(event)
         self._changed.set()
 
     async def run(self) -> None:
         """Run the board.
 
-        Raises:
-            CodecfleetError: a segment cannot be completed, or there will never be a worker; or a callback's own.
+        Raises CodecfleetError: a segment cannot be completed, there will never be a worker, or a callback failed.
         """
         if self._watch is not None:
             self._watch.on_look = self._look
@@ -184,18 +210,20 @@ class BoardLoop(Generic[ResultT]):
                 while not self.board.is_done:
                     self._start_next()
                     for task in await self._ended():
-                        # What a run said before it ended comes first.
-                        await self._take_posted()
-                        await self._take_end(self._runs.pop(task), task)
+                        await self._take_posted()  # a run's own events come before its end
+                        run = self._runs.pop(task)
+                        # Another run may have delivered its segment.
+                        if self.board.awaits(run.segment, run.attempt):
+                            await self._take(await self._fact(run, task))
                     await self._take_posted()
             finally:
                 if self._watch is not None:
-                    # A look after the end would have the pool remember a job that is over.
+                    # After the end, a sample would report the demand of a finished job.
                     self._watch.on_look = lambda: None
                 self._capacity.release()
 
     async def report(self, progress: Callable[[Mapping[int, int]], Awaitable[None]]) -> None:
-        """Call ``progress`` a few times a second with the frames done of each segment that runs, until cancelled."""
+        """Call ``progress`` a few times a second with the frames done by each running segment, until cancelled."""
         while self._watch is not None:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
             by_label, frames = self._watch.progress(), dict[int, int]()
@@ -209,7 +237,7 @@ class BoardLoop(Generic[ResultT]):
             self._start(doubled)
 
     def _doubled(self) -> tuple[Board, list[Run]]:
-        """Return the board with a second run of what is latest, where there is room for one."""
+        """Return the board with a second run of the latest segment, if there is room for one."""
         watch = self._watch
         if watch is None or not self._capacity.has_room(self.board):
             return self.board, []
@@ -243,7 +271,7 @@ class BoardLoop(Generic[ResultT]):
         return cores_for(frames, frames_left, at_once=at_once, cores=self._capacity.cores())
 
     async def _ended(self) -> list[asyncio.Task[ResultT | Lost]]:
-        """Wait until runs have ended, which are returned in the order of their start, or there is room for more."""
+        """Wait until a run ends or there may be room for more; return the ended runs in the order of their start."""
         more = self._owner.start(self._capacity.more(), "more slots")
         more.add_done_callback(self._wake)
         try:
@@ -259,11 +287,6 @@ class BoardLoop(Generic[ResultT]):
     def _wake(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
             self._changed.set()
-
-    async def _take_end(self, run: Run, task: asyncio.Task[ResultT | Lost]) -> None:
-        """Take in the end of a run, unless it was withdrawn or another run gave its segment."""
-        if self.board.awaits(run.segment, run.attempt):
-            await self._take(await self._fact(run, task))
 
     async def _fact(self, run: Run, task: asyncio.Task[ResultT | Lost]) -> Event:
         result = task.result()
@@ -298,7 +321,7 @@ class BoardLoop(Generic[ResultT]):
 
 
 def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:
-    """Return the event of a run with this ``tally``, decoded from ``entry`` (None: the track's start)."""
+    """Return the event of a run with this ``tally``, decoded from ``entry``; None is the track's start."""
     return Finished(
         run.segment,
         run.until,

@@ -1,4 +1,4 @@
-"""What a job's work carries so that every node reads the right source: its version, and how it is shipped."""
+"""Binds work to its source, so that every node reads the same version, shipped to it if need be."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -17,21 +17,14 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class SourceReach:
-    """How the workers of ``pool`` come to a source with that ``stamp``.
-
-    With ``ship`` a local source is read through this machine where a node does not see it; without, such a node fails.
-    """
+    """How a pool's workers read a source; with ``ship``, nodes that cannot see it read it through this machine."""
 
     pool: Pool
     stamp: SourceStamp
     ship: bool = False
 
     async def bind(self, work: Work[ResultT]) -> Work[ResultT]:
-        """Return work that reads the source, if it does, in this version and, if need be, as it is shipped.
-
-        Raises:
-            InputUnreadable: the source is gone.
-        """
+        """Return ``work`` bound to this version of the source. Raises InputUnreadable: the source is gone."""
         reading: Any = work
         decode = getattr(work, "decode", None)
         if not isinstance(work, EncodeAudio) and not isinstance(decode, DecodeRange):

@@ -1,4 +1,4 @@
-"""One segment of a job's board: where it stands, and how it may go on."""
+"""One segment of a job's board: its state, and the states that may follow."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -9,7 +9,7 @@ from .ladder import Attempt
 
 
 class SegmentState(Enum):
-    """Where a segment stands."""
+    """The state of a segment; ``EDGES`` has the transitions."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -21,66 +21,53 @@ class SegmentState(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can happen to the segment any more."""
+        """Whether no state follows."""
         return not EDGES[self]
 
 
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
-    # There is room for a run, and the segment is next.
+    # A run starts; or the left neighbour takes the segment in.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
-    # The worker delivered; or it was lost, or took in its right neighbour meanwhile, and the segment runs again.
-    # Or it is late, slots are free, and it runs a second time beside.
+    # The run delivered, was lost, or ended too early because the right neighbour was merged into the segment; or a
+    # second run starts because it is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
-    # One of its two runs delivered; or one was lost, and the other runs on.
+    # One of the two runs delivered, or was lost.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
-    # Both seams agree; or one differs, or a side of one is void: the segment is decoded again, or gives up its cut.
+    # Both seams agree; or a seam differs or has a void side, and the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
-    # On a streaming board: what it gave before it broke off is not what the segment before it saw there.
+    # On a streaming board: the pictures it gave before it failed differ from the end of the segment before.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
-    # Written to the output.
-    SegmentState.JOINED: frozenset(),
-    # Its frames belong to the segment on its left now.
-    SegmentState.MERGED: frozenset(),
+    SegmentState.JOINED: frozenset(),  # written to the output
+    SegmentState.MERGED: frozenset(),  # its frames belong to the segment on its left
 }
 
 
 @dataclass(frozen=True, slots=True)
 class BoardSegment:
-    """One planned segment, which ends where planned segment ``until`` does: its own, or a right neighbour it took in.
-
-    ``entry_moves`` counts how often its access point moved back; ``at_start`` says that it cannot move further.
-    ``is_void`` says that its neighbour must give its pictures, as none of the source's decoded.
-    ``runs`` numbers its runs, of which ``in_flight`` have not ended; ``was_doubled`` says that two of them ran at once.
-    ``history`` are the attempts that failed, ``running_as`` how it runs, ``constraints`` how the next attempt does.
-    ``is_open`` and ``is_stale`` are a streaming board's: it was joined while it runs; its run is no longer wanted.
-    """
+    """A planned segment, with the right neighbours merged into it."""
 
     number: int
-    until: int
+    until: int  #: the last planned segment it covers; ``number`` unless neighbours were merged into it
     frames: int
     state: SegmentState = SegmentState.WAITING
-    entry_moves: int = 0
-    at_start: bool = False
-    is_void: bool = False
-    history: tuple[Attempt, ...] = ()
-    constraints: Constraints = UNCONSTRAINED
-    running_as: Constraints = UNCONSTRAINED
-    runs: int = 0
-    in_flight: frozenset[int] = frozenset()
-    was_doubled: bool = False
-    seam_before: tuple[PictureHash, ...] = ()
-    seam_after: tuple[PictureHash, ...] = ()
-    is_open: bool = False
-    is_stale: bool = False
+    entry_moves: int = 0  #: how often its access point moved back
+    at_start: bool = False  #: whether it was decoded from the track's start: no access point lies further back
+    is_void: bool = False  #: whether none of its source pictures decoded, so that a neighbour must supply them
+    history: tuple[Attempt, ...] = ()  #: the failed attempts
+    constraints: Constraints = UNCONSTRAINED  #: of the next attempt
+    running_as: Constraints = UNCONSTRAINED  #: of the newest run
+    runs: int = 0  #: how many runs have started; the newest run's number
+    in_flight: frozenset[int] = frozenset()  #: the runs that have not ended
+    was_doubled: bool = False  #: whether it has had a second run at the same time
+    seam_before: tuple[PictureHash, ...] = ()  #: its first pictures
+    seam_after: tuple[PictureHash, ...] = ()  #: the first pictures past its end
+    is_open: bool = False  #: streaming board: handed over while it runs
+    is_stale: bool = False  #: streaming board: its run's result is no longer wanted
 
     def to(self, state: SegmentState) -> "BoardSegment":
-        """Return the segment in ``state``.
-
-        Raises:
-            ValueError: there is no such edge.
-        """
+        """Return the segment in ``state``. Raises ValueError: there is no such edge."""
         if state not in EDGES[self.state]:
             raise ValueError(f"segment {self.number} cannot go from {self.state} to {state}: {self}")
         return replace(self, state=state)
@@ -91,6 +78,6 @@ class BoardSegment:
         return replace(started, in_flight=self.in_flight | {self.runs + 1})
 
     def without(self, attempt: int) -> "BoardSegment":
-        """Return the segment with one run less: it waits, or its other run goes on."""
+        """Return the segment without a run: it waits, or its other run continues."""
         left = self.in_flight - {attempt}
         return replace(self.to(SegmentState.RUNNING if left else SegmentState.WAITING), in_flight=left)

@@ -1,8 +1,8 @@
-"""Running blocking calls in threads, with three answers to "and if the job is cancelled meanwhile?"."""
+"""Running blocking calls in threads, with three ways to treat a cancellation."""
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,9 +16,9 @@ _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Have what is begun inside run blocking calls where it runs itself: in a loop that does nothing else meanwhile.
+    """Make the calls below run in the caller's own thread, for a loop that has nothing else to do.
 
-    There a thread for each call costs more than most calls; and no call is cancelled while it runs.
+    A thread for each call would cost more than most calls do. No call is cancelled while it runs.
     """
     token = _IN_PLACE.set(True)
     try:
@@ -27,15 +27,22 @@ def in_place() -> Iterator[None]:
         _IN_PLACE.reset(token)
 
 
+def is_in_loop() -> bool:
+    """Return whether an event loop runs in this thread, which a blocking call would stop."""
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop() is not None
+    return False
+
+
 async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; when cancelled, leave it to end on its own."""
+    """Run a blocking call in a thread; if cancelled, do not wait for it."""
     if _IN_PLACE.get():
         return call(*args, **options)
     return await asyncio.to_thread(call, *args, **options)
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; when cancelled, wait for it first: it holds files that will be removed."""
+    """Run a blocking call in a thread; if cancelled, wait for its end first, because its files are removed next."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))
@@ -47,7 +54,7 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
 
 
 async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call that cannot be taken back: a cancellation that comes meanwhile comes too late."""
+    """Run a blocking call that cannot be undone; a cancellation meanwhile is ignored."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))
@@ -61,7 +68,7 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
 
 
 def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-    """Begin a call in a thread; its caller waits for it, but may be cancelled before it sees an error."""
+    """Begin a call in a thread; its error is consumed, since the caller may be cancelled before it sees the error."""
     running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     running.add_done_callback(consume_exception)
     return running

@@ -1,4 +1,4 @@
-"""Watching a job's running work: what hangs is written off, and what is late is named."""
+"""Watches a job's running work: hung work is ended, and late work is found."""
 
 import asyncio
 import itertools
@@ -19,24 +19,16 @@ ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
 
 
-async def _say_nothing(_message: str) -> None:
-    pass
-
-
-async def _ignore_loss(_label: str, _error: WorkerLost) -> None:
-    pass
-
-
 class WorkWatch:
-    """Submits a job's work to ``pool``, and looks at it while it runs: ``run`` must go on beside.
+    """Submits a job's work to ``pool``, and samples it while ``run`` runs.
 
     Args:
         pool: where the work runs.
         patience: when work counts as hung.
-        start_fps: how fast one session should be, before any has ended; 0 for unknown.
-        on_hang: called with the work that was given up, and why.
+        start_fps: the expected speed of one session, used until the first result; 0 if unknown.
+        on_hang: called with a message for each hang.
         on_loss: called with the label of work whose worker died, and the error.
-        bind: returns the work that is submitted for a piece of work, afresh each time.
+        bind: called for each submission; returns the work to submit.
         clock: returns seconds.
         sleep: waits for seconds.
     """
@@ -47,15 +39,14 @@ class WorkWatch:
         patience: WaitOptions,
         *,
         start_fps: float = 0.0,
-        on_hang: Callable[[str], Awaitable[None]] = _say_nothing,
-        on_loss: Callable[[str, WorkerLost], Awaitable[None]] = _ignore_loss,
+        on_hang: Callable[[str], Awaitable[None]] | None = None,
+        on_loss: Callable[[str, WorkerLost], Awaitable[None]] | None = None,
         bind: Callable[[Work[Any]], Awaitable[Work[Any]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.paces = Paces(patience, start_fps)
-        self.on_look: Callable[[], None] = lambda: None
-        """Called after every look."""
+        self.on_look: Callable[[], None] = lambda: None  #: called after every sample
         self._numbers = itertools.count()
         self._pool = pool
         self._runs: dict[int, tuple[str, WorkRun[Any]]] = {}
@@ -69,9 +60,7 @@ class WorkWatch:
     async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
         """Run ``work`` of that many frames (0: unknown) on the pool, under watch.
 
-        Raises:
-            DeadlineMissed: it hung, and its worker was given up.
-            CodecfleetError: see ``Pool.submit``.
+        Raises DeadlineMissed: it hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
         """
         if self._bind is not None:
             work = await self._bind(work)
@@ -85,10 +74,12 @@ class WorkWatch:
             withdrawn = True
             raise
         except WorkerLost as error:
-            await self._on_loss(work.label, error)
+            if self._on_loss is not None:
+                await self._on_loss(work.label, error)
             raise
         except DeadlineMissed as error:
-            await self._on_hang(f"{error.message}: its worker is replaced, and it runs elsewhere")
+            if self._on_hang is not None:
+                await self._on_hang(f"{error.message}: its worker is replaced, and it runs elsewhere")
             raise
         finally:
             self.paces = self.paces.ended(number, delivered=delivered, withdrawn=withdrawn)
@@ -106,19 +97,19 @@ class WorkWatch:
                 self._origins[work.label] = run.origin
 
     def progress(self) -> Mapping[str, int]:
-        """Return how many frames the running work has done, by label."""
+        """Return the frames done by running work, by label."""
         return {label: run.progress.frames for label, run in self._runs.values() if run.progress.worker}
 
     def origin(self, label: str) -> ResultOrigin:
-        """Return where the last result of that name was made."""
+        """Return the worker that delivered the last result with that label."""
         return self._origins.get(label, _NOWHERE)
 
     def frames(self, label: str) -> int:
-        """Return how many frames the work of that name had done at the last look."""
+        """Return the frames done by running work at the last sample."""
         return max((pace.frames for pace in self.paces.running.values() if pace.label == label), default=0)
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Sample until cancelled."""
         before_s = self._clock()
         while True:
             await self._sleep(LOOK_S)

@@ -1,1 +1,1 @@
-"""Which tracks, tags and values an output keeps."""
+"""Decides which tracks, tags and chapters an output keeps."""

@@ -1,4 +1,4 @@
-"""What becomes of everything but the encoded video track: copied, converted, encoded, or lost, and why. Pure."""
+"""Plans everything except the encoded video track: copied, converted, encoded or lost, and why. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,56 +21,59 @@ from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryPlan:
-    """The fate of every track but ``video``, the encoded one, whose tags and disposition are carried too."""
+    """The plan for all tracks but the encoded one, and for tags, chapters and timecode."""
 
     container: Container
-    video: Track | None
+    video: Track | None  #: the encoded track, whose tags and disposition are carried too
     tracks: tuple[TrackPlan, ...]
     chapters: tuple[Chapter, ...]
     tags: tuple[tuple[str, str], ...]
-    timecode: str | None
+    timecode: str | None  #: of the output's first picture
     losses: tuple[Warning_, ...]
-    end_s: Fraction | None = None  #: When the film is over, on the source's clock; None where that is not known
+    end_s: Fraction | None = None  #: the end of the film on the source's clock; None if unknown
 
     @property
     def reports(self) -> tuple[TrackReport, ...]:
-        """Every track's fate, for the job's report."""
+        """The plan of every track, for the job's report."""
         return tuple(track.report for track in self.tracks)
 
     @property
     def choices(self) -> tuple[Warning_, ...]:
-        """The tracks that are left out or mixed because it was asked for."""
-        return (*self._left_out, *self._mixed)
+        """The tracks left out, then those mixed, as requested."""
+        left_out = [
+            Warning_(
+                code=f"{plan.track.kind.value}-left-out",
+                message=f"{plan.track.name} is left out: {plan.reason}",
+                checks=missed_checks(plan),
+            )
+            for plan in self.tracks
+            if plan.asked
+        ]
+        # Mixing loses sound that only the low-frequency channel has, and may cancel sound that is out of phase.
+        mixed = [
+            Warning_(
+                code="audio-mixed",
+                message=f"the channels of {plan.track.name} are mixed: {plan.reason}",
+                checks=content_checks(self.tracks, plan.track.index, *SPEAKER_CHECKS),
+            )
+            for plan in self.tracks
+            if plan.channels is not None
+        ]
+        return (*left_out, *mixed)
 
     @property
     def changes(self) -> tuple[Warning_, ...]:
-        """What of the sound changes in mid-stream, and is kept all the same."""
+        """Kept sound whose format changes in mid-stream."""
         return tuple(
             Warning_(code=code, message=message, checks=changed_checks(self.tracks, plan))
             for plan in self.tracks
             for code, message in sound_changes(plan, self.container)
         )
 
-    @property
-    def _left_out(self) -> Iterator[Warning_]:
-        for plan in self.tracks:
-            if plan.asked:
-                message = f"{plan.track.name} is left out: {plan.reason}"
-                yield Warning_(code=f"{plan.track.kind.value}-left-out", message=message, checks=missed_checks(plan))
-
-    @property
-    def _mixed(self) -> Iterator[Warning_]:
-        for plan in self.tracks:
-            if plan.channels is not None:
-                # Sound in low-frequency effects alone is lost; what is out of phase may cancel out.
-                checks = content_checks(self.tracks, plan.track.index, *SPEAKER_CHECKS)
-                message = f"the channels of {plan.track.name} are mixed: {plan.reason}"
-                yield Warning_(code="audio-mixed", message=message, checks=checks)
-
     def audio_works(
         self, job: str, source: str, *, start_s: Fraction | None = None, end_s: Fraction | None = None
     ) -> dict[int, EncodeAudio]:
-        """Return the work that encodes each audio track that needs it, by stream index; on the source's clock."""
+        """Return the work for each audio track that is encoded, by stream index; times are on the source's clock."""
         return {
             plan.track.index: EncodeAudio(
                 job=job,
@@ -92,7 +95,7 @@ class CarryPlan:
 
     @property
     def first_presentation_s(self) -> Fraction | None:
-        """When the earliest kept track of sound or further pictures begins, on the source's clock."""
+        """When the earliest kept sound or further video track begins, on the source's clock."""
         timed = (TrackKind.AUDIO, TrackKind.VIDEO)
         kept = (t.track.start_s for t in self.tracks if t.track.kind in timed and t.action is not Action.DROP)
         return min((start_s for start_s in kept if start_s is not None), default=None)
@@ -109,7 +112,7 @@ class CarryPlan:
 
     @property
     def states_language_tags(self) -> bool:
-        """Whether a track of the output has a language by BCP 47, which is written when the file is complete."""
+        """Whether an output track has a BCP 47 language tag, which is written into the finished file."""
         kept = (track.track for track in self.tracks if track.kept)
         tagged = any(track.language_tag for track in (*kept, self.video) if track is not None)
         return tagged and self.container.language_tags is not None
@@ -120,7 +123,7 @@ class CarryPlan:
         return self.video.disposition if self.video is not None and self.container.dispositions else 0
 
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
-        """Return the container's options, with what these tags need besides."""
+        """Return the muxer's options, including those that these tags need."""
         options = self.container.options(video_tick)
         if self.free_keys:
             options["movflags"] += "+use_metadata_tags"
@@ -128,7 +131,7 @@ class CarryPlan:
 
     @property
     def free_keys(self) -> bool:
-        """Whether tags are written under keys of their own (``mdta``), which FFmpeg cannot do beside a cover."""
+        """Whether tags are written under free keys (``mdta``), which FFmpeg cannot write together with a cover."""
         has_cover = any(t.track.kind is TrackKind.COVER and t.action is Action.COPY for t in self.tracks)
         return needs_free_keys(self.tags, self.container) and not has_cover
 
@@ -141,9 +144,9 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Decide the fate of everything beside the video track with stream index ``encoded_index``, by default the spec's.
+    """Plan everything except the video track with stream index ``encoded_index``, by default the spec's.
 
-    Raises Unsupported: the audio asked for does not fit the container, or a selected track does not exist.
+    Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """
     video = _encoded_track(source, spec, encoded_index)
     _check_audio(source, spec, container)
@@ -221,11 +224,11 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
 
 
 def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
-    """Name what the container does not say of a track that it holds."""
+    """Yield what the container cannot state about a track that it holds."""
     name, language = plan.container.name, track.language
 
     def checks(label: str) -> tuple[str, ...]:
-        """Return what sees the loss; ``verify`` has no such check of the encoded track."""
+        """Return the checks that detect the loss; ``verify`` has none for the encoded track."""
         return () if track is plan.video else label_checks(plan.tracks, track.index, label)
 
     if language is not None and plan.container.language(language) is None:

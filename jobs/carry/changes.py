@@ -1,4 +1,4 @@
-"""Pictures that change in mid-stream: what is converted to the output's one format, and what is lost. Pure."""
+"""Pictures whose format changes in mid-stream: what is converted to the output's format, and what is lost. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format of the pictures that tone mapping is settled for: the source's, or the first run's in HDR."""
+    """Return the format for which tone mapping is chosen: the source's, or that of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -30,7 +30,7 @@ def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
 
 
 def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tuple[Warning_, ...]:
-    """Return a warning for what is converted to the one format of the whole track, ``source``."""
+    """Return a warning for pictures that are converted to the track's format, ``source``."""
     found = [
         f"their {what} differs {when}"
         for what, differs in (
@@ -44,7 +44,7 @@ def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tu
         return ()
     message = f"pictures are converted to one format: {'; '.join(found)}"
     first = life.runs[0]
-    # The track's header may state what the first picture does.
+    # The track's header may state the first picture's values.
     differing = [name for name in _ALIKE if not _is_alike(name, first.colour, source.colour)]
     differing += ["range"] if _is_full(first) != (source.colour.range == FULL_RANGE) else []
     differing += ["pixel-format"] if _layout(first.picture.pix_fmt) != _layout(source.pix_fmt) else []
@@ -60,7 +60,10 @@ def change_losses(
     *,
     codes_fields: bool,
 ) -> tuple[Warning_, ...]:
-    """Return a warning for every change that the output cannot show; ``codes_fields``: it is coded as interlaced."""
+    """Return a warning for each change that the output cannot show.
+
+    ``codes_fields``: the output is coded as interlaced.
+    """
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()
     return tuple(Warning_(code=code, message=message, checks=tuple(checks)) for code, message, *checks in found)
@@ -72,7 +75,7 @@ def _colours_lost(
     target = source.colour if tone is None else replace(source.colour, primaries=_BT709, transfer=_BT709, matrix=_BT709)
 
     def is_kept(run: PictureRun) -> bool:
-        """Return whether no tone mapping makes BT.709 of a run."""
+        """Return whether tone mapping leaves a run as it is."""
         return tone is None or TRANSFERS.get(run.colour.transfer) is not tone.transfer
 
     def differs(name: str, run: PictureRun) -> bool:
@@ -98,7 +101,7 @@ def _colours_lost(
 
 
 def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
-    """Return whether a run has another matrix, and there is no way to the output's."""
+    """Return whether a run has another matrix that cannot be converted to the output's."""
     if is_rgb(run.picture.pix_fmt) or is_rgb(source.pix_fmt):
         return False
     return not _is_alike("matrix", run.colour, target) and not can_convert(run.colour.matrix, target.matrix)
@@ -126,7 +129,7 @@ def _scans_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...
 
 
 def _when(life: PictureLife, index: TrackIndex, differs: Callable[[PictureRun], bool]) -> str:
-    """Return when runs that differ are shown, in seconds after the first picture; "" where none does."""
+    """Return when differing runs are shown, in seconds after the first picture; "" if none differs."""
     spans: list[tuple[int, int]] = []
     ends = [*(run.ticks for run in life.runs[1:]), index.end_ticks]
     for run, end in zip(life.runs, ends, strict=bool(life.runs)):

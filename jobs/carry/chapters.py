@@ -1,7 +1,4 @@
-"""Which chapters the output has, and where they begin and end. Pure.
-
-QuickTime's chapters, in mp4 and mov, are a text track without holes: gaps become chapters without a title.
-"""
+"""The output's chapters. Pure. In mp4 and mov they are a text track without holes: gaps become untitled chapters."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,13 +10,13 @@ from ..report.report import Warning_
 from ..source.tracks import Chapter
 from .containers import Container
 
-_SAME_S = Fraction(1, 1000)  #: Times this near are the same: containers round
+_SAME_S = Fraction(1, 1000)  #: Times this close are equal: containers round
 
 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, cut to it; None is where the film itself begins or ends."""
+    """Return the chapters of a part of the film, clipped to it; None is the film's own beginning or end."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 
@@ -32,9 +29,9 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 
 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return chapters that follow one another from ``begin_s`` to at most ``end_s``, the film's end.
+    """Return chapters end to end from ``begin_s`` to at most ``end_s``, the film's end.
 
-    One that overlaps the next, or lasts no time, ends where the next begins.
+    A chapter that overlaps the next, or has no length, ends where the next begins.
     """
     found: list[Chapter] = []
     at_s = begin_s
@@ -52,7 +49,7 @@ def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fra
 
 
 def row_losses(chapters: Sequence[Chapter], container: Container, end_s: Fraction | None) -> Iterator[Warning_]:
-    """Yield what ``chapters_in_a_row`` loses of a film's chapters."""
+    """Yield warnings for the chapters that ``chapters_in_a_row`` changes or drops."""
     name = f".{container.name}"
     if count := sum(_is_late(chapter, end_s) for chapter in chapters):
         message = f"{counted(count, 'chapter')} that would begin after the end of the film cannot be in {name}"
@@ -60,7 +57,8 @@ def row_losses(chapters: Sequence[Chapter], container: Container, end_s: Fractio
     ordered = sorted(chapters, key=lambda each: each.start_s)
     crowded = sum(one.end_s - following.start_s > _SAME_S for one, following in pairwise(ordered))
     if count := crowded + sum(chapter.end_s <= chapter.start_s for chapter in ordered):
-        message = f"{counted(count, 'chapter')} of no length or over the next one's start: {name} ends it there"
+        which = f"{counted(count, 'chapter')} with no length or overlapping the next"
+        message = f"{which}: in {name} each ends where the next begins"
         yield Warning_(code="chapters-changed", message=message, checks=("metadata.chapters",))
 
 

@@ -1,7 +1,7 @@
 """What each output container can hold and how it is written: one frozen value per file extension.
 
-The tables say what players can be expected to read, less than what FFmpeg's muxers accept; a test writes and reads
-every entry. docs/containers.md is the same table for people.
+The tables list what players can be expected to read, which is less than FFmpeg's muxers accept; a test writes and reads
+every entry. docs/containers.md shows the same table.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,40 @@ from ...actors.encode.settings import Codec
 from ...actors.media.headers import LanguageForm
 from ...errors import Unsupported
 from ..source.tracks import TrackKind
-from .languages import as_it_is, in_quicktime, iso_code, nameless
+
+_MOV_LANGUAGES = (
+    "alb amh ara arm asm aym aze baq bel ben bul bur cat ces chi dan dut dzo eng epo est fin fra geo ger gre grn guj "
+    "heb hin hun ice ind iri ita jav jpn kan kas kaz khm kin kir kor kur lao lat lav lit mac mal mar may mlg mlt mol "
+    "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
+    "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
+)
+"""FFmpeg's names of the languages that QuickTime numbers, measured."""
+_OTHER_NAMES = (
+    "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
+    "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
+)
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: ISO 639-2 code: the one above
+
+
+def _as_it_is(language: str) -> str:
+    """Return any language: Matroska's is text."""
+    return language
+
+
+def _in_quicktime(language: str) -> str | None:
+    """Return FFmpeg's name of a language that QuickTime numbers, or None."""
+    spelt = _MOV_SPELLINGS.get(language, language)
+    return spelt if spelt in _MOV_LANGUAGES.split() else None
+
+
+def _iso_code(language: str) -> str | None:
+    """Return a code of three letters, or None."""
+    is_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
+    return language if is_code else None
+
+
+def _nameless(_language: str) -> None:
+    """Return None: the container states no language."""
 
 
 class SampleShape(Enum):
@@ -28,7 +61,7 @@ class SampleShape(Enum):
 
 
 class SoundChanges(Enum):
-    """How a copied track of sound may change its format in mid-stream."""
+    """How copied sound may change its format in mid-stream."""
 
     NEVER = "its header describes one"
     DESCRIPTIONS = "one sample description after another"
@@ -37,73 +70,72 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file; nothing else depends on which one it is. Codecs are those that players read."""
+    """One way to write an output file; no other module asks which container it is. Codecs have FFmpeg's names."""
 
     name: str  #: the file's extension, without its dot
-    muxer: str  #: FFmpeg's name of what writes it; codecs have FFmpeg's names too
-    own_options: Mapping[str, str] = field(default_factory=dict)  #: the muxer's, beside those of ``options``
-    fragment_flags: str = ""  #: the muxer's flags for fragments; "" where there is no such form
-    fragmented: bool = False  #: whether it is written so
+    muxer: str  #: FFmpeg's name
+    own_options: Mapping[str, str] = field(default_factory=dict)  #: of the muxer, in addition to those of ``options``
+    fragment_flags: str = ""  #: the muxer's flags for fragments; "" if it cannot be fragmented
+    fragmented: bool = False  #: whether fragments are written
 
     # Pictures
     default_codec: Codec
     video_codecs: frozenset[Codec]
-    carries_times: bool = True  #: false for raw bitstreams: pictures only, in order
-    tick_s: Fraction | None = None  #: the tick of all times; None where it is the source's, or a track's own
-    least_timescale: int = 0  #: the least timescale of a track; 0 where tracks have none of their own
-    clock_s: Fraction | None = None  #: after this its clock starts again
+    carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
+    tick_s: Fraction | None = None  #: the tick of all times; None if it is the source's, or each track has its own
+    least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
+    clock_s: Fraction | None = None  #: the time after which its clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
-    has_header: bool = False  #: Whether a header in front states parameter sets, colours, HDR and orientation
+    has_header: bool = False  #: whether a header states parameter sets, colours, HDR and orientation
     sample_shape: SampleShape = SampleShape.BITSTREAM
-    dolby_vision: bool = False  #: whether Dolby Vision's configuration has a place
-    hevc_tag: str = ""  #: by which four letters players know HEVC
+    dolby_vision: bool = False  #: whether it can state Dolby Vision's configuration
+    hevc_tag: str = ""  #: the four-character code by which players recognize HEVC
 
     # Sound
     audio_codecs: frozenset[str] = frozenset()
-    audio_fallback: str | None = None  #: The codec for tracks that do not fit; None where no audio fits
-    counted_audio: frozenset[str] = frozenset()  #: Codecs without times: samples are counted, gaps become silence
-    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and its last packet's duration the end
-    codec_delay: bool = False  #: whether it states priming as a delay that is part of all times
+    audio_fallback: str | None = None  #: the codec for tracks that do not fit; None if no audio fits
+    counted_audio: frozenset[str] = frozenset()  #: codecs without times: samples are counted, gaps become silence
+    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet its end
+    codec_delay: bool = False  #: whether it states priming as a delay that all times include
     stated_ends: bool = False  #: whether it states when each track ends
     empty_tracks: bool = True  #: whether it can hold a track without packets
-    describes_ac3: bool = False  #: whether its header repeats what AC-3's packets say
+    describes_ac3: bool = False  #: whether its header repeats values of AC-3's packets
     sound_changes: SoundChanges = SoundChanges.NEVER
-    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By codec, what FFmpeg writes and cannot decode again."""
-    unnamed_refused: frozenset[str] = frozenset()  #: codecs whose channels no decoder takes without names
-    pcm_needs_names: bool = False  #: whether channels of PCM must have names
-    channels_alone: frozenset[str] = frozenset()  #: Codecs of which it states the number of channels, no speakers
+    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: by codec: written, but not decodable
+    unnamed_refused: frozenset[str] = frozenset()  #: codecs whose decoders refuse channels without names
+    pcm_needs_names: bool = False  #: whether PCM channels must have names
+    channels_alone: frozenset[str] = frozenset()  #: codecs whose channels it counts without naming speakers
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
-    text_subtitles: str | None = None  #: what text subtitles are converted to when their own codec does not fit
+    text_subtitles: str | None = None  #: the codec for text subtitles that do not fit
     one_cue_at_a_time: bool = False  #: whether text subtitles cannot overlap
-    extra_video_codecs: frozenset[str] = frozenset()  #: of further tracks that are copied beside the encoded one
+    extra_video_codecs: frozenset[str] = frozenset()  #: of further video tracks, which are copied
     attachments: bool = False
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
     chapters: bool = False
-    chapters_in_a_row: bool = False  #: Whether chapters lie end to end from 0 on, as in QuickTime's text track
+    chapters_in_a_row: bool = False  #: whether chapters lie end to end from 0, as in QuickTime's text track
     tags: bool = False
-    tag_boxes: frozenset[str] | None = None  #: Tags with boxes that every player knows; None where all are alike
+    tag_boxes: frozenset[str] | None = None  #: tags with boxes that every player knows; None if there is no difference
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is text, of any rate
-    language: Callable[[str], str | None] = nameless  #: how it spells a language; None where it cannot
+    language: Callable[[str], str | None] = _nameless  #: returns its spelling of a language, or None
     language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
-    """What it says that tracks are for, besides the default: all tracks (None), and those of one kind."""
-    holds_more: str = ".mkv"  #: which container holds what this one refuses; "" for none
+    """The dispositions it states besides the default one: of all tracks (None), and of one kind."""
+    holds_more: str = ".mkv"  #: the container that holds what this one refuses; "" for none
 
     @property
     def holds_tracks(self) -> bool:
-        """Whether anything beside the one video track fits in."""
+        """Whether the container can hold anything besides one video track."""
         return self.audio_fallback is not None
 
     def video_tick(self, source_time_base: Fraction) -> Fraction:
         """Return the tick, in seconds, in which this container stores video times.
 
-        In mp4 and mov multiples of ``source_time_base`` stay whole; as in FFmpeg's muxer, small timescales are doubled.
+        In mp4 and mov, multiples of ``source_time_base`` stay whole; small timescales are doubled, as FFmpeg does.
         Raises ValueError: the time base is not positive.
         """
         if source_time_base <= 0:
@@ -119,13 +151,13 @@ class Container:
         """Return the muxer's options: no date, no random id, index in front, times exact to ``video_tick``."""
         options = {"fflags": "+bitexact", **self.own_options}
         if self.least_timescale:
-            # Start offsets are stored in the movie's own timescale; its default of 1000 would round them.
+            # Start offsets use the movie's timescale, whose default of 1000 would round them.
             timescale = str(video_tick.denominator)
             options |= {"movie_timescale": timescale, "video_track_timescale": timescale}
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Make sure that ``codec`` fits. Raises Unsupported: it does not; the next step names those that do."""
+        """Check that ``codec`` fits. Raises Unsupported: it does not; the next step names those that do."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))
@@ -160,14 +192,14 @@ COMMON_TAGS = frozenset(
         *("location", "track", "disc", "episode_sort", "season_number", "media_type", "hd_video", "compilation"),
     }
 )
-"""The tags that most containers know, by FFmpeg's names."""
+"""The tags that most containers have, by FFmpeg's names."""
 _SAMPLED = frozenset({"aac", "mp3", "mp2", "ac3", "eac3", "dts", "opus", "flac", "alac"})
 
 _MP4 = Container(
     name="mp4",
     muxer="mp4",
     own_options={"strict": "unofficial", "movflags": "+faststart"},
-    # delay_moov lets the header wait for the first packets: without it the edit lists are wrong by the reorder delay.
+    # With delay_moov the header waits for the first packets: without it, edit lists are off by the reorder delay.
     fragment_flags="+frag_keyframe+empty_moov+delay_moov+default_base_moof",
     default_codec=Codec.H264,
     video_codecs=frozenset(Codec),
@@ -176,7 +208,7 @@ _MP4 = Container(
     has_header=True,
     sample_shape=SampleShape.EXACT,
     dolby_vision=True,
-    hevc_tag="hvc1",  # parameter sets in the header alone; Apple's players take no other
+    hevc_tag="hvc1",  # parameter sets in the header only; Apple's players accept no other
     audio_codecs=_SAMPLED | _PCM_ISO,
     audio_fallback="aac",
     counted_audio=_PCM_ISO,
@@ -195,7 +227,7 @@ _MP4 = Container(
     chapters_in_a_row=True,
     tags=True,
     tag_boxes=COMMON_TAGS,  # measured, like QuickTime's, by writing and reading each
-    language=iso_code,
+    language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.captions | _D.descriptions | _D.forced},
@@ -206,18 +238,18 @@ _MOV = replace(
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
     dolby_vision=False,
-    # Opus and FLAC in QuickTime are read by FFmpeg alone, and its muxer refuses them.
+    # Only FFmpeg reads Opus and FLAC in QuickTime, and its muxer refuses to write them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | _PCM_MOV,
     counted_audio=_PCM_ISO | _PCM_MOV,
     pcm_needs_names=False,
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg4", "mpeg2video", "prores", "mjpeg", "dnxhd"}),
     subtitle_codecs=frozenset({"mov_text"}),
-    cover_codecs=frozenset(),  # FFmpeg writes a cover into mp4's metadata alone
+    cover_codecs=frozenset(),  # FFmpeg writes a cover only into mp4's metadata
     tag_boxes=frozenset(
         {"title", "artist", "album", "date", "comment", "genre", "copyright", "location", "make", "model"}
         | {"creation_time"}
     ),
-    language=in_quicktime,
+    language=_in_quicktime,
     language_tags=LanguageForm.QUICKTIME,
     held_dispositions={},
 )
@@ -248,7 +280,7 @@ _MKV = Container(
     tags=True,
     spaced_tags=False,
     any_timecode=True,
-    language=as_it_is,
+    language=_as_it_is,
     language_tags=LanguageForm.MATROSKA,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.forced | _D.original, TrackKind.SUBTITLE: _D.descriptions},
@@ -281,11 +313,11 @@ _TS = Container(
     audio_codecs=frozenset({"aac", "mp1", "mp2", "mp3", "ac3", "eac3", "dts", "truehd", "opus"}),
     audio_fallback="aac",
     sound_changes=SoundChanges.PACKETS,
-    unread_layouts={"opus": ("6.1",)},  # FFmpeg takes the number of streams for another
+    unread_layouts={"opus": ("6.1",)},  # FFmpeg reads the wrong number of streams
     unnamed_refused=frozenset({"opus"}),  # RFC 7845, family 255
     subtitle_codecs=frozenset({"dvb_subtitle", "dvb_teletext"}),
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg2video", "mpeg1video"}),
-    language=iso_code,
+    language=_iso_code,
     dispositions=True,
     held_dispositions={TrackKind.AUDIO: _D.hearing_impaired | _D.visual_impaired | _D.clean_effects},
 )

@@ -1,4 +1,4 @@
-"""What becomes of each track beside the encoded one, and why: copied, converted, encoded, or lost. Pure."""
+"""Decides for each track except the encoded video: copied, converted, encoded or lost, and why. Pure."""
 
 from dataclasses import dataclass
 
@@ -26,16 +26,16 @@ def _drop(track: Track, why: str, loss: str) -> TrackPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Decides what becomes of the tracks of ``source`` beside the encoded one."""
+    """Plans the tracks of ``source`` except the encoded one."""
 
     source: SourceDescription
     spec: TranscodeSpec
     container: Container
-    timecode: str | None  #: The output's; None if it has none
-    burnt: Track | None  #: The subtitle track that is burnt into the pictures
+    timecode: str | None  #: of the output
+    burnt: Track | None  #: the subtitle track that is burnt into the pictures
 
     def of(self, track: Track) -> TrackPlan:
-        """Return what becomes of a track."""
+        """Return the plan for a track."""
         decide = {TrackKind.AUDIO: self._audio, TrackKind.SUBTITLE: self._subtitle, TrackKind.DATA: self._data}
         if track.kind in decide:
             return decide[track.kind](track)
@@ -48,19 +48,18 @@ class Fates:
         if fits:
             return _copy(track, "a further video track is copied" if track.kind is TrackKind.VIDEO else _BIT_FOR_BIT)
         is_attachment = track.kind is TrackKind.ATTACHMENT
-        return _drop(
-            track, f".{container.name} cannot hold attachments" if is_attachment else self._refused(track), loss
-        )
+        why = f".{container.name} cannot hold attachments" if is_attachment else self._refused(track)
+        return _drop(track, why, loss)
 
     def _refused(self, track: Track) -> str:
         return f".{self.container.name} cannot hold {track.codec or track.tag or 'this kind of'} {track.kind.value}"
 
     def _audio(self, track: Track) -> TrackPlan:
         if self.spec.audio == "none":
-            return TrackPlan(track, Action.DROP, None, "no audio was asked for", asked=True)
+            return TrackPlan(track, Action.DROP, None, "no audio was requested", asked=True)
         number = self.source.of_kind(TrackKind.AUDIO).index(track)
         if self.spec.audio_tracks is not None and number not in self.spec.audio_tracks:
-            return TrackPlan(track, Action.DROP, None, "not among the audio tracks asked for", asked=True)
+            return TrackPlan(track, Action.DROP, None, "not among the requested audio tracks", asked=True)
         wanted = track.codec if self.spec.audio == "copy" else self.spec.audio
         fits = wanted == track.codec and track.codec in self.container.audio_codecs and self._obstacle(track) is None
         is_changed = self.spec.audio_bitrate_bps is not None or self.spec.loudness_lufs is not None
@@ -73,7 +72,7 @@ class Fates:
 
     def _no_sound(self, track: Track, *, copied: bool) -> str | None:
         if not self.container.holds_tracks:
-            return f".{self.container.name} holds nothing but one video track"
+            return f".{self.container.name} holds only one video track"
         if not track.decodable or track.audio is None:
             return "its codec or its parameters are unknown"
         if track.silent and not (self.container.empty_tracks and copied):
@@ -99,7 +98,7 @@ class Fates:
         asked = codec if rate_bps is None else f"{codec} at {rate_bps / 1000:g} kbit/s"
         mixed = "" if channels is None else f" in {self.spec.audio_channels}"
         lufs = self.spec.loudness_lufs
-        reason = f"{asked}{mixed}{'' if lufs is None else f' at {float(lufs):g} LUFS'} was asked for"
+        reason = f"{asked}{mixed}{'' if lufs is None else f' at {float(lufs):g} LUFS'} was requested"
         return TrackPlan(
             track, Action.ENCODE, codec, reason, bit_rate_bps=rate_bps, channels=channels, loudness_lufs=lufs
         )
@@ -108,7 +107,7 @@ class Fates:
         if track is self.burnt:
             return TrackPlan(track, Action.DROP, None, "it is burnt into the pictures", asked=True)
         if self.spec.subtitles == "none":
-            return TrackPlan(track, Action.DROP, None, "no subtitles were asked for", asked=True)
+            return TrackPlan(track, Action.DROP, None, "no subtitles were requested", asked=True)
         if track.codec in self.container.subtitle_codecs:
             return _copy(track)
         target = self.container.text_subtitles
@@ -121,17 +120,13 @@ class Fates:
         if track.tag == "tmcd":
             if self.timecode is not None:
                 return TrackPlan(track, Action.CONVERT, "timecode", f"its timecode {self.timecode} is written again")
-            why = (
-                "it counts the source's pictures"
-                if self.spec.fps
-                else f".{self.container.name} cannot hold this timecode"
-            )
-            return _drop(track, why, "timecode-dropped")
+            unheld = f".{self.container.name} cannot hold this timecode"
+            return _drop(track, "it counts the source's pictures" if self.spec.fps else unheld, "timecode-dropped")
         if track.tag == "text" and self.source.chapters:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
-            return TrackPlan(track, Action.DROP, None, "it names the chapters, which have no place here")
-        # Not even mov: FFmpeg's muxer writes a timed metadata track whose sample description is void.
+            return TrackPlan(track, Action.DROP, None, "it names the chapters, which this container cannot hold")
+        # Not even mov: FFmpeg's muxer writes timed metadata with an empty sample description.
         return _drop(track, self._refused(track), "data-track-dropped")
 
 

@@ -1,6 +1,6 @@
-"""What a container's header says of the pictures, and what it cannot: written once into memory, and read back.
+"""Finds out what a container's header can state about the pictures, by writing one into memory and reading it back.
 
-Muxers have more special cases than a table could: Matroska states a turn but no stretch, QuickTime no cube map, WebM
+Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime no cube map, WebM
 refuses some stereo arrangements. The trial takes well under a millisecond.
 """
 
@@ -18,8 +18,7 @@ from av.packet import Packet
 
 from ...actors.decode.describe import StreamExtras, axis_scales, container_side_data, stretches
 from ...actors.media.av_stream import add_side_data, side_data
-from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
-from ...actors.media.values import VideoFormat
+from ...actors.media.values import VideoFormat, content_light_from_bytes, mastering_display_from_bytes
 from ..report.report import Warning_
 from .containers import Container, SampleShape
 
@@ -29,35 +28,33 @@ if TYPE_CHECKING:
 
 _MATRIX = Struct("=9i")
 _ONE = 1 << 16
-_SKEW = 1 / 256  #: How far from a right angle the axes of a matrix may be that only turns
-_SHAPE = 1 / 100  #: How far from a stated shape of the samples one may be that follows from a matrix
+_SKEW = 1 / 256  #: How far the axes of a rotation may be from a right angle
+_SHAPE = 1 / 100  #: How far a matrix's sample shape may be from the stated one
 _TICK = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the container's header is given of the pictures, and what is lost there."""
+    """What the container's header states about the pictures, and what is lost."""
 
     picture: VideoFormat
-    extras: StreamExtras  #: what the pictures have beside their format
-    side: Mapping[str, bytes]  #: what is written of that, by FFmpeg's kinds of side data
+    extras: StreamExtras  #: properties of the pictures besides their format
+    side: Mapping[str, bytes]  #: those that are written, by FFmpeg's kinds of side data
     losses: tuple[Warning_, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of side data: what to call it, and the check of ``verify`` that looks at it."""
+    """One kind of side data: its name, and the check of ``verify`` for it."""
 
     code: str
     name: str
     check: str
 
     def warning(self, container: Container, *, changed: bool) -> Warning_:
-        what = "is stated otherwise than in the source" if changed else "is lost: the container cannot state it"
-        message = f"{self.name} {what} (.{container.name})"
-        return Warning_(
-            code=f"{self.code}-{'changed' if changed else 'dropped'}", message=message, checks=(self.check,)
-        )
+        what = "is stated differently from the source" if changed else "is lost: the container cannot state it"
+        code = f"{self.code}-{'changed' if changed else 'dropped'}"
+        return Warning_(code=code, message=f"{self.name} {what} (.{container.name})", checks=(self.check,))
 
 
 _KINDS = {
@@ -69,7 +66,7 @@ _HDR_KINDS = {
     "mastering_display_metadata": _Kind("mastering-display", "the mastering display", "hdr.container"),
     "content_light_level": _Kind("light-level", "the content light level", "hdr.container"),
 }
-"""What a bitstream can state as well: only where a container has a header for it is it missed there."""
+"""A bitstream can state these too, so only containers with a header for them can lose them."""
 
 
 def settle_orientation(
@@ -77,8 +74,8 @@ def settle_orientation(
 ) -> tuple[VideoFormat, StreamExtras]:
     """Return the output's format and extras with a display matrix that its container can state.
 
-    FFmpeg reads a stretching matrix as the samples' shape too. In mp4 and mov the matrix stays, and no shape is stated.
-    Elsewhere, and where the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
+    FFmpeg also reads a stretching matrix as the samples' shape. In mp4 and mov the matrix stays and no shape is stated.
+    Elsewhere, or if the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
     """
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
@@ -89,21 +86,21 @@ def settle_orientation(
 
 
 def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
-    """Return whether a display matrix stretches samples into that shape, so that nothing else need state it."""
+    """Return whether a display matrix stretches samples into that shape, so that nothing else has to state it."""
     across, down = axis_scales(matrix)
     return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
 
 
 def settle_header(output: VideoFormat, extras: StreamExtras, container: Container) -> Header:
-    """Return what the header is given beside the format, and what of it does not come back.
+    """Return the header's side data, and warnings for what is lost.
 
-    What a muxer refuses is left out; what is read back differently is written nevertheless, and named.
+    Data that the muxer refuses is left out; data that reads back differently is written anyway, with a warning.
     """
     wanted = container_side_data(output, extras)
     if not wanted or not container.has_header:
         return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
-    # Dolby Vision's configuration goes with the encoder's bitstream, and is not tried without it.
+    # Dolby Vision's configuration needs the encoder's bitstream, so it is not tried here.
     taken = {
         kind: data
         for kind, data in wanted.items()
@@ -119,8 +116,7 @@ def _losses(
     for kind in (kind for kind in kinds if kind in wanted):
         before, after = _meaning(kind, wanted[kind]), _meaning(kind, found.get(kind))
         if isinstance(before, tuple) and isinstance(after, tuple):
-            # Each writer rounds an angle's sine.
-            differs = any(abs(a - b) > 1 for a, b in zip(before, after, strict=True))
+            differs = any(abs(a - b) > 1 for a, b in zip(before, after, strict=True))  # writers round sines differently
         else:
             differs = before != after
         if differs:
@@ -128,7 +124,7 @@ def _losses(
 
 
 def _meaning(kind: str, data: bytes | None) -> object:
-    """Return what side data says to a player, so that two ways of saying it are equal."""
+    """Return the meaning of side data to a player: equal for different encodings of the same value."""
     if data is None:
         return None
     if kind == "mastering_display_metadata":
@@ -137,23 +133,21 @@ def _meaning(kind: str, data: bytes | None) -> object:
         return content_light_from_bytes(data)
     if kind == "display_matrix":
         a, b, _, c, d, *_ = _MATRIX.unpack_from(data)
-        # Where the picture is moved to, players ignore.
-        turn = tuple(round(value * 128 / _ONE) for value in (a, b, c, d))
+        turn = tuple(round(value * 128 / _ONE) for value in (a, b, c, d))  # players ignore the translation
         return None if turn == (128, 0, 0, 128) else turn
     return data
 
 
 def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, bytes] | None:
-    """Write a header with ``side`` into memory and return what FFmpeg reads there; None where the muxer refuses."""
+    """Write a header with ``side`` into memory and return what FFmpeg reads back; None if the muxer refuses."""
     file = io.BytesIO()
     options = {"fflags": "+bitexact", "strict": "unofficial"}
     options |= {"movflags": "+empty_moov"} if container.fragment_flags else {}
     try:
         with av.open(file, "w", format=container.muxer, container_options=options) as output:
-            # No parameter sets are needed for these two codecs, and what is tried does not depend on the codec.
-            stream = output.add_mux_stream(
-                "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8", width=160, height=96
-            )
+            # These two codecs need no parameter sets, and the result does not depend on the codec.
+            codec = "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8"
+            stream = output.add_mux_stream(codec, width=160, height=96)
             for kind, data in side.items():
                 add_side_data(stream, kind, data)
             packet: Packet[Stream] = Packet(1)
@@ -167,7 +161,7 @@ def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, byt
 
 
 def _turn_alone(matrix: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a matrix without its stretch, None for the identity; a skew one, which no turn is, as it was."""
+    """Return a matrix without its stretch, None for the identity; a skew matrix, which is no turn, unchanged."""
     across, down = axis_scales(matrix)
     a, b, _, c, d, *rest = matrix
     if abs(a * b + c * d) > _SKEW * across * down:

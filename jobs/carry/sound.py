@@ -1,4 +1,4 @@
-"""Which speakers and rates a track keeps: what can be copied, in which layout it is encoded, what is mixed. Pure."""
+"""Which speakers and rates sound keeps: what can be copied, the layout of encoded sound, and what is mixed. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,43 +11,43 @@ from ..source.tracks import Track
 from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
-_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Packets state their channels
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Their packets state the channels
 _GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats with AAC's configuration beside the packets, where it can change
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
-"""What FLAC takes its channels for where nothing beside it says more (RFC 9639, 9.1.3)."""
+"""FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail on other speakers
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels that a track is mixed to, None where it has them; ``wanted`` may be keep."""
+    """Return the number of channels that a track is mixed to, None if it is not mixed; ``wanted`` may be keep."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 
 
 def layouts(track: Track) -> tuple[str, ...]:
-    """Return the layouts that a track has one after the other."""
+    """Return a track's layouts in order."""
     if track.formats:
         return tuple(dict.fromkeys(found.layout for found in track.formats))
     return () if track.audio is None else (track.audio.layout,)
 
 
 def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
-    """Return the layouts and rates of a track whose sound changes; nothing where it does not."""
+    """Return the layouts and rates of a track whose format changes; empty if it does not."""
     return tuple(dict.fromkeys((found.layout, found.sample_rate) for found in track.formats))
 
 
 def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
-    """Return the layouts in which a codec is encoded for a container."""
+    """Return the layouts that a codec can have in a container."""
     unread = container.unread_layouts.get(codec, ())
     return tuple(layout for layout in STATED[codec] if layout not in unread)
 
 
 def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
-    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps all that can be kept.
+    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many as possible.
 
-    Raises Unsupported: some of its channels have no place in a room, so they cannot be mixed.
+    Raises Unsupported: some of its channels are not speakers in a room, so they cannot be mixed.
     """
     stated = stated_layouts(codec, container)
     target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]
@@ -57,9 +57,11 @@ def output_layout(track: Track, codec: str, channels: int | None, container: Con
 
 
 def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
-    """Return why this track cannot be copied although the container holds its codec; None if it can."""
+    """Return why a track cannot be copied although the container holds its codec; None if it can."""
     if track.formats and not _holds_changes(track, container, source_format):
-        return f"its format changes ({in_words(track.formats)}), and .{container.name} states one of {track.codec}"
+        return (
+            f"its format changes ({in_words(track.formats)}), and .{container.name} states only one for {track.codec}"
+        )
     layout = "" if track.audio is None else track.audio.layout
     codec = track.codec or ""
     is_refused = is_unnamed(layout) and codec in container.unnamed_refused
@@ -76,7 +78,7 @@ def _holds_changes(track: Track, container: Container, source_format: str) -> bo
     if track.codec in _SELF_DESCRIBING:
         return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
-    # FFmpeg writes one more sample description where the source has one, and headers before packets that have theirs.
+    # FFmpeg writes another sample description, or headers in packets, only if the source has them.
     return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 
@@ -85,7 +87,7 @@ def _needs_names(track: Track, container: Container) -> bool:
 
 
 def held_layout(track: Track, container: Container) -> str | None:
-    """Return the layout that a copy is labelled with instead of the source's own; None where that one stays."""
+    """Return the layout with which a copy is labelled instead of the source's; None keeps the source's."""
     layout = "" if track.audio is None else track.audio.layout
     count = len(speakers(layout)) if layout else 0
     if is_unnamed(layout) and (count <= _MOST_NAMED_SILENTLY or _needs_names(track, container)):
@@ -96,7 +98,7 @@ def held_layout(track: Track, container: Container) -> str | None:
 
 
 def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the code and the words of what a user should know of a track that is kept whole."""
+    """Yield the code and message of each format change in a kept track."""
     if not plan.track.formats or not plan.kept:
         return
     named = f"the format of {plan.track.name} changes: {in_words(plan.track.formats)}"
@@ -105,22 +107,22 @@ def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, 
         target = output_layout(plan.track, codec, plan.channels, container)
         yield "audio-format-changes", f"{named}; all of it is encoded as {target} at {encoded_rate(codec, rate)} Hz"
     else:
-        yield "audio-format-changes", f"{named}; it is copied, and a player has to follow"
+        yield "audio-format-changes", f"{named}; it is copied, and players must handle the change"
 
 
 def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
-    """Return in words that a layout is mixed to another one, in which some speakers are not."""
+    """Return the message that a layout is mixed to one without the speakers ``mixed``."""
     which = "" if is_unnamed(usual_layout(layout)) else f", which has no speaker for {', '.join(mixed)} alone"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 
 
 def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, ...]:
-    """Return what may differ of sound that changes in mid-stream: what a copy's container states of all of it."""
+    """Return the checks that may fail for a copy whose format changes: its container states a single format."""
     return content_checks(tracks, plan.track.index, "layout", "rate") if plan.action is Action.COPY else ()
 
 
 def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the code and the words of each loss of speakers that was not asked for."""
+    """Yield the code and message of each loss of speakers that was not requested."""
     track = plan.track
     if track.audio is None or not plan.kept:
         return
@@ -148,7 +150,7 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
 
 
 def _taken_for(track: Track, container: Container) -> str | None:
-    """Return what a player takes the channels of a copy for, where the container says nothing of them."""
+    """Return the layout that players assume for a copy if the container states none."""
     count = 0 if track.audio is None else track.audio.channels
     if track.codec == "flac" and "flac" in container.channels_alone:
         return _FLAC_ALONE.get(count)

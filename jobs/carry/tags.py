@@ -1,4 +1,4 @@
-"""Which tags of a source are about its content, what its tracks are for, and which containers hold that.
+"""Which tags and dispositions are carried, and which containers hold them.
 
 Tags about the old file (brand, muxer, statistics) would be false in the new one and are dropped silently.
 """
@@ -22,11 +22,11 @@ _ABOUT_THE_FILE = re.compile(
 
 
 def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track: bool = False) -> dict[str, str]:
-    """Return the tags worth carrying into ``container``."""
+    """Return the tags to carry into ``container``."""
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)
-    # Matroska's own files shout their keys; muxers look for the common ones in small letters.
+    # Matroska's keys are in capitals; muxers look for the common ones in lower case.
     common = (*COMMON_TAGS, "handler_name", "language")
     return {
         key.lower() if key.lower() in common else key: value for key, value in kept.items() if not _repeats(key, kept)
@@ -34,7 +34,7 @@ def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track
 
 
 def needs_free_keys(tags: Iterable[tuple[str, str]], container: Container) -> bool:
-    """Return whether an mp4 or mov can hold ``tags`` only under keys of their own, outside the well-known boxes."""
+    """Return whether an mp4 or mov can hold ``tags`` only under free keys, outside the well-known boxes."""
     boxes = container.tag_boxes
     return boxes is not None and any(key.lower() not in boxes for key, _ in tags)
 
@@ -50,7 +50,7 @@ def unheld_tags(tags: Iterable[tuple[str, str]], container: Container, *, free_k
 
 
 def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
-    # mp4's reader calls a track's title its name; handlers are a notion of containers with boxes.
+    # FFmpeg's mp4 demuxer calls a track's title its name; only containers with boxes have handlers.
     named = {("title" if key.lower() == "name" else key): value for key, value in tags.items()}
     unwanted = {"handler_name"} if container.tag_boxes is None else set()
     kept = {key: value for key, value in named.items() if key.lower() not in {"language", *unwanted}}
@@ -60,7 +60,7 @@ def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
 
 
 def _repeats(key: str, tags: dict[str, str]) -> bool:
-    # mp4's reader gives a tag twice when it has a language: once as "location", once as "location-eng".
+    # FFmpeg's mp4 demuxer returns a tag with a language twice: as "location" and as "location-eng".
     base, dash, language = key.rpartition("-")
     return bool(dash) and len(language) == len("eng") and tags.get(base) == tags[key]
 
@@ -70,10 +70,10 @@ _NONE = _D(0)
 _ALWAYS = (
     _D.default | _D.attached_pic | _D.timed_thumbnails | _D.still_image | _D.dependent | _D.metadata | _D.multilayer
 )
-"""Kept everywhere that counts, or about how a track is stored and not what it is for."""
+"""Kept by every container to which they matter, or about storage and not about a track's purpose."""
 
 
 def lost_dispositions(track: Track, container: Container) -> list[str]:
-    """Return the names of what a track is for, and ``container`` does not say."""
+    """Return the names of a track's dispositions that ``container`` cannot state."""
     held = _ALWAYS | container.held_dispositions.get(None, _NONE) | container.held_dispositions.get(track.kind, _NONE)
     return sorted(str(flag.name) for flag in Disposition if track.disposition & int(flag) and flag not in held)

@@ -1,7 +1,7 @@
-"""SMPTE timecode: a picture's name in hours, minutes, seconds and pictures.
+"""SMPTE timecode: hours, minutes, seconds and pictures.
 
-Drop-frame timecode (SMPTE ST 12-1, 5.2.2) skips the first two names of every minute but each tenth, at twice the rate
-four, to keep up with the clock at 29.97 pictures a second.
+Drop-frame timecode (SMPTE ST 12-1, 5.2.2) keeps up with the clock at 29.97 pictures a second: in each minute it skips
+the first two numbers, or four at twice the rate, except in every tenth minute.
 """
 
 import re
@@ -24,15 +24,15 @@ _HALF: Final = Fraction(1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Timecode:
-    """The name of one picture."""
+    """The timecode of one picture."""
 
-    picture: int  #: Which picture of the day it is, counted from 00:00:00:00
-    per_second: int  #: How many pictures it counts in a second: 30 for 29.97
-    drops: bool  #: Whether the count leaves names out
+    picture: int  #: counted from 00:00:00:00
+    per_second: int  #: pictures counted per second: 30 for 29.97
+    drops: bool  #: whether numbers are skipped
 
     @classmethod
     def parse(cls, text: str, rate: Fraction) -> Self | None:
-        """Read a timecode of pictures at ``rate``; None where it is none, or such pictures cannot be counted so."""
+        """Read a timecode of pictures at ``rate``; None if it is invalid for that rate."""
         found = _WRITTEN.fullmatch(text.strip())
         per_second = floor(rate + _HALF)
         if found is None or per_second <= 0:
@@ -47,11 +47,11 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the name of the picture that comes that many later; after a day names begin again."""
+        """Return the timecode that many pictures later; it wraps after a day."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
-        """Return the name of the same picture where every picture is shown as several; None for another rate."""
+        """Return the timecode of the same picture at a multiple of the rate; None for other rates."""
         per_second = floor(rate + _HALF)
         if per_second < self.per_second or per_second % self.per_second:
             return None
@@ -64,14 +64,14 @@ class Timecode:
         return minutes * _SECONDS * self.per_second - left_out
 
     def __str__(self) -> str:
-        """Write it as it is written: with a semicolon where names are left out."""
+        """Return the timecode as text, with a semicolon if it is drop-frame."""
         minute = _SECONDS * self.per_second
         named = self.picture
         if self.drops:
             dropped = _left_out(self.per_second)
             of_ten = 10 * minute - 9 * dropped
             tens, rest = divmod(self.picture, of_ten)
-            # The first minute of ten is whole; each of the others begins two names late.
+            # The first minute of ten is complete; the others begin two numbers late.
             named += dropped * (9 * tens + max(0, rest - dropped) // (minute - dropped))
         seconds, pictures = divmod(named, self.per_second)
         minutes, seconds = divmod(seconds, _SECONDS)
@@ -86,13 +86,13 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None where there is none, or the output cannot count it.
+    """Return the timecode of the output's first picture; None if there is none, or the output cannot count it.
 
-    ``rate`` is in pictures a second; ``skipped_s`` lies between the source's first picture and the output's.
+    ``rate`` is in pictures per second; ``skipped_s`` is from the source's first picture to the output's.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None
-    # Beside 60 pictures a second, cameras count 30.
+    # At 60 pictures per second, cameras count 30.
     stated = Timecode.parse(source.timecode, source.timecode_rate or rate)
     counted = None if stated is None else stated.counted_at(rate)
     if counted is None:

@@ -1,4 +1,4 @@
-"""What becomes of one track of the source, and which checks of ``verify`` look at it."""
+"""The plan for one track of the source, and the checks of ``verify`` for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _TRACK_CHECKS = {
     TrackKind.ATTACHMENT: "metadata.attachments",
     TrackKind.COVER: "metadata.cover",
 }
-"""The check that misses a dropped track."""
+"""The check that fails without a track."""
 
 
 class Action(Enum):
-    """What becomes of one track."""
+    """What is done with a track."""
 
     COPY = "copied"
     CONVERT = "converted"
@@ -31,35 +31,35 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureTimes:
-    """What the index knows of the encoded track's pictures."""
+    """Times of the encoded track's pictures, from the index."""
 
-    rate: Fraction | None = None  #: How many there are in a second; None where only the container says it
-    skipped_s: Fraction = Fraction(0)  #: Between the source's first picture and the output's first one
-    end_s: Fraction = Fraction(0)  #: When the source's pictures end, on its clock
+    rate: Fraction | None = None  #: pictures per second; None if only the container states it
+    skipped_s: Fraction = Fraction(0)  #: from the source's first picture to the output's
+    end_s: Fraction = Fraction(0)  #: when the source's pictures end, on its clock
 
 
 @dataclass(frozen=True, slots=True)
 class TrackPlan:
-    """One track's fate."""
+    """The plan for one track."""
 
     track: Track
     action: Action
-    codec: str | None  #: The output's; None where nothing is written
+    codec: str | None  #: the output's; None if the track is dropped
     reason: str
-    loss: str | None = None  #: A stable code, if something is lost that was not asked to go
-    asked: bool = False  #: Whether it was asked to go
-    bit_rate_bps: int | None = None  #: Of encoded sound; None for the usual one
-    channels: int | None = None  #: What encoded sound is mixed to; None for its own
-    loudness_lufs: Fraction | None = None  #: What encoded sound is brought to; None for its own
+    loss: str | None = None  #: a stable code, if something is lost that was not requested
+    asked: bool = False  #: whether dropping it was requested
+    bit_rate_bps: int | None = None  #: of encoded sound; None for the default
+    channels: int | None = None  #: to which encoded sound is mixed; None for its own
+    loudness_lufs: Fraction | None = None  #: to which encoded sound is normalized; None for its own
 
     @property
     def kept(self) -> bool:
-        """Whether the output has a track of its own for it."""
+        """Whether the output has a track for it."""
         return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
 
     @property
     def report(self) -> TrackReport:
-        """The same, for the job's report."""
+        """The plan as part of the job's report."""
         action: Literal["encoded", "copied", "converted", "dropped"] = self.action.value
         return TrackReport(
             kind=self.track.kind.value,
@@ -72,11 +72,11 @@ class TrackPlan:
         )
 
 
-_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds that ``verify`` has checks for
+_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds for which ``verify`` has checks
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of the checks of a track's content, by its stream index: only those ``words``, or all."""
+    """Return the names of a track's content checks, by its stream index: only those ``words``, or all."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)
@@ -90,7 +90,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label and number as ``verify`` counts: the tracks of a kind, asked for, that FFmpeg knows."""
+    """Return a track's label and its number as ``verify`` counts: among requested, decodable tracks of its kind."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
@@ -98,7 +98,7 @@ def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None
 
 
 def missed_checks(track: TrackPlan) -> tuple[str, ...]:
-    """Return the checks of verify that miss a track; none where it is kept."""
+    """Return the checks that fail without a track; none if it is kept."""
     if track.action is not Action.DROP:
         return ()
     return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

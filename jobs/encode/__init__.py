@@ -1,1 +1,1 @@
-"""Arrays encoded to a video."""
+"""``encode``: a caller's pictures into one video file."""

@@ -1,4 +1,4 @@
-"""When frames are shown that a user hands over: by a constant rate, or by the times they came with. Exact."""
+"""Presentation times of a caller's frames: by a constant rate, or by their own times. Exact."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,15 +12,15 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times are 64 bits wide, in ticks that may be finer in the file than here
+_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the file's ticks may be finer than these
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    A ``time_base`` of None is the first frame's, or one in which the ``first`` frames' times are whole. Raises
-    UsageError: the first frame has no time, or none that gives the tick.
+    A ``time_base`` of None is the first frame's, or one in which the times of the ``first`` frames are whole. Raises
+    UsageError: the first frame has no time.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
@@ -32,16 +32,16 @@ class FrameClock:
 
     @property
     def last_ticks(self) -> int:
-        """When the last frame is shown; 0 before the first one."""
+        """The last frame's time; 0 without frames."""
         return self._last or 0
 
     @property
     def length_s(self) -> Fraction:
-        """From the first frame's time to the last one's."""
+        """The time from the first frame to the last."""
         return ((self._last or 0) - (self._first or 0)) * self.time_base
 
     def ticks(self, offered: Offered) -> int:
-        """Return when the next frame is shown. Raises UsageError: no time, not whole ticks, or too early."""
+        """Return the next frame's time. Raises UsageError: it has none, is not in whole ticks, or is out of order."""
         number, self._count = self._count, self._count + 1
         if self._fps is not None:
             found = number
@@ -69,7 +69,7 @@ class FrameClock:
 
 
 def measured_rate(first: Sequence[Offered]) -> Fraction:
-    """Return the nominal frame rate: what the first frame states, unless the first two are shown at quite another."""
+    """Return the nominal frame rate: as the first frame states, unless the first two frames' times contradict it."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
     apart_s = sum((after - before for before, after in pairwise(times)), Fraction(0))

@@ -1,7 +1,7 @@
-"""Arrays on the GPU that users hand to ``encode``: read by NVENC where they lie, packed there, or fetched.
+"""A caller's arrays on the GPU: NVENC reads them in place, or they are packed on the GPU or copied to the host.
 
 Sources: CUDA Array Interface 3, "Synchronization"; Python array API standard, ``__dlpack__``; PyNvVideoCodec
-programming guide 2.3, "Encode" (b: objects whose ``cuda()`` gives planes).
+programming guide 2.3, "Encode" (b: objects whose ``cuda()`` returns planes).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,41 +30,41 @@ _PLANAR: Final = {
     "p210le": "yuv422p10le",
     "yuv444p": "yuv444p",
 }
-"""How rows of all planes on a device are called, and FFmpeg's planar format of the same samples."""
-_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Three planes, each with rows of its own
+"""NVENC's layouts, as rows of all planes, with FFmpeg's planar format of the same samples."""
+_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Three planes with separate rows
 _CHANNELS: Final = {
     **dict.fromkeys(("rgb24", "rgba", "rgb0"), (0, 1, 2)),
     **dict.fromkeys(("bgr24", "bgra", "bgr0"), (2, 1, 0)),
     **dict.fromkeys(("argb", "0rgb"), (1, 2, 3)),
     **dict.fromkeys(("abgr", "0bgr"), (3, 2, 1)),
 }
-"""Where red, green and blue are in a pixel."""
+"""The positions of red, green and blue in a pixel."""
 _IN_PAIRS: Final = {(2, 1): "nv12", (2, 2): "p010le", (1, 1): "nv16", (1, 2): "p210le"}
-"""By rows of luma for one of chroma, and the bytes of a sample."""
+"""By luma rows per chroma row, and bytes per sample."""
 _ROWS_A_PICTURE: Final = {"4:2:0": Fraction(3, 2), "4:2:2": Fraction(2), "4:4:4": Fraction(3)}
-_BECOMES: Final = "yuv420p"  #: What RGB becomes
+_BECOMES: Final = "yuv420p"  #: The format to which RGB is converted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceInput:
-    """What lies on the device: one array, or the planes of one picture."""
+    """A picture on the device: one array, or its planes."""
 
     planes: tuple[DeviceTensor, ...]
-    pix_fmt: str  #: Its layout, where the planes tell; else ""
+    pix_fmt: str  #: its layout, if the planes determine it; else ""
 
     @property
     def streams(self) -> tuple[int, ...]:
-        """What to wait for before it is read."""
+        """The CUDA streams to wait for before reading the picture."""
         return tuple({stream for plane in self.planes for stream in plane.streams})
 
     @property
     def device(self) -> int | None:
-        """The CUDA device; None where it does not say which."""
+        """The picture's CUDA device; None if it is not stated."""
         return self.planes[0].device
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The array's shape; of several planes, that of all rows below each other."""
+        """The array's shape; for several planes, that of all their rows stacked."""
         first = self.planes[0].shape
         return first if len(self.planes) == 1 else (sum(prod(each.shape) for each in self.planes) // first[1], first[1])
 
@@ -75,9 +75,9 @@ class DeviceInput:
 
 
 def find_tensor(item: object) -> DeviceInput | None:
-    """Return what lies on the device, without leading axes of length 1; None for what does not.
+    """Return a picture on the device, without leading axes of length 1; None if it is not on a device.
 
-    Raises UsageError: it does not say where it lies, has no samples, or holds no whole numbers.
+    Raises UsageError: it does not state its address, is empty, or has samples that are not integers.
     """
     try:
         found = _found(item)
@@ -93,14 +93,14 @@ def find_tensor(item: object) -> DeviceInput | None:
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether that layout is rows of all planes as NVENC reads them from the device."""
+    """Return whether a layout is one of NVENC's, as rows of all planes."""
     return pix_fmt in _PLANAR
 
 
 def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> StridedPicture | None:
-    """Return a picture in a layout that the device packs (RGB by a ``matrix``, with even sides); None for others.
+    """Return a picture in a layout that the device can pack (RGB needs a ``matrix`` and even sides); None for others.
 
-    Raises UsageError: there is none of that shape in that layout.
+    Raises UsageError: the shape does not fit the layout.
     """
     if pix_fmt in _CHANNELS:
         return None if matrix is None else _rgb(found.planes[0], pix_fmt, matrix)
@@ -127,13 +127,13 @@ def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> Str
 
 
 def device_picture(picture: StridedPicture) -> DevicePicture:
-    """Return a tight picture as one that NVENC reads where it lies."""
+    """Return a tight picture for NVENC to read in place."""
     size = picture.width, picture.height
     return tight_picture(picture.format, picture.channels[0].address, size, picture.pix_fmt, picture.owner)
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
-    """Return (width, height) of planes whose rows follow each other, in a layout of NVENC's. Raises UsageError."""
+    """Return (width, height) of stacked planes in one of NVENC's layouts. Raises UsageError: the shape does not fit."""
     format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt))
     rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
@@ -171,7 +171,7 @@ def _of_rows(
     chroma = tensor.address + height * down
     if pix_fmt not in _SEPARATE:
         return luma, StridedChannel(chroma, 2 * across, down), StridedChannel(chroma + across, 2 * across, down)
-    # The rows of a narrower plane follow each other without a gap.
+    # The rows of a narrower plane have no gap between them.
     narrow = down // (1 + format_.halved_across)
     rows = height // (1 + format_.halved_down)
     return luma, StridedChannel(chroma, across, narrow), StridedChannel(chroma + rows * narrow, across, narrow)
@@ -194,7 +194,7 @@ def _of_planes(
     luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
-        is_paired = pairs.shape[2:] == (2,)  # else both follow each other along a row
+        is_paired = pairs.shape[2:] == (2,)  # otherwise both alternate along a row
         deep = strides_of(pairs)[2 if is_paired else 1]
         blue = chroma[0] if is_paired else chroma[0]._replace(column_bytes=2 * deep)
         return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
@@ -202,7 +202,7 @@ def _of_planes(
 
 
 def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint8]]) -> NDArray[Any]:
-    """Return an array as the host has it, its gaps left out; ``fetch`` copies a number of bytes from an address."""
+    """Return a contiguous copy on the host; ``fetch`` copies a number of bytes from a device address."""
     strides = strides_of(tensor)
     ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
     before = -sum(min(end, 0) for end in ends)
@@ -213,7 +213,7 @@ def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint
 
 
 def strides_of(tensor: DeviceTensor) -> tuple[int, ...]:
-    """Return how many bytes lie between neighbours on each axis."""
+    """Return the strides in bytes."""
     axes = range(len(tensor.shape))
     return tensor.strides_bytes or tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in axes)
 
@@ -226,7 +226,7 @@ def _found(item: object) -> DeviceInput | None:
     if hasattr(item, "__dlpack_device__"):
         if device_kind(item) == CPU:
             return None
-        # It orders the producer's work, which the array interface of PyNvVideoCodec's frames does not.
+        # DLPack synchronizes with the producer; the array interface of PyNvVideoCodec's frames does not.
         return DeviceInput((device_tensor(item),), _named(_planes(item)))
     if hasattr(item, "__cuda_array_interface__"):
         return DeviceInput((array_tensor(item),), "")
@@ -235,19 +235,19 @@ def _found(item: object) -> DeviceInput | None:
 
 
 def _planes(item: object) -> list[DeviceTensor]:
-    """Return the planes of an object whose ``cuda()`` gives them; PyTorch's does something else."""
+    """Return the planes of an object whose ``cuda()`` returns them; PyTorch's ``cuda()`` does something else."""
     cuda = getattr(item, "cuda", None)
     if hasattr(item, "__cuda_array_interface__") or not callable(cuda):
         return []
     try:
         given = cuda()
-    except Exception as error:  # whatever a user's class raises
+    except Exception as error:  # a user's class may raise anything
         raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 
 
 def _named(planes: list[DeviceTensor]) -> str:
-    """Return FFmpeg's name of planes of (rows, columns, components); "" where their number does not tell."""
+    """Return FFmpeg's name of planes of (rows, columns, components); "" if their number does not determine it."""
     match [prod(plane.shape[:1]) for plane in planes]:
         case [luma, in_pairs]:
             return _IN_PAIRS.get((luma // max(1, in_pairs), planes[0].item_bytes), "")
@@ -257,7 +257,7 @@ def _named(planes: list[DeviceTensor]) -> str:
 
 
 def _in_bytes(tensor: DeviceTensor) -> DeviceTensor:
-    """Return a tensor whose strides are in bytes: the package's own frames write those of 16-bit samples in samples."""
+    """Return a tensor with strides in bytes: for 16-bit samples, PyNvVideoCodec's frames state them in samples."""
     tight = prod(tensor.shape[1:])
     in_samples = tensor.item_bytes > 1 and tensor.strides_bytes and tensor.strides_bytes[0] == tight
     return replace(tensor, strides_bytes=None) if in_samples and tensor.shape[0] > 1 else tensor

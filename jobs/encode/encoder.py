@@ -1,30 +1,131 @@
-"""From frames that a user has to one file: an encoder, a clock and a muxer, all in one thread."""
+"""A caller's frames into one file: an encoder, a clock and a muxer, all in one thread."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from av.video.stream import VideoStream
+
+from ...actors.decode.describe import StreamExtras, container_side_data
 from ...actors.device.interface import WorkerDevice
 from ...actors.encode.session import EncodedPacket
-from ...actors.encode.settings import Codec
+from ...actors.encode.settings import Codec, EncoderSettings
+from ...actors.media.av_stream import add_side_data
+from ...actors.media.timeline import nominal_ticks
 from ...errors import ProofFailed, UsageError
 from ..carry.containers import Container
 from ..join.proof import file_sha256, shown_frames
+from ..join.video_track import TrackFile, add_video_track
 from .clock import FrameClock, measured_rate
-from .file import FrameFile
 from .request import EncodeReport, EncodeRequest
 from .session import PictureSession
 
 if TYPE_CHECKING:
+    from av.container import OutputContainer
+
     from .inputs import Offered
 
 
-PEEK_FRAMES: Final = 2  #: Frames with own times that are read before opening: the first two give the rate
+PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: two times give the rate
 
 
-class FrameEncoder:
-    """Encodes frames into a file. One thread calls all of it but ``cancel`` and ``report``."""
+class _FrameFile:
+    """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
+
+    It holds one group of pictures in memory. All groups are closed: a group is shown before the next begins.
+    """
+
+    def __init__(
+        self, path: Path, container: Container, settings: EncoderSettings, *, extradata: bytes, reorder_frames: int
+    ) -> None:
+        self._settings = settings
+        self._group: list[EncodedPacket] = []
+        self._has_begun = False
+
+        def add_video(output: "OutputContainer", tick: Fraction) -> VideoStream:
+            stream = add_video_track(
+                output, container, settings, tick, extradata=extradata, reorder_frames=reorder_frames
+            )
+            for kind, data in container_side_data(settings.format, StreamExtras()).items():
+                add_side_data(stream, kind, data)
+            return stream
+
+        picture_ticks = nominal_ticks(settings.format.frame_rate, settings.time_base)
+        self._file = TrackFile(
+            path,
+            container,
+            settings,
+            time_base=settings.time_base,
+            options=container.options,
+            extradata=extradata,
+            reorder_frames=reorder_frames,
+            lead_ticks=reorder_frames * picture_ticks,
+            last_shown_ticks=lambda _: picture_ticks,
+            add_streams=add_video,
+        )
+        self.joined = self._file.joined
+
+    def write(self, packets: Iterable[EncodedPacket]) -> None:
+        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: they cannot be written."""
+        for packet in packets:
+            if packet.is_keyframe and self._group:
+                # Groups are closed, so no earlier packet is shown after this one.
+                self._flush(packet.pts_ticks)
+            self._group.append(packet)
+
+    def finish(self) -> None:
+        """Write the last group, and close the file. Raises ProofFailed, StorageFailed: as ``write``."""
+        if self._group:
+            self._flush(None)
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file without finishing it; the caller deletes it."""
+        self._file.abandon()
+
+    def _flush(self, following_ticks: int | None) -> None:
+        group, self._group = self._group, []
+        pts_ticks = [packet.pts_ticks for packet in group]
+        if not self._has_begun:
+            self._has_begun = True
+            self._file.begin(min(pts_ticks) * self._settings.time_base)
+        self._file.write(pts_ticks, ((each.payload, each.is_keyframe) for each in group), following_ticks)
+
+
+class FrameSink(ABC):
+    """Takes pictures one after the other, in one thread; any thread may call ``cancel``."""
+
+    is_over = False  #: whether no more pictures are taken
+
+    @abstractmethod
+    def add(self, item: object) -> None:
+        """Take the next picture."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End after the last picture."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """End without finishing."""
+
+    def add_all(self, items: Iterable[object]) -> None:
+        """Take all pictures, until cancelled."""
+        for item in items:
+            if self.is_over:
+                return
+            self.add(item)
+
+    def cancel(self) -> None:
+        """Take no more pictures."""
+        self.is_over = True
+
+
+class FrameEncoder(FrameSink):
+    """Encodes frames into a file."""
 
     def __init__(
         self,
@@ -40,39 +141,27 @@ class FrameEncoder:
         self._path = path
         self._pictures = PictureSession(request, codec, device=device)
         self._peeked: list[Offered] = []
-        self._file: FrameFile | None = None
-        self._cancelled = False
+        self._file: _FrameFile | None = None
 
     def add(self, item: object) -> None:
         """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: encoding failed."""
         offered = self._pictures.read(item)
         if self._file is not None:
-            _write(self._file, self._pictures.encode(offered))
+            self._file.write(self._pictures.encode(offered))
             return
         self._peeked.append(offered)
         if self._request.fps is not None or len(self._peeked) == PEEK_FRAMES:
             self._begin()
 
-    def add_all(self, items: Iterable[object]) -> None:
-        """Take all frames there are, until cancelled."""
-        for item in items:
-            if self._cancelled:
-                return
-            self.add(item)
-
     def finish(self) -> None:
-        """Write what the encoder still holds, and close the file. Raises UsageError: no frame; CodecfleetError."""
+        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: it failed."""
         file = self._file or self._begin()
-        _write(file, self._pictures.session.finish())
+        file.write(self._pictures.session.finish())
         file.finish()
         self._pictures.close()
 
-    def cancel(self) -> None:
-        """Take no more frames; callable from any thread."""
-        self._cancelled = True
-
     def abandon(self) -> None:
-        """Give up whatever is open; the caller deletes the file."""
+        """Close everything without finishing; the caller deletes the file."""
         self._peeked = []
         if self._file is not None:
             self._file.abandon()
@@ -102,14 +191,14 @@ class FrameEncoder:
             substitute=pictures.substitute,
         )
 
-    def _begin(self) -> FrameFile:
+    def _begin(self) -> _FrameFile:
         if not self._peeked:
             raise UsageError("there are no frames to encode", "Give one at least.")
         clock = FrameClock(self._peeked, fps=self._request.fps, time_base=self._request.time_base)
         pictures = self._pictures
         pictures.open(self._peeked[0], clock, self._request.fps or measured_rate(self._peeked))
         session = pictures.session
-        self._file = FrameFile(
+        self._file = _FrameFile(
             self._path,
             self._container,
             pictures.settings,
@@ -118,10 +207,5 @@ class FrameEncoder:
         )
         peeked, self._peeked = self._peeked, []
         for offered in peeked:
-            _write(self._file, pictures.encode(offered))
+            self._file.write(pictures.encode(offered))
         return self._file
-
-
-def _write(file: FrameFile, packets: list[EncodedPacket]) -> None:
-    for packet in packets:
-        file.write(packet)

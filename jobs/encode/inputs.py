@@ -1,4 +1,4 @@
-"""What users hand to ``encode``, each read as one thing: a picture, where it is, and when it is shown."""
+"""Reads every kind of picture that ``encode`` accepts as one type, with its place and its time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -42,42 +42,42 @@ _BY_BYTES: Final = {1: "nv12", 2: "p010le"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offered:
-    """One picture to encode, in software or on the device."""
+    """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: With the picture's own frame rate where ``states_rate``, else a usual one
+    format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` as whole ticks of a time base, if it came so
-    streams: tuple[int, ...] | None = None  #: Wait for them before reading a user's device memory; None: not such
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, with the time base, if it came that way
+    streams: tuple[int, ...] | None = None  #: to wait for before reading a caller's device memory; None: other memory
     from_gpu: bool = False
-    device: int | None = None  #: The GPU that it lay on, if known
-    asked: EncodeFrame | None = None  #: What is asked with it
+    device: int | None = None  #: the GPU it came from, if known
+    asked: EncodeFrame | None = None  #: requests that came with it
     states_rate: bool = False
 
     def with_keyframe(self) -> "Offered":
-        """Return the same picture, to begin a group of pictures."""
+        """Return the same picture as a keyframe."""
         return replace(self, asked=replace(self.asked or EncodeFrame(None), keyframe=True))
 
     @property
     def shape(self) -> tuple[int, int, str, bool]:
-        """What all pictures of a file must have in common: width, height, pixel format, place."""
+        """Width, height, pixel format and place, which are the same for all pictures of a file."""
         on_device = isinstance(self.pixels, DevicePicture)
         return self.format.width, self.format.height, self.format.pix_fmt, on_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReader:
-    """Reads what a user gives as pictures."""
+    """Reads a caller's items as pictures."""
 
-    pix_fmt: str | None  #: FFmpeg's name of arrays' layout; None guesses by shape
+    pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; None guesses by shape
     size: tuple[int, int] | None  #: (width, height) of raw bytes
-    frame_rate: Fraction  #: The nominal rate, where the picture does not say
-    fetch: Callable[[DeviceTensor], NDArray[Any]]  #: Brings a complete array from the device to the host
-    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None
-    rgb: Colour | None = None  #: What RGB on the device is converted to there; None: the host does it
+    frame_rate: Fraction  #: the nominal rate of pictures that state none
+    fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
+    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs it on the device
+    rgb: Colour | None = None  #: to which the device converts RGB; None: the host does it
 
     def read(self, item: object) -> Offered:
-        """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is none; DeviceError."""
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is not one; DeviceError."""
         if isinstance(item, EncodeFrame):
             offered = replace(self.read(item.picture), asked=item)
             return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
@@ -151,7 +151,7 @@ class InputReader:
             raise UsageError(f"a {type(item).__name__} is not a picture: {error}", ADVICE) from None
         if array.ndim == 1:
             if self.size is None:
-                message = f"raw video of {array.nbytes} bytes does not tell its size"
+                message = f"raw video of {array.nbytes} bytes does not state its size"
                 raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
@@ -161,9 +161,9 @@ class InputReader:
 
 
 def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
-    """Read planes that follow each other without padding, as raw video is written."""
+    """Read planes without padding, as in raw video."""
     if array.dtype.kind not in "iu" or not array.dtype.isnative:
-        message = f"samples are whole numbers in the machine's byte order, and these are {array.dtype.str}"
+        message = f"samples must be integers in the machine's byte order, and these are {array.dtype.str}"
         raise UsageError(message, "Round and convert them first.")
     try:
         frame = VideoFrame(*size, name)
@@ -173,7 +173,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
-        message = f"{data.size} bytes are not a {name} picture of {size[0]}x{size[1]}: that has {wanted}"
+        message = f"{data.size} bytes are not a {name} picture of {size[0]}x{size[1]}: such a picture has {wanted}"
         raise UsageError(message, "Give one whole picture at a time, without padding.")
     at = 0
     for plane in planes:
@@ -187,7 +187,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
         message = f"an array of {array.shape} {array.dtype} is not a {name} picture: {error}"
-        raise UsageError(message, f"Say what it is by input_pix_fmt. {ADVICE}") from None
+        raise UsageError(message, f"Name its layout with input_pix_fmt. {ADVICE}") from None
 
 
 def _guessed(shape: Sequence[int], item_bytes: int) -> str:
@@ -195,12 +195,12 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
         return _CHANNELS[shape[2]]
     if len(shape) == ROWS_AND_COLUMNS and item_bytes in _BY_BYTES:
         return _BY_BYTES[item_bytes]
-    message = f"an array of {tuple(shape)} with samples of {item_bytes} bytes does not tell what picture it is"
-    raise UsageError(message, f"Say it by input_pix_fmt. {ADVICE}")
+    message = f"an array of {tuple(shape)} with samples of {item_bytes} bytes does not determine a picture's layout"
+    raise UsageError(message, f"Name the layout with input_pix_fmt. {ADVICE}")
 
 
 class HostConverter:
-    """Makes software frames of one format into what is encoded: not at all, or by one stated conversion."""
+    """Converts software frames of one format to the encoder's, if they differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target
@@ -209,7 +209,7 @@ class HostConverter:
         self._chain = FilterChain(FilterSettings(target), time_base)
 
     def converted(self, frame: VideoFrame, ticks: int) -> VideoFrame:
-        """Return a frame as the encoder takes it, shown at ``ticks``. Raises Unsupported: FFmpeg cannot convert it."""
+        """Return a frame for the encoder, shown at ``ticks``. Raises Unsupported: FFmpeg cannot convert it."""
         pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
         found = next(iter(pictures), None)
         if found is None:

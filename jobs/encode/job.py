@@ -1,4 +1,4 @@
-"""Frames that a user has, encoded in this process into one file: one encoder session, from the first to the last."""
+"""``encode``: a caller's frames into one file, by one encoder session in this process."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from os import PathLike
-from typing import Protocol, Unpack
+from typing import Unpack
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.encode.settings import Codec
@@ -20,18 +20,8 @@ from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
 from ..request.options import build
 from ..request.values import location
-from .encoder import FrameEncoder
+from .encoder import FrameEncoder, FrameSink
 from .request import EncodeOptions, EncodeReport, EncodeRequest
-
-
-class _FrameSink(Protocol):
-    """Takes pictures, one after the other, in one thread; only ``cancel`` comes from another."""
-
-    def add(self, item: object) -> None: ...
-    def add_all(self, items: Iterable[object]) -> None: ...
-    def finish(self) -> None: ...
-    def cancel(self) -> None: ...
-    def abandon(self) -> None: ...
 
 
 async def encode(
@@ -43,42 +33,42 @@ async def encode(
     gpu: WorkerDevice | None = None,
     **options: Unpack[EncodeOptions],
 ) -> EncodeReport:
-    """Encode frames that you have into a file, in this process; the file appears at once and whole, or not at all.
+    """Encode your frames into a file, in this process; the complete file appears at once, or nothing does.
 
-    Frames on this process's GPU are encoded by its NVENC, without a copy through the host, where it has one; otherwise,
-    and from the host, by software.
+    If this process's GPU has NVENC, it encodes frames on that GPU without a copy through the host; software encodes all
+    other frames.
 
     Args:
-        frames: pictures, in the order in which they are shown: those of ``frames``, PyAV's ``VideoFrame``s, NumPy
-            arrays, raw bytes, DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; or
-            (picture, seconds); or an ``EncodeFrame``, which also asks for a keyframe, SEI messages or new rates. A
-            plain iterable is run through in a thread.
+        frames: pictures in presentation order: those of ``frames``, PyAV's ``VideoFrame``s, NumPy arrays, raw bytes,
+            DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; or (picture, seconds);
+            or an ``EncodeFrame``, which may also ask for a keyframe, SEI messages or new rates. A plain iterable is
+            consumed in a thread.
         output: path or fsspec URL; its extension names the container.
-        codec: h264, hevc, av1 or vp9; None is the container's usual one.
-        fps: show frame n at n / ``fps``; None takes the frames' own times.
+        codec: h264, hevc, av1 or vp9; None is the container's default.
+        fps: show frame n at n / ``fps``; None uses the frames' own times.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: how to encode, and what arrays are.
+        **options: how to encode, and how to read arrays.
 
-            - ``quality``: the encoder's own scale, lower is better; or ``bitrate_bps``, an average.
+            - ``quality``: on the encoder's own scale, lower is better; or ``bitrate_bps``, an average.
             - ``preset``: 1 is fastest, 7 slowest; 4 by default.
             - ``encoder``: ``"software"`` or ``"nvenc"``; ``"auto"`` (default) is NVENC for frames on the GPU.
-            - ``encoder_options``: of the encoder, by its own names: ``(("tune", "film"),)``.
+            - ``encoder_options``: the encoder's options, by its own names: ``(("tune", "film"),)``.
             - ``time_base``: the tick in which the frames' own times are whole; found by default.
-            - ``input_pix_fmt``: how arrays are laid out; by default (rows, columns, 3) are rgb24, 4 rgba, and
-              two-dimensional ones the rows of NV12, or of P010 where samples have 16 bits, and bytes NV12.
-            - ``size``: (width, height) of raw bytes, which do not say it.
-            - ``pix_fmt``: what to encode; what the frames are by default, and yuv420p for RGB.
-            - ``matrix``: what RGB is turned into YUV by, ``"bt709"`` by default; the file says so.
+            - ``input_pix_fmt``: the layout of arrays. By default (rows, columns, 3) is rgb24 and (rows, columns, 4)
+              rgba; two-dimensional arrays are the rows of NV12, or of P010 if samples have 16 bits; bytes are NV12.
+            - ``size``: (width, height) of raw bytes.
+            - ``pix_fmt``: the format to encode; by default the frames' own, and yuv420p for RGB.
+            - ``matrix``: the matrix that converts RGB to YUV, ``"bt709"`` by default; the file states it.
             - ``sample_aspect_ratio``: the frames' own by default.
-            - ``overwrite``: replace what has the output's name.
+            - ``overwrite``: replace an existing output.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-            - ``context``: the handle of a CUDA context of yours to work in; else the device's primary one.
-            - ``stream``: the handle of the CUDA stream in which your frames are written: NVENC reads them behind it.
+            - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
+            - ``stream``: the handle of the CUDA stream that writes your frames; NVENC reads them after it.
 
     Raises:
-        UsageError: the call makes no sense; something is not a frame, does not fit the others, or has no time; no
-            frame is given; or the output is the file that they come from.
-        RequestError: the output cannot be made like that.
+        UsageError: options are invalid; an item is not a frame, does not fit the others, or has no time; there are no
+            frames; or the output is the file that they come from.
+        RequestError: the output cannot be made as requested.
         DeviceError: the GPU failed, or NVENC is required and cannot do it.
         WorkError: encoding or writing failed.
     """
@@ -95,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only frames of a stream have a source; for all others, a name that nothing has.
+    # Only the frames of a stream have a source; for others, use a name that no file has.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -111,15 +101,15 @@ async def _encode(
         await asyncio.shield(in_thread(spool.remove))
 
 
-async def feed(encoder: _FrameSink, frames: Iterable[object] | AsyncIterable[object]) -> None:
-    """Feed what takes pictures in one thread of its own: a session belongs to the thread that opened it."""
+async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[object]) -> None:
+    """Feed frames to ``encoder`` in a separate thread: a session belongs to the thread that opened it."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-encode") as thread:
         try:
             if isinstance(frames, AsyncIterable):
                 pending: asyncio.Future[None] | None = None
                 async for item in frames:
-                    # While one is encoded, the next is made.
+                    # The next frame is made while this one is encoded.
                     if pending is not None:
                         await pending
                     pending = loop.run_in_executor(thread, encoder.add, item)
@@ -129,7 +119,7 @@ async def feed(encoder: _FrameSink, frames: Iterable[object] | AsyncIterable[obj
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:
+        except BaseException:  # also a cancellation: the session is closed in its thread
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

@@ -1,4 +1,4 @@
-"""Pictures that a user has, presented into an EGLStream from this process."""
+"""``present``: a caller's pictures into an EGLStream."""
 
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from ...actors.device.streams import PictureStream
 from ...actors.surfaces.device_tensor import DeviceTensor
 from ..board.threads import in_thread
 from .device_inputs import host_array
+from .encoder import FrameSink
 from .inputs import InputReader
 from .job import feed
 
@@ -20,13 +21,13 @@ _ANY_RATE: Final = Fraction(25)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentReport:
-    """What was presented."""
+    """The result of ``present``."""
 
     frames: int  #: presented; a mailbox may have replaced some before the consumer took them
-    width: int  #: of each frame
+    width: int
     height: int
-    pix_fmt: str  #: FFmpeg's name of the frames' bytes
-    consumed: bool  #: whether the consumer stayed to the end; False: it went away, and frames were left
+    pix_fmt: str  #: FFmpeg's name
+    consumed: bool  #: whether the consumer stayed to the end
 
 
 async def present(
@@ -39,18 +40,18 @@ async def present(
 ) -> PresentReport:
     """Present pictures into an EGLStream as its producer, as fast as its consumer or its mailbox takes them.
 
-    It waits for the consumer to connect, copies each picture into memory of its own, and at the end waits until the
-    consumer has had every frame. Then it disconnects; the stream stays open.
+    Wait for the consumer to connect, copy each picture into memory of the stream's own, wait until the consumer has had
+    every frame, and disconnect. The stream stays open.
 
     Args:
-        frames: pictures as ``encode`` takes them, all of one size and format; their times are not used.
-        stream: where to.
+        frames: pictures as for ``encode``, all of one size and format; their times are not used.
+        stream: the stream.
         memory: ``"pitch"`` reaches consumers on any GPU; ``"array"`` those on the same.
-        input_pix_fmt: how arrays are laid out, as of ``encode``.
+        input_pix_fmt: the layout of arrays, as for ``encode``.
         size: (width, height) of raw bytes.
 
     Raises:
-        UsageError: something is not a picture or does not fit the others, there is none, or the stream has a producer.
+        UsageError: an item is not a picture or does not fit the others, there is none, or the stream has a producer.
         Unsupported: EGL has no such frames.
         DeadlineMissed: the consumer did not connect, or took nothing, within the stream's ``wait_s``.
         EngineUnfit: this machine has no EGL, no CUDA, or no streams.
@@ -61,44 +62,34 @@ async def present(
     return presenter.report
 
 
-class _Presenter:
-    """Presents pictures one after the other. One thread calls all of it but ``cancel``."""
+class _Presenter(FrameSink):
+    """Presents pictures; it is over once the consumer is gone."""
 
     def __init__(self, stream: PictureStream, memory: str, pix_fmt: str | None, size: tuple[int, int] | None) -> None:
         self._producer = stream.open_producer(memory)
         self._reader = InputReader(pix_fmt=pix_fmt, size=size, frame_rate=_ANY_RATE, fetch=self._fetched)
         self._frames = 0
-        self._is_over = False
         self.report = PresentReport(frames=0, width=0, height=0, pix_fmt="", consumed=False)
 
     def add(self, item: object) -> None:
-        """Present the next picture; nothing happens once the consumer is gone."""
-        if self._is_over:
+        """Present the next picture, unless the consumer is gone."""
+        if self.is_over:
             return
         offered = self._reader.read(item)
         if self._producer.present(offered.pixels, offered.streams or ()):
             self._frames += 1
         else:
-            self._is_over = True
-
-    def add_all(self, items: Iterable[object]) -> None:
-        for item in items:
-            if self._is_over:
-                return
-            self.add(item)
+            self.is_over = True
 
     def finish(self) -> None:
-        """Wait until the consumer has had all of them, and disconnect."""
+        """Wait until the consumer has had all frames, and disconnect."""
         width, height, pix_fmt = self._producer.described()
         consumed = self._producer.drain()
         self._producer.close()
         self.report = PresentReport(frames=self._frames, width=width, height=height, pix_fmt=pix_fmt, consumed=consumed)
 
-    def cancel(self) -> None:
-        self._is_over = True
-
     def abandon(self) -> None:
-        """Disconnect, whatever the consumer has not had."""
+        """Disconnect at once."""
         self._producer.close()
 
     def _fetched(self, tensor: DeviceTensor) -> NDArray[Any]:

@@ -17,7 +17,7 @@ EncoderChoice: TypeAlias = Literal["auto", "software", "nvenc"]
 Matrix: TypeAlias = Literal["bt709", "bt601", "bt2020"]
 
 _COLOURS = {"bt709": Colour(1, 1, 1, 1), "bt601": Colour(1, 6, 6, 6), "bt2020": Colour(1, 9, 14, 9)}
-"""Limited range, and the primaries, transfer and matrix of ITU-R BT.709, BT.601 (525 lines) and BT.2020 in 10 bits."""
+"""Limited range; primaries, transfer and matrix of ITU-R BT.709, BT.601 (525 lines) and BT.2020 (10 bits)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class EncodeFrame:
 
     Args:
         picture: anything ``encode`` accepts as a picture.
-        time_s: when it is shown, in seconds; None is the picture's own time, if it has one.
+        time_s: its presentation time, in seconds; None is the picture's own time, if it has one.
         keyframe: make it an IDR picture.
         sei_messages: written with it; NVENC only.
         rates: new rates from this frame on; NVENC only.
@@ -57,7 +57,7 @@ class EncodeFrame:
 
 
 class PictureOptions(TypedDict, total=False):
-    """The options that go into a ``PictureRequest`` as they are."""
+    """The options of a ``PictureRequest``, before it checks them."""
 
     quality: int | None
     bitrate_bps: int | str | None
@@ -76,7 +76,7 @@ class PictureOptions(TypedDict, total=False):
 
 
 class EncodeOptions(PictureOptions, total=False):
-    """The options of ``encode`` that go into an ``EncodeRequest`` as they are."""
+    """The options of ``encode``, before ``EncodeRequest`` checks them."""
 
     overwrite: bool
 
@@ -91,15 +91,15 @@ Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
 class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """How pictures that a caller has are encoded. Raises UsageError: the rates make no sense."""
+    """How a caller's pictures are encoded. Raises UsageError: the rates are invalid."""
 
     encoder: EncoderChoice = "auto"
-    fps: Ratio | None = None  #: Shows frame n at n / ``fps``; None takes the frames' own times
-    time_base: Ratio | None = None
-    input_pix_fmt: str | None = None  #: How arrays without a format of their own are read
+    fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
+    time_base: Ratio | None = None  #: of the frames' own times; None finds one
+    input_pix_fmt: str | None = None  #: the layout of arrays that state none
     size: PixelSize | None = None  #: (width, height) of raw bytes
-    pix_fmt: str | None = None  #: What is encoded
-    matrix: Matrix = "bt709"  #: Converts RGB to YUV
+    pix_fmt: str | None = None  #: to encode
+    matrix: Matrix = "bt709"  #: converts RGB to YUV
     sample_aspect_ratio: Ratio | None = None
 
     @model_validator(mode="after")
@@ -110,19 +110,19 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     @property
     def rate(self) -> RateControl | None:
-        """The rate control; None is the codec's default quality."""
+        """The rate control; None for the codec's default quality."""
         if self.quality is None and self.bitrate_bps is None:
             return None
         return RateControl(quality=self.quality, bitrate_bps=self.bitrate_bps)
 
     @property
     def colour_of_rgb(self) -> Colour:
-        """What RGB becomes."""
+        """The colour to which RGB is converted."""
         return _COLOURS[self.matrix]
 
 
 class EncodeRequest(PictureRequest):
-    """Frames into a file; ``PictureRequest`` says how. Raises UsageError: the bitrate is too low."""
+    """A ``PictureRequest`` with an output. Raises UsageError: the bitrate is too low."""
 
     output: str
     overwrite: bool = False
@@ -135,26 +135,26 @@ class EncodeRequest(PictureRequest):
 
     @property
     def absolute_output(self) -> str:
-        """The output, by a name that holds in any folder."""
+        """The output with an absolute path."""
         return absolute(self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What was written."""
+    """The result of ``encode``."""
 
     output: str
     codec: str
-    encoder: str  #: FFmpeg's name of the software encoder, or ``h264_nvenc`` and its kin
-    from_device: bool  #: Whether the encoder took frames from the GPU's memory, without a copy through the host
-    fallback: str  #: Why software encoded what lay on a GPU; "" where it did not
+    encoder: str  #: FFmpeg's name of the software encoder, or ``h264_nvenc`` and so on
+    from_device: bool  #: whether the encoder read frames from GPU memory, without a copy through the host
+    fallback: str  #: why software encoded frames that were on a GPU; "" if it did not
     width: int
     height: int
     pix_fmt: str
     frames_in: int
-    frames_out: int  #: Counted by reading the file back
-    duration_s: Fraction  #: From the first frame to the end of the last
+    frames_out: int  #: counted by reading the file back
+    duration_s: Fraction  #: from the first frame to the end of the last
     output_bytes: int
     output_sha256: str
     wall_s: float
-    substitute: str = ""  #: Why the pixel format is not the pictures' (for RGB yuv420p); "" if it is
+    substitute: str = ""  #: why the pixel format is not the pictures' (yuv420p for RGB); "" if it is

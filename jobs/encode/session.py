@@ -1,4 +1,4 @@
-"""From pictures that a caller has to packets: settings, one encoder session, and the pictures' ways into it."""
+"""A caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -31,19 +31,19 @@ from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
 _USUAL_RATE: Final = Fraction(25)
-_RGB_BECOMES: Final = "yuv420p"  #: What nearly every player takes
+_RGB_BECOMES: Final = "yuv420p"  #: Nearly every player shows it
 _FULL_RANGE: Final = 2
 _NOTHING_ASKED: Final = EncodeFrame(None)
 
 
 class PictureSession:
-    """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``. One thread calls all of it."""
+    """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``, all in one thread."""
 
-    settings: EncoderSettings  #: What encodes; once open, as all below
+    settings: EncoderSettings  #: set by ``open``, as all below
     session: EncoderSession[Any]
     clock: FrameClock
-    from_device: bool  #: Whether the encoder takes pictures from the GPU's memory
-    fallback: str  #: Why software encodes what lies on a GPU; "" where it does not
+    from_device: bool  #: whether the encoder reads pictures from GPU memory
+    fallback: str  #: why software encodes pictures that are on a GPU; "" if it does not
 
     def __init__(self, request: PictureRequest, codec: Codec, *, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -66,10 +66,10 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""  #: Why the pixel format is not that of the pictures; "" where it is
+        self.substitute = ""  #: why the pixel format is not the pictures'; "" if it is
 
     def read(self, item: object) -> Offered:
-        """Read a picture; ``UsageError`` if it is none, or does not fit those before it."""
+        """Read a picture. Raises UsageError: it is not a picture, or does not fit earlier ones."""
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:
@@ -85,7 +85,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one. Raises CodecfleetError: nothing encodes them so."""
+        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder can do it."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder
@@ -97,7 +97,7 @@ class PictureSession:
         self._converter = HostConverter(source, settings.format, clock.time_base)
 
     def encode(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture, with what was asked beside it, and return the packets that are ready."""
+        """Encode a picture with the requests that came with it, and return the packets that are ready."""
         ticks = self.clock.ticks(offered)
         self.taken += 1
         asked = offered.asked or _NOTHING_ASKED
@@ -108,7 +108,7 @@ class PictureSession:
         picture = self._fit(offered, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
-            # The package copies it in a stream and waits for no copy; its owner may write to it again.
+            # The package copies the picture asynchronously; its owner may overwrite it once this returns.
             self._open_mover().wait_for((self._request.stream or DEFAULT_STREAM,))
         return packets
 
@@ -144,7 +144,7 @@ class PictureSession:
         return self._mover
 
     def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
-        """Wait for what writes to a caller's memory on the encoder's GPU; return the way to it."""
+        """Wait for the streams that write a caller's memory on the encoder's GPU; return the function that moves it."""
         self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
         mover.wait_for(streams if stream is None else {*streams, stream})
@@ -154,7 +154,7 @@ class PictureSession:
         return host_array(tensor, self._wait_for(tensor.device, tensor.streams).fetch)
 
     def _packed(self, picture: StridedPicture, found: DeviceInput) -> DevicePicture | None:
-        """Return a picture that is tight on the device; None where it has no kernels, or software encodes."""
+        """Return a tight copy on the device; None if the device has no kernels, or software encodes."""
         if self._request.encoder == "software" or self._lacks_kernels:
             return None
         if self._packer is None:
@@ -169,7 +169,7 @@ class PictureSession:
     def _session(
         self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
     ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
-        """Return what encodes, opened, and why it is not the GPU on which the frames lie."""
+        """Return the settings, an open session, and why it is not on the frames' GPU."""
         request, fallback = self._request, ""
         if hard:
             try:
@@ -204,7 +204,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return what pictures on the host become: what they are, where the encoder has that."""
+        """Return the format to which pictures on the host are converted: their own, if the encoder supports it."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(
@@ -218,7 +218,7 @@ class PictureSession:
         if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
             colour = self._request.colour_of_rgb
         elif source.pix_fmt.startswith("yuvj"):
-            # The old full-range formats say it in their name; nothing else needs to.
+            # The names of these old formats say that they are full-range.
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)

@@ -1,1 +1,1 @@
-"""Pictures of a video as arrays."""
+"""``frames``: a video's pictures as arrays and tensors."""

@@ -1,4 +1,4 @@
-"""A source's segments, several at once, decoded by threads into frames: what the frames' board runs."""
+"""Decodes a source's segments into frames, several at once, in threads that a streaming board directs."""
 
 import asyncio
 import threading
@@ -34,13 +34,13 @@ class FramesEnd(Exception):
 
 
 class _Unsound(Exception):
-    """Damage was met in a state that a decoder from the start would not be in."""
+    """A decoder met damage, and its state differs from that of a decoder started at the track's beginning."""
 
 
 class FrameReader:
-    """Decodes a source's frames in threads of its own, from ``start`` to ``close``.
+    """Decodes a source's frames in its own threads, from ``start`` to ``close``.
 
-    ``wake`` is called from any thread when polling again may help, after it did not.
+    ``wake`` is called, from any thread, when a poll may succeed again after it returned None.
     """
 
     def __init__(self, source: FrameSource, wake: Callable[[], None]) -> None:
@@ -68,10 +68,10 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame; None: ``wake`` is called later. Raises FramesEnd, or why a segment was not decoded."""
+        """Return the next frame, or None: then ``wake`` is called later. Raises FramesEnd, or a segment's error."""
         if self._task is not None and self._task.done():
             if self._task.cancelled():
-                message = "the event loop in which these frames were first asked for has ended"
+                message = "the event loop in which these frames were first requested has ended"
                 raise UsageError(message, "Take all frames of a stream in one event loop.")
             self._task.result()
             raise FramesEnd
@@ -82,14 +82,14 @@ class FrameReader:
         return found
 
     def stop(self) -> None:
-        """Have the threads end soon, without waiting for them; callable from any thread. Idempotent."""
+        """Let the threads end soon, without waiting for them; callable from any thread. Idempotent."""
         self._window.stop()
         if self._task is not None:
             with suppress(RuntimeError):  # the loop is closed, and has cancelled it
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
-        """Stop, and wait until the threads are gone and everything is given back. Idempotent."""
+        """Stop, wait for the threads to end, and release everything. Idempotent."""
         self.stop()
         threads, self._threads = self._threads, []
         for thread in threads:
@@ -104,7 +104,7 @@ class FrameReader:
             self._loop.call_soon(self._wake)
 
     async def _work(self, run: Run) -> Finished | Lost:
-        """Decode a segment in a thread, which ends with the process: it may be waiting for its frames to be taken."""
+        """Decode a segment in a daemon thread, which may be blocked until its frames are taken."""
         ended: asyncio.Future[Finished | Lost] = self._loop.create_future()
         queue = self._window.queue(run.segment)
         name = f"codecfleet-frames-{run.segment}"
@@ -123,22 +123,22 @@ class FrameReader:
         self._window.open(segment)
 
     def _work_in_thread(self, run: Run, queue: FrameQueue, ended: "asyncio.Future[Finished | Lost]") -> None:
-        dropped = Cancelled("the segment is decoded otherwise, or not at all")
+        dropped = Cancelled("the segment is decoded by another run, or not at all")
         result: Finished | Lost = Lost(run.segment, dropped, attempt=run.attempt)
         try:
             result = self._decode(run, queue)
         except Superseded:
             pass
-        except BaseException as error:  # noqa: BLE001 - raised again where its frames would have come out
+        except BaseException as error:  # noqa: BLE001 - raised again in place of its frames
             queue.fail(error)
         self._call_in_loop(_settle, ended, result)
 
     def _call_in_loop(self, call: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
             self._loop.call_soon_threadsafe(call, *args)
 
     def _decode(self, run: Run, queue: FrameQueue) -> Finished:
-        """Decode a segment on the first path that can; on software's once the device was lost."""
+        """Decode a segment on the first path that can; in software once the device is lost."""
         paths = self._source.paths_of(self._source.ranges.segments[run.segment].frames)
         decode = partial(self._decode_soundly, run, queue)
         software = [path for path in paths if path.decoder is SOFTWARE]
@@ -146,14 +146,14 @@ class FrameReader:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # What the device gave of this segment was held back until all of it was there.
+                # The device's frames of this segment were held back until all of them were decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 self._lost_device = error.message
         return decode_on_first([replace(path, reason=self._lost_device) for path in software], decode)
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
-        """Decode a segment, from further back each time that damage is met in the wrong state."""
+        """Decode a segment, from further back each time that it meets damage in an unsound state."""
         moves, past = run.entry_moves, None
         while True:
             began = partial(self._began, run.segment, moves)
@@ -174,7 +174,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment, for the pictures after ``past``; ``began`` is called with the first pictures."""
+    """One attempt at a segment, for its pictures after ``past``; ``began`` is called with the first pictures."""
 
     def __init__(
         self,
@@ -217,9 +217,9 @@ class _Attempt:
         )
 
     def decode(self) -> SegmentTally:
-        """Decode the range into the queue, and return what was met.
+        """Decode the range into the queue, and return its tally.
 
-        Raises _Unsound: decode from further back; Superseded: not wanted any more; CodecfleetError: it failed.
+        Raises _Unsound: decode from further back; Superseded: no longer wanted; CodecfleetError: it failed.
         """
         self._queue.begin(whole=self._path.whole)
         self._tell_beginning(())
@@ -251,7 +251,7 @@ class _Attempt:
                 yield moment, (self._coloured(frame, picture), frame_bytes(each))
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with the colours of its own picture, where those change; on the host a chain converts them."""
+        """Return a frame with its own picture's colours, if the source's change; on the host a chain converts them."""
         if not self._range.colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
@@ -262,15 +262,15 @@ class _Attempt:
             return
         if self._source.request.strict:
             message = f"{self._range.source} is damaged around packet {damage}"
-            raise InputDamaged(message, "Leave out strict to have what can be decoded.")
+            raise InputDamaged(message, "Leave out strict to get the frames that can be decoded.")
         if not self._source.ranges.index.is_sound(self._range.entry, damage):
             raise _Unsound
         self._sound_at = damage
 
     def _numbers(self) -> Callable[[int], int]:
-        """Return what numbers the segment's pictures, called once for each, in order.
+        """Return a function that numbers the segment's pictures, to be called once for each, in order.
 
-        By the index's times, so that lost pictures do not shift later ones; by counting where times are in doubt.
+        Numbers come from the index's times, so that lost pictures shift no others; if times are unreliable, they count.
         """
         ranges = self._source.ranges
         first = ranges.segments[0].start_ticks
@@ -311,6 +311,6 @@ class _Attempt:
 
 
 def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
-    """Return a copy of a picture on a device as software would have decoded it; ``DeviceError`` if that failed."""
+    """Return a copy on the host, as software would have decoded it. Raises DeviceError: the copy failed."""
     with closing(device.open_mover()) as mover:
         return mover.to_host(picture)

@@ -13,11 +13,11 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-SEGMENT_S = Fraction(2)  #: Short: a cut costs a few pictures decoded twice, and memory holds what is decoded ahead
+SEGMENT_S = Fraction(2)  #: Short, since whole segments are decoded ahead into memory; a cut costs few decoded pictures
 
 
 class FrameOptions(TypedDict, total=False):
-    """The options of ``frames``, as ``FrameRequest`` checks them."""
+    """The options of ``frames``, before ``FrameRequest`` checks them."""
 
     place: Place
     decoder: Decoder
@@ -45,10 +45,10 @@ class FrameRequest(SourceRange, CudaPlace):
     every: Annotated[int, Field(ge=1)] = 1  #: N takes the pictures 0, N, 2N ... of that part
     size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from software's
     pix_fmt: str | None = None
-    threads: Annotated[int, Field(ge=1)] | None = None  #: How many segments are decoded at once; None chooses
-    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: The most that is decoded ahead; None chooses
+    threads: Annotated[int, Field(ge=1)] | None = None  #: how many segments are decoded at once; None chooses
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: how much is decoded ahead at most; None chooses
     segment_s: Fraction = SEGMENT_S
-    strict: bool = False  #: Whether damage is an error
+    strict: bool = False  #: whether damage is an error
     nvdec: InstanceOf[NvdecOptions] = PLAIN
 
     @model_validator(mode="after")
@@ -60,33 +60,39 @@ class FrameRequest(SourceRange, CudaPlace):
     @model_validator(mode="after")
     def _check_cuda(self) -> Self:
         if self.names_cuda and self.decoder == "software" and self.place != "device":
-            raise ValueError("device, context and stream are a GPU's, and software decodes to the host")
+            raise ValueError("device, context and stream apply to a GPU, and software decodes to the host")
         return self
 
     @property
     def converts(self) -> bool:
-        """Whether frames become something else than what is decoded."""
+        """Whether decoded frames are scaled or converted."""
         return self.size is not None or self.pix_fmt is not None
 
     @property
     def absolute_source(self) -> str:
-        """The source, by a name that holds in any folder."""
+        """The source with an absolute path."""
         return absolute(self.source)
 
 
 @dataclass(slots=True)
 class FramesReport:
-    """What happened so far; damage is counted as in a transcode's report."""
+    """The progress of a stream of frames; damage is counted as in a transcode's report."""
 
-    frames_promised: int = 0
-    frames: int = 0
-    segments: int = 0
+    frames_promised: int = 0  #: by the index
+    frames: int = 0  #: handed out
+    segments: int = 0  #: handed out
     on_device: bool = False
-    gpu_refusal: str = ""  #: Why no GPU took part; "" where one did
-    decoded_by: dict[str, int] = field(default_factory=dict)  #: Segments, by decoder
-    fallbacks: list[str] = field(default_factory=list)  #: Why not NVDEC
+    gpu_refusal: str = ""  #: why no GPU is used; "" if one is
+    decoded_by: dict[str, int] = field(default_factory=dict)  #: segments, by decoder
+    fallbacks: list[str] = field(default_factory=list)  #: why segments were not decoded by NVDEC
     failed_packets: int = 0
     corrupt_frames: int = 0
-    entry_moves: int = 0  #: How often a segment was decoded again from further back
-    held_bytes: int = 0  #: What is decoded ahead now
+    entry_moves: int = 0  #: how often a segment was decoded again from further back
+    held_bytes: int = 0  #: decoded ahead now
     held_bytes_max: int = 0
+
+
+def count_held(report: FramesReport, size_bytes: int) -> None:
+    """Count bytes that are decoded ahead; released ones are negative."""
+    report.held_bytes += size_bytes
+    report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)

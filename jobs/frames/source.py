@@ -1,4 +1,4 @@
-"""What is known before the first frame of a source is decoded: its segments, its pictures, and who decodes them."""
+"""Everything decided before a source's first frame: its segments, its formats, and its decoders."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -19,28 +19,28 @@ from ..source.source import SourceStamp, read_source
 from .request import FrameRequest
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4  #: The part of the device's free memory that frames may take: one over this
-DEVICE_THREADS: Final = 14  #: Sessions that fill the engines of a large GPU (docs/nvdec.md)
+DEVICE_SHARE: Final = 4  #: Frames may take one over this of the device's free memory
+DEVICE_THREADS: Final = 14  #: The number of sessions that fills a large GPU's engines (docs/nvdec.md)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSource:
-    """Everything that is settled before the first frame."""
+    """A source that is ready to be decoded."""
 
     request: FrameRequest
     stamp: SourceStamp
     ranges: TrackRanges
-    format: VideoFormat  #: What is decoded
-    output: VideoFormat | None  #: What frames become; None: nothing else
+    format: VideoFormat  #: as decoded
+    output: VideoFormat | None  #: to which frames are converted; None: they are not
     device: WorkerDevice | None
-    on_device: bool
-    gpu_refusal: str  #: Why no GPU takes part; "" where one does
-    paths: tuple[DecodePath[Any], ...]
+    on_device: bool  #: whether frames are in the device's memory
+    gpu_refusal: str  #: why no GPU is used; "" if one is
+    paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
     segments_at_once: int
-    segment_bytes: int  #: The most that is decoded ahead of each of ``segments_at_once``
+    segment_bytes: int  #: how much of each segment is decoded ahead at most
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths of a segment of ``frames`` pictures, best first. Raises Unsupported: memory is too small."""
+        """Return the paths for a segment of ``frames`` pictures, best first. Raises Unsupported: too little memory."""
         size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
         fitting = tuple(path for path in self.paths if not path.whole or size_bytes <= self.segment_bytes)
         if not fitting:
@@ -53,11 +53,11 @@ class FrameSource:
 
 
 def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
-    """Read the source's index, decode its first picture, and settle who decodes the rest and where to.
+    """Read the source's index, decode its first picture, and decide how and where to decode the rest.
 
     Raises:
         InputError: the source cannot be read or decoded.
-        RequestError: it has no such track; or its frames cannot be had in that form.
+        RequestError: it has no such track, or its frames cannot have that form.
         EngineUnfit: the device is required, and cannot be used here.
         DeviceError: it failed.
     """
@@ -102,7 +102,7 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
 def _segments_at_once(
     request: FrameRequest, ranges: TrackRanges, output: VideoFormat, threads: int, limit_bytes: int
 ) -> int:
-    """Return how many segments are decoded at once: a thread each, and as many as memory holds whole."""
+    """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory."""
     usual_frames = statistics.median_low(segment.frames for segment in ranges.segments)
     usual_bytes = picture_bytes(output) * usual_frames // request.every
     return max(1, min(threads, len(ranges.segments), limit_bytes // max(1, usual_bytes)))
@@ -124,24 +124,23 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
     except ValueError:
         known = ()
     if not known:
-        message = f"{pix_fmt} is not a pixel format that frames can have"
-        raise Unsupported(message, "rgb24, gray and yuv420p are usual ones.")
+        raise Unsupported(f"frames cannot have the pixel format {pix_fmt}", "Usual ones are rgb24, gray and yuv420p.")
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device has a form for such pictures. Raises Unsupported: it has none."""
+    """Check that the device can hold such pictures. Raises Unsupported: it cannot."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
-        message = f"no frame on the device is {picture.width}x{picture.height} {picture.pix_fmt}"
-        raise Unsupported(message, 'It has yuv420p, yuv422p and yuv444p, with even sides; or use place="host".')
+        message = f"frames on the device cannot be {picture.width}x{picture.height} {picture.pix_fmt}"
+        raise Unsupported(message, 'Use yuv420p, yuv422p or yuv444p with even sides; or place="host".')
 
 
 def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
-    """Return why the device takes no part, having tried to open it; "" where it does."""
+    """Return why the device is not used, after trying to open it; "" if it is."""
     wanted = request.decoder == "nvdec" or request.place == "device"
     if not wanted and request.decoder == "software":
-        return "software was asked for"
+        return "software was requested"
     try:
         device.open_mover().close()
     except DeviceError as error:
@@ -157,7 +156,7 @@ def _paths(
     paths: list[DecodePath[Any]] = []
     place = device if on_device else None
     if usable and request.decoder != "software":
-        # Low latency hands pictures out before all of their segment is beyond doubt.
+        # With low latency, pictures are handed out before their whole segment has been checked.
         whole = not request.nvdec.keeps_coding_order
         paths.append(DecodePath(device.decoder_with(request.nvdec, on_device=on_device), place, whole=whole))
     if request.decoder != "nvdec":

@@ -1,4 +1,4 @@
-"""Frames as an async iterator: the shell around the threads that decode."""
+"""``frames``: an iterator over a source's frames, around the threads that decode them."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from ...actors.device.streams import PictureStream
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import UsageError
-from ..board.threads import in_thread
+from ..board.threads import in_thread, is_in_loop
 from ..request.options import build
 from ..request.values import location
 from .reader import FrameReader, FramesEnd
@@ -21,21 +21,21 @@ from .request import FrameOptions, FrameRequest, FramesReport
 from .source import FrameSource, open_frame_source
 from .stream_reader import StreamReader, stream_request
 
-TURN_FRAMES: Final = 16  #: How many frames that are ready go out before the event loop has a turn
+TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other tasks get to run
 
 
 class FrameStream:
-    """The frames of a source, in order: iterate over it once, and close it when breaking off.
+    """The frames of a source, in order: iterate over it once, and close it if you stop early.
 
         async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
                 ...
 
-    Without an event loop, ``with`` and ``for`` do the same; leaving either closes it.
+    Without an event loop, use ``with`` and ``for``; leaving either closes the stream.
 
-    Nothing happens before the first frame is asked for. Reading to the end closes it, as does an error; ``aclose``, or
-    leaving the ``async with`` block, stops the threads and lets go of everything that was decoded ahead. Frames that
-    were handed out stay valid. Several tasks may take from one stream: each frame goes to one of them.
+    Decoding starts with the first frame requested. The end, an error, ``aclose`` and leaving the ``async with`` block
+    close the stream: its threads end, and frames decoded ahead are released. Frames handed out stay valid. Several
+    tasks may take from one stream: each frame goes to one of them.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class FrameStream:
 
     @property
     def source(self) -> str:
-        """What is decoded, by a name that holds in any folder."""
+        """The source with an absolute path."""
         return self._request.absolute_source
 
     @property
     def report(self) -> FramesReport:
-        """What happened so far."""
+        """The progress so far."""
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate and wait for each frame; leaving the loop closes the stream. Raises UsageError in an event loop."""
+        """Iterate, blocking for each frame; leaving the loop closes the stream. Raises UsageError in an event loop."""
         _refuse_in_loop("for")
         return self._waited() if self._held is None else self._held
 
@@ -84,7 +84,7 @@ class FrameStream:
             while (frame := runner.run(anext(self, None))) is not None:
                 yield frame
         finally:
-            # Half read at the interpreter's end, when no thread starts any more: the process's end closes it.
+            # At the interpreter's end no thread can start; the end of the process closes the stream.
             if not is_ending():
                 with runner:
                     runner.run(self.aclose())
@@ -93,7 +93,7 @@ class FrameStream:
         return self
 
     async def __anext__(self) -> Frame:
-        """Return the next frame. Raises CodecfleetError: it cannot be had; the stream is closed."""
+        """Return the next frame. Raises CodecfleetError: it could not be decoded; the stream is closed."""
         async with self._turn:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -102,12 +102,12 @@ class FrameStream:
             except FramesEnd:
                 await self._end()
                 raise StopAsyncIteration from None
-            except Exception:
+            except Exception:  # any error ends the stream
                 await self._end()
                 raise
 
     async def aclose(self) -> None:
-        """Stop decoding; returns when the threads are gone and what was decoded ahead is let go. Idempotent."""
+        """Stop decoding; return when the threads have ended and frames decoded ahead are released. Idempotent."""
         self._is_closed = True
         if self._reader is not None:
             self._reader.stop()
@@ -132,7 +132,7 @@ class FrameStream:
                 raise FramesEnd
             self._reader.start()
         if self._in_a_row >= TURN_FRAMES:
-            # Frames that are always ready would starve the event loop. Here, a cancellation loses none.
+            # Frames that are always ready would starve other tasks. A cancellation here loses no frame.
             self._in_a_row = 0
             await asyncio.sleep(0)
         while True:
@@ -146,7 +146,7 @@ class FrameStream:
             await self._woken.wait()
 
     async def _open(self) -> FrameReader | StreamReader:
-        # Not a method of this: the threads must not keep it from being forgotten.
+        # Not a bound method: the threads must not keep this stream alive.
         wake = partial(_wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
             return await in_thread(StreamReader, self._stream, self._request, wake)
@@ -156,58 +156,53 @@ class FrameStream:
     async def _end(self) -> None:
         await self.aclose()
         if self._source is not None:
-            # Whatever else went wrong, a source that changed explains it.
-            await in_thread(self._source.stamp.check)
+            await in_thread(self._source.stamp.check)  # a changed source explains any other error
 
 
 def _refuse_in_loop(word: str) -> None:
-    """Raise ``UsageError`` where an event loop runs, which a statement that waits would stop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise UsageError(f"a plain `{word}` waits, and an event loop is running here", f"Use `async {word}`.")
+    if is_in_loop():
+        raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", f"Use `async {word}`.")
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits
         loop.call_soon_threadsafe(woken.set)
 
 
 def frames(
     source: str | PathLike[str] | PictureStream, *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
 ) -> FrameStream:
-    """Decode a source's frames, for analysis and training: those that ``transcode`` takes, at the same times.
+    """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
 
     They are decoded in this process, several segments at once: on its own GPU if it has one, else in software. Inside
     a Ray task or actor, that is the GPU that Ray assigned to it.
 
     Args:
-        source: path or fsspec URL; or an ``EglStream``, whose consumer this becomes with the first frame that is asked
-            for. Of the options it has ``place`` and ``every``.
+        source: path or fsspec URL; or an ``EglStream``, whose consumer this becomes with the first frame requested. Its
+            only options are ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: what to decode, and into what.
+        **options: what to decode, and to what.
 
-            - ``place``: where frames shall lie: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``: on the
-              GPU if it decodes this source.
-            - ``decoder``: ``"auto"`` (default) is NVDEC where it decodes the source exactly and software elsewhere;
-              ``"software"`` or ``"nvdec"`` is one of them alone.
+            - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``, on the GPU
+              if it decodes this source.
+            - ``decoder``: ``"auto"`` (default) is NVDEC if it decodes the source exactly, else software;
+              ``"software"`` or ``"nvdec"`` is one of them only.
             - ``start_s``, ``end_s``: the part [start, end), in seconds after the source's first picture.
             - ``video_track``: counted among the video tracks, from 0.
             - ``every``: take the frames 0, ``every``, 2 ``every`` ... of that part.
-            - ``size``: (width, height) that frames get; the source's by default.
-            - ``pix_fmt``: FFmpeg's pixel format that frames get, such as ``rgb24`` on the host; else the source's.
+            - ``size``: (width, height) of frames; the source's by default.
+            - ``pix_fmt``: FFmpeg's pixel format of frames, such as ``rgb24`` on the host; the source's by default.
             - ``threads``: how many segments are decoded at once.
-            - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of what is free on the GPU.
-            - ``strict``: raise ``InputDamaged`` where decoding meets damage, rather than count it.
-            - ``nvdec``: latency, SEI messages, decode statistics and the largest size, with ``decoder="nvdec"`` alone.
+            - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of the GPU's free memory.
+            - ``strict``: raise ``InputDamaged`` when decoding meets damage, instead of counting it.
+            - ``nvdec``: latency, SEI messages, decode statistics and the largest size; needs ``decoder="nvdec"``.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-            - ``context``: the handle of a CUDA context of yours to work in; else the device's primary one.
-            - ``stream``: the handle of the CUDA stream in which you use frames on the device, where their consumers do
-              not say it; ``Frame.record_stream`` names another for one frame.
+            - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
+            - ``stream``: the handle of the CUDA stream in which you use frames on the device, if their consumers do not
+              state it; ``Frame.record_stream`` names another for one frame.
 
     Raises:
-        UsageError: the call makes no sense. All other errors come with the first frame, or in its place.
+        UsageError: options are invalid. All other errors come with the first frame, or in its place.
     """
     if isinstance(source, PictureStream):
         return FrameStream(stream_request(options), own_gpu, source)

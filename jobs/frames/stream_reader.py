@@ -1,4 +1,4 @@
-"""Frames of a stream from another program as ``codecfleet.frames`` gives them: taken in a thread, and copied."""
+"""``frames`` of a stream from another program: a thread takes its pictures and copies them."""
 
 import threading
 import time
@@ -17,9 +17,9 @@ from ...actors.surfaces.frames import Frame
 from ...errors import DeadlineMissed, UsageError
 from ..request.options import build
 from .reader import FramesEnd
-from .request import FrameRequest, FramesReport
+from .request import FrameRequest, FramesReport, count_held
 
-AHEAD_FRAMES: Final = 4  #: Copied ahead at most: a live source's frames are of little use later
+AHEAD_FRAMES: Final = 4  #: How many are copied ahead at most: a live source's old frames are of little use
 _NANOSECOND: Final = Fraction(1, 1_000_000_000)
 _USUAL_RATE: Final = Fraction(25)
 _LOOK_S: Final = 0.1  #: How long one call waits in the driver: closing waits for it
@@ -29,10 +29,10 @@ _OPTIONS: Final = ("place", "every")
 
 
 class StreamReader:
-    """A stream's consumer: takes its pictures in a thread of its own, from ``start`` to ``close``.
+    """A stream's consumer: takes its pictures in its own thread, from ``start`` to ``close``.
 
-    A number that ``frame.index`` skips is a picture that a mailbox replaced. Raises UsageError: it has its consumer, or
-    is none; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
+    A number that ``frame.index`` skips is a picture that a mailbox replaced. Raises UsageError: it has a consumer, or
+    is no stream; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:
@@ -55,12 +55,12 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame; None: it wakes its caller later. Raises FramesEnd, or what went wrong."""
+        """Return the next frame, or None: then ``wake`` is called later. Raises FramesEnd, or the thread's error."""
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()
                 self.report.frames += 1
-                self._hold(-size_bytes)
+                count_held(self.report, -size_bytes)
                 self._changed.notify_all()
                 return frame
             if self._error is not None:
@@ -70,7 +70,7 @@ class StreamReader:
             return None
 
     def stop(self) -> None:
-        """Have the thread end soon; callable from any thread. Idempotent."""
+        """Let the thread end soon; callable from any thread. Idempotent."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -87,7 +87,7 @@ class StreamReader:
         try:
             with closing(self._consumer):
                 self._take_all()
-        except BaseException as error:  # noqa: BLE001 - raised where its frames would have come out
+        except BaseException as error:  # noqa: BLE001 - raised again in place of its frames
             self._error = error
         with self._changed:
             self._is_over = True
@@ -106,7 +106,7 @@ class StreamReader:
                 message = f"the stream's producer gave no frame within {stream.wait_s:g} s"
                 raise DeadlineMissed(message, "Look at the producer, or give the stream a longer wait_s.")
 
-    def _is_wanted(self, number: int, is_new: bool) -> bool:  # noqa: FBT001 - as the stream tells
+    def _is_wanted(self, number: int, is_new: bool) -> bool:  # noqa: FBT001 - as the stream calls it
         repeat_s = self._stream.repeat_s
         repeats = repeat_s is not None and time.monotonic() - self._latest_s >= repeat_s
         return (is_new or repeats) and (number - 1) % self._request.every == 0
@@ -137,18 +137,16 @@ class StreamReader:
             while len(self._ahead) >= AHEAD_FRAMES and not self._is_stopped:
                 self._changed.wait()
             self._ahead.append((frame, size_bytes))
-            self._hold(size_bytes)
+            count_held(self.report, size_bytes)
         self._wake()
-
-    def _hold(self, size_bytes: int) -> None:
-        report = self.report
-        report.held_bytes += size_bytes
-        report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)
 
 
 def stream_request(options: Mapping[str, object]) -> FrameRequest:
-    """Return what is asked of a stream's frames. Raises UsageError: an option is none of theirs, or makes no sense."""
+    """Return the request for a stream's frames.
+
+    Raises UsageError: an option does not apply to streams, or is invalid.
+    """
     others = sorted(set(options) - set(_OPTIONS))
     if others:
-        raise UsageError(f"the frames of a stream have no {', '.join(others)}", "They have place and every.")
+        raise UsageError(f"the frames of a stream do not take {', '.join(others)}", "They take place and every.")
     return build(FrameRequest, {"source": "a stream", **options}, str, "docs/egl.md lists the options.")

@@ -1,4 +1,4 @@
-"""Frames that are decoded ahead: put by a thread for each segment, taken by one consumer, never too many."""
+"""Frames decoded ahead, within a memory limit: a thread for each segment puts them, one consumer takes them."""
 
 import threading
 from collections import deque
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 
 from ...actors.segment.walk import SegmentTally
 from ...actors.surfaces.frames import Frame
-from .request import FramesReport
+from .request import FramesReport, count_held
 
 
 class Superseded(Exception):
-    """A thread's segment is to be decoded otherwise, or not at all."""
+    """A thread's frames are no longer wanted."""
 
 
 @dataclass(slots=True, eq=False)
 class FrameQueue:
-    """The frames of one run over a segment. Frames that are ``is_hidden`` go out only once all of them are there."""
+    """The frames of one run over a segment."""
 
     _window: "FrameWindow"
-    frames: deque[tuple[Frame, int]] = field(default_factory=deque)
+    frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: with their sizes in bytes
     held_bytes: int = 0
-    is_hidden: bool = False
+    is_hidden: bool = False  #: whether frames are held back until all of them are decoded
     is_complete: bool = False
     is_dropped: bool = False
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin, or begin again and forget what is hidden. Raises Superseded: the frames are no longer wanted."""
+        """Begin, or begin again without the hidden frames. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -35,7 +35,7 @@ class FrameQueue:
             self.is_hidden = whole
 
     def put(self, frame: Frame, size_bytes: int) -> None:
-        """Add a frame, once there is room for it. Raises Superseded: it is not wanted any more."""
+        """Add a frame, once there is room for it. Raises Superseded: it is no longer wanted."""
         window = self._window
         with window.changed:
             self.check()
@@ -45,10 +45,10 @@ class FrameQueue:
             self.frames.append((frame, size_bytes))
             self.hold(size_bytes)
             if not self.is_hidden:
-                window.tell()
+                window.notify()
 
     def finish(self, tally: SegmentTally) -> None:
-        """Note that all frames are there, and what was met. Raises Superseded: they are no longer wanted."""
+        """Note that all frames were added, and count the damage. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             self.is_hidden = False
@@ -57,13 +57,13 @@ class FrameQueue:
             report.fallbacks += [tally.fallback] if tally.fallback else []
             report.failed_packets += tally.failed_packets
             report.corrupt_frames += tally.corrupt_frames
-            self._window.tell()
+            self._window.notify()
 
     def fail(self, error: BaseException) -> None:
-        """Note why there are no more; it is raised once the frames before are taken."""
+        """Note why no more frames follow; the error is raised once the frames before it are taken."""
         with self._window.changed:
             self.error = error
-            self._window.tell()
+            self._window.notify()
 
     def move(self) -> None:
         """Note that the segment is decoded from further back."""
@@ -71,29 +71,27 @@ class FrameQueue:
             self._window.report.entry_moves += 1
 
     def check(self) -> None:
-        """Raise ``Superseded`` if the frames are no longer wanted; the caller holds the lock, here and below."""
+        """Raise Superseded if the frames are no longer wanted; here and below, the caller holds the lock."""
         if self.is_dropped:
             raise Superseded
 
     def clear(self) -> None:
-        """Let all frames go."""
+        """Release all frames."""
         self.frames.clear()
         self.hold(-self.held_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count bytes that came, or went."""
+        """Count added bytes; released ones are negative."""
         self.held_bytes += size_bytes
-        report = self._window.report
-        report.held_bytes += size_bytes
-        report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)
+        count_held(self._window.report, size_bytes)
         self._window.changed.notify_all()
 
 
 class FrameWindow:
-    """What is decoded ahead of one source: the queues of the segments in flight.
+    """The frames decoded ahead of one source: the queues of the segments in flight.
 
-    Each segment may be ``segment_bytes`` ahead, but one frame always may; any thread calls ``wake`` when taking again
-    may help, after it did not.
+    Each segment may hold ``segment_bytes``, and always one frame. Any thread calls ``wake`` when ``take`` may succeed
+    after it did not.
     """
 
     def __init__(self, segment_bytes: int, wake: Callable[[], None], report: FramesReport) -> None:
@@ -113,26 +111,29 @@ class FrameWindow:
             return queue
 
     def open(self, segment: int) -> None:
-        """Let the frames of a segment be taken, after all of those before."""
+        """Let the frames of a segment be taken."""
         with self.changed:
             self._open = segment
-            self.tell()
+            self.notify()
 
     def complete(self, segment: int) -> None:
-        """Let a segment be over once its frames are taken."""
+        """End a segment once its frames are taken."""
         with self.changed:
             if segment in self._queues:
                 self._queues[segment].is_complete = True
-                self.tell()
+                self.notify()
 
     def drop(self, segment: int) -> None:
-        """Let go of what a run gave, and have its thread end."""
+        """Release a run's frames, and let its thread end."""
         with self.changed:
             self._drop(self._queues.pop(segment))
             self.report.entry_moves += 1
 
     def take(self) -> Frame | int | None:
-        """Return the next frame, or a segment whose last was taken, or None. Raises why a segment was not decoded."""
+        """Return the next frame, or the number of a segment whose frames are all taken, or None.
+
+        Raises the segment's error.
+        """
         with self.changed:
             queue = self._queues.get(self._open)
             found: Frame | int | None = None
@@ -150,14 +151,14 @@ class FrameWindow:
             return found
 
     def stop(self) -> None:
-        """Have all threads end, and let go of everything."""
+        """Let all threads end, and release everything."""
         with self.changed:
             self._is_stopped = True
             for queue in self._queues.values():
                 self._drop(queue)
-            self.tell()
+            self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake the threads, and the consumer if it found nothing; the caller holds the lock."""
         self.changed.notify_all()
         if self._is_starved:

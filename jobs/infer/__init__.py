@@ -1,1 +1,1 @@
-"""A network run over every picture of a video."""
+"""``infer``: a network run over every picture of a video, on DLAs."""

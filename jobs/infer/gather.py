@@ -1,4 +1,4 @@
-"""Tensors of many segments into one ``.npz`` file: spooled to disk as they come, never all in memory."""
+"""Joins the tensors of many segments into one ``.npz`` file; they are spooled to disk as they come."""
 
 import shutil
 import zipfile
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 PTS: Final = "pts_ticks"
 TIME_BASE: Final = "time_base"
-_DATE: Final = (1980, 1, 1, 0, 0, 0)  # the same in every file: a file's bytes depend on nothing but what is in it
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  #: The same in every file, so that a file's bytes depend only on its content
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredTensor:
-    """One tensor of the output, with the shape and type of all its frames together."""
+    """One tensor of the output; ``shape`` is that of all frames together."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class GatheredTensor:
 
 
 class TensorGather:
-    """Takes segments in order and writes the file; ``folder``, for unfinished work, exists."""
+    """Takes segments in order and writes the file; ``folder``, for unfinished work, must exist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,12 +42,12 @@ class TensorGather:
 
     @property
     def frames(self) -> int:
-        """How many frames were joined so far."""
+        """How many frames have been joined."""
         return sum(len(ticks) for ticks in self._ticks)
 
     @property
     def tensors(self) -> tuple[GatheredTensor, ...]:
-        """The tensors as they will be in the file."""
+        """The tensors of the file."""
         kinds = self._kinds or []
         names = _unique([name for name, _, _ in kinds])
         return tuple(
@@ -56,7 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed, or ProofFailed if its times or tensors do not follow."""
+        """Take the next segment. Raises StorageFailed; ProofFailed: its times or tensors do not fit those before."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)
@@ -94,9 +94,7 @@ class TensorGather:
         ticks = segment.pts_ticks
         last = next((earlier[-1] for earlier in reversed(self._ticks) if len(earlier)), None)
         if last is not None and len(ticks) and ticks[0] <= last:
-            message = (
-                f"segment {segment.segment} begins at {ticks[0]} ticks, before the end of what came before, {last}"
-            )
+            message = f"segment {segment.segment} begins at {ticks[0]} ticks, before the previous one's end, {last}"
             raise ProofFailed(message, "Please report it with the input.")
         kinds = [(tensor.name, tensor.values.shape[1:], tensor.values.dtype) for tensor in segment.tensors]
         if self._kinds is None:
@@ -114,7 +112,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:
-    """Yield names for the file: distinct, not those of the times, and without folders."""
+    """Yield distinct tensor names for the file, without folders, that differ from the names of the times."""
     taken = {PTS, TIME_BASE}
     for number, name in enumerate(names):
         plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or f"output_{number}"

@@ -1,4 +1,4 @@
-"""A network over a film: segments fan out over the DLAs as in a transcode, and their tensors are joined in order."""
+"""Runs a network over a film: segments fan out over DLAs, and their tensors are joined in order."""
 
 import asyncio
 import secrets
@@ -14,8 +14,9 @@ from ...actors.dla.inference import InferredSegment, read_loadable, warm_network
 from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ...errors import Unsupported
-from ..board.fan_out import FanOut
+from ..board.fan_out import fan_out
 from ..board.loop import finished
+from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import check_output, publish, work_folder
 from ..join.spool import Spool
@@ -27,20 +28,20 @@ from .spec import InferSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferReport:
-    """What happened."""
+    """The result of ``infer``."""
 
     source: str
     output: str
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[tuple[str, int], int]  # by machine and number of the DLA
+    segments_by_device: dict[tuple[str, int], int]  #: by machine and number of the DLA
     warnings: tuple[str, ...]
-    infer_s: float
+    infer_s: float  #: the sum over all segments
     wall_s: float
 
     def lines(self) -> list[str]:
-        """Return it for a person, a line each."""
+        """Return the report as lines of text."""
         shares = ", ".join(f"{host} DLA {dla}: {n}" for (host, dla), n in sorted(self.segments_by_device.items()))
         speed = self.frames / self.wall_s if self.wall_s else 0.0
         return [
@@ -51,7 +52,7 @@ class InferReport:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values; docs/cli.md describes them."""
+        """Return the report as plain JSON values; docs/cli.md describes them."""
         return {
             "schema": 1,
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
@@ -62,7 +63,7 @@ class InferReport:
 
 
 def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
-    """Return how many DLAs this machine has. Raises Unsupported if ``devices`` or what ``mode`` needs are missing."""
+    """Return how many DLAs this machine has. Raises Unsupported: ``devices`` or libraries for ``mode`` are missing."""
     count = require_dlas(DlaMode[mode.upper()])
     missing = [device for device in devices or () if device >= count]
     if missing:
@@ -80,18 +81,18 @@ async def infer(
 ) -> InferReport:
     """Run a network over a source, and write its tensors; leave either the complete output or nothing.
 
-    ``pool`` starts during planning; ``networks`` are those of the process in which a segment runs; ``progress``
-    is called a few times a second with the frames done.
+    ``networks`` returns the networks of the process in which a segment runs. ``progress`` is called a few times a
+    second with the number of frames done.
 
     Raises:
-        Unsupported: nowhere in the pool is there a DLA, or the one asked for; or the loadable does not run on it.
+        Unsupported: the pool has no DLA, or not the requested one; or the loadable does not run on it.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
     await in_thread(check_output, spec.source, spec.output, overwrite=spec.overwrite)
     loadable = await in_thread(read_loadable, spec.loadable)
     stamp = await in_thread(SourceStamp.of, spec.source)
-    start = SharedCall(pool.start(), "the workers' start")  # beside the planning
+    start = SharedCall(pool.start(), "the workers' start")  # during the planning
     plan = await in_thread(plan_inference, spec, loadable)
     await start.wait()
     job = secrets.token_hex(4)
@@ -101,7 +102,7 @@ async def infer(
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
-    except Exception as error:
+    except Exception as error:  # any failure may be due to a source that changed
         await in_thread(stamp.explain, error)
         raise
     finally:
@@ -125,21 +126,17 @@ class _InferRun:
     async def report(self) -> InferReport:
         """Run every segment, join them, publish."""
         spec, plan = self.plan.spec, self.plan
-        segments = FanOut(
-            pool=self.pool,
-            job=self.job,
-            waits=spec,
-            stamp=self.stamp,
-            demand=plan.demand(self.job),
+        again = await fan_out(
+            SourceReach(self.pool, self.stamp, spec.ship),
+            plan.demand(self.job),
+            spec,
             work=lambda run: plan.work(self.job, run, self.networks),
             end=lambda run, result: finished(run, result.tally, plan.decode(run).entry, plan.ranges.index),
             take=self._take,
             frames=lambda result: len(result.pts_ticks),
             progress=lambda frames: self.progress(min(plan.ranges.frames, frames)),
             may_fall_back=False,
-            ship=spec.ship,
         )
-        await segments.run()
         base = plan.ranges.index.time_base
         path = await shielded(self.gather.finish, (base.numerator, base.denominator))
         await in_thread(self.stamp.check)
@@ -151,7 +148,7 @@ class _InferRun:
             segments=sum(self._shares.values()),
             tensors=self.gather.tensors,
             segments_by_device=dict(self._shares),
-            warnings=(*self.pool.state.notes, *segments.warnings(), *self._warnings()),
+            warnings=(*self.pool.state.notes, *again, *self._warnings()),
             infer_s=self._infer_s,
             wall_s=time.monotonic() - self._began,
         )
@@ -165,7 +162,7 @@ class _InferRun:
     def _warnings(self) -> list[str]:
         warnings = []
         if self._damaged:
-            warnings.append(f"{counted(self._damaged, 'segment')} met damage; what could be decoded was inferred")
+            warnings.append(f"{counted(self._damaged, 'segment')} met damage; the network ran on decodable pictures")
         promised, decoded = self.plan.ranges.frames, self.gather.frames
         if decoded != promised:
             warnings.append(f"the index promises {promised} frames, and {decoded} were decoded")

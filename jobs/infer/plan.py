@@ -1,4 +1,4 @@
-"""What an inference job will do: the segments of its source, and the work of each."""
+"""The plan of an inference job: the segments of its source, and the work of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,25 +17,25 @@ from ..plan.track_ranges import TrackRanges
 from ..source.source import read_source
 from .spec import InferSpec
 
-NetworksOf = Callable[[], WarmNetworks]  # gives the networks of the process in which it is called
+NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the process in which it is called
 
 
 @dataclass(frozen=True, slots=True)
 class InferPlan:
-    """Segments of a track, and the work of each."""
+    """The segments of a track, and the work of each."""
 
     spec: InferSpec
     ranges: TrackRanges
     loadable: Blob
-    colour: Colour | None = None  # of every picture; None: each has its own
+    colour: Colour | None = None  #: of every picture; None: each has its own
 
     def decode(self, run: Run) -> DecodeRange:
-        """Return what to decode for a run of a segment."""
+        """Return the range to decode for a run."""
         segments = self.ranges.segments
         return self.ranges.decode(segments[run.segment], run.entry_moves, until=segments[run.until])
 
     def demand(self, job: str) -> Demand:
-        """Return what the job asks of machines: DLAs, and cores to decode for them."""
+        """Return the job's demand: DLAs, and cores to decode for them."""
         return replace(
             plain_demand(job, 0),
             segments=tuple(segment.frames for segment in self.ranges.segments),
@@ -72,12 +72,12 @@ class InferPlan:
 
 
 def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
-    """Read the source's index and cut it.
+    """Read the source's index and cut the track into segments.
 
-    Raises InputError, RequestError where there is no such track, or UsageError where the requested part is empty.
+    Raises InputError; RequestError: no such track; UsageError: an empty part.
     """
     reading = read_source(spec.source, spec.video_track)
-    described, _ = reading.described()  # at least one picture decodes, or nothing is begun
+    described, _ = reading.described()  # raises unless at least one picture decodes
     colour = None if reading.index.colours else described.colour
     ranges = TrackRanges.cut(reading.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     return InferPlan(spec, ranges, loadable, colour)

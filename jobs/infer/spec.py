@@ -1,4 +1,4 @@
-"""What ``codecfleet infer`` is asked for."""
+"""The request of ``codecfleet infer``."""
 
 from fractions import Fraction
 from typing import Annotated, Final, Literal, Self
@@ -101,6 +101,6 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         return output
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: workers may run in another folder."""
+        """Return the request with absolute local paths: workers may run in another folder."""
         paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
         return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

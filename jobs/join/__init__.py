@@ -1,1 +1,1 @@
-"""One exact file: gather, side tracks, times, proof, publish."""
+"""Joins segments into one exact file: side tracks, times, proof, publishing."""

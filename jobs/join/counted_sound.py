@@ -1,15 +1,12 @@
-"""PCM in mp4 and mov: gaps become silence, overlaps are left out.
-
-These containers count samples and state no times for PCM, so samples must fill the track without a hole.
-"""
+"""PCM in mp4 and mov, which count samples and state no times: gaps become silence, and overlaps are left out."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-TOLERANCE_S = Fraction(1, 500)  #: Packets this close to the end of the one before follow it: clocks jitter
-_SILENCE_S = 1  #: How long one packet of silence is at most
+TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the end of the one before continues it: clocks jitter
+_SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
 _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Silent bytes other than 0 (ITU-T G.711)
 
@@ -21,14 +18,14 @@ class CountedSound:
     codec: str
     channels: int
     sample_rate: int
-    tick_s: Fraction  #: The source's tick
-    end: int | None = None  #: Where the line ends so far, in samples; None before the first packet
-    gaps: int = 0  #: How many gaps were filled
-    silent_samples: int = 0  #: How many samples of silence fill them
-    dropped_samples: int = 0  #: How many samples are left out: they overlap those ahead of them
+    tick_s: Fraction  #: the source's tick
+    end: int | None = None  #: the end of the line, in samples; None before the first packet
+    gaps: int = 0  #: how many gaps were filled
+    silent_samples: int = 0  #: how many samples of silence fill them
+    dropped_samples: int = 0  #: how many samples are left out because they overlap earlier ones
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield silence up to ``position``, then what of a packet is new: each as (position, samples, bytes)."""
+        """Yield silence up to ``position``, then the new part of a packet: each as (position, samples, bytes)."""
         size = self._frame_bytes
         samples = len(payload) // size
         apart = 0 if self.end is None else position - self.end
@@ -37,7 +34,7 @@ class CountedSound:
         begin = position - apart if self.end is None else self.end
         self.gaps += apart > 0
         for count in _parts(apart, _SILENCE_S * self.sample_rate):
-            yield begin, count, self._silence * (size * count)
+            yield begin, count, _LEVELS.get(self.codec, b"\0") * (size * count)
             begin += count
             self.silent_samples += count
         skipped = min(max(0, -apart), samples)
@@ -50,10 +47,6 @@ class CountedSound:
     def _frame_bytes(self) -> int:
         stated = _SAMPLE_BITS.fullmatch(self.codec)
         return self.channels * (int(stated[1]) // 8 if stated else 1)
-
-    @property
-    def _silence(self) -> bytes:
-        return _LEVELS.get(self.codec, b"\0")
 
 
 def _parts(samples: int, most: int) -> Iterator[int]:

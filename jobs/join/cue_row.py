@@ -1,4 +1,4 @@
-"""Text cues where a container shows one at a time, as mp4 and mov do: what is shown at once becomes one cue. Pure."""
+"""Text cues for containers that show one at a time (mp4, mov): overlapping cues are merged. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """A text, and from when to when it is shown, in ticks."""
+    """A text and when it is shown, in ticks."""
 
     begin: int
     end: int
@@ -15,14 +15,14 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class CueRow:
-    """Takes cues by their beginnings, gives cues one after another: overlapping ones are merged, the earliest first."""
+    """Takes cues in order of their beginnings and yields cues without overlap; merged texts have the earliest first."""
 
-    crowded: int = 0  #: How many cues begin while others are shown, or last no time
+    crowded: int = 0  #: how many cues begin while others are shown, or have no length
     _at: int | None = None
     _shown: list[Shown] = field(default_factory=list)
 
     def add(self, cue: Shown) -> Iterator[Shown]:
-        """Take the next cue, and give what is shown until it begins."""
+        """Take the next cue, and yield the cues shown until it begins."""
         begin = cue.begin if self._at is None else max(cue.begin, self._at)
         yield from self._until(begin)
         self._at = begin
@@ -33,7 +33,7 @@ class CueRow:
             yield Shown(begin, begin, cue.text)
 
     def finish(self) -> Iterator[Shown]:
-        """Give what is shown after the last cue has begun."""
+        """Yield the cues shown after the last one has begun."""
         yield from self._until(max((cue.end for cue in self._shown), default=0))
 
     def _until(self, limit: int) -> Iterator[Shown]:

@@ -1,4 +1,4 @@
-"""Joining: segments come in order, one exact file comes out; memory holds one segment at a time. Nothing is encoded."""
+"""Joins encoded segments, which come in order, into one exact file; memory holds one segment at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Gather:
-    """Writes one output file. ``join`` is called once a segment, in order; then ``finish``, or ``abandon``."""
+    """Writes one output file: call ``join`` for each segment in order, then ``finish`` or ``abandon``."""
 
     def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
         self._plan = plan
@@ -43,15 +43,15 @@ class Gather:
         self._sides: SideTracks | None = None
         self._side_packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())
         self._next_side: tuple[Fraction, Packet[Stream]] | None = None
-        self.warnings: tuple[Warning_, ...] = ()  #: Repairs in the tracks beside the video; complete after ``finish``
+        self.warnings: tuple[Warning_, ...] = ()  #: repairs in the other tracks; complete after ``finish``
 
     def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
 
         Raises:
             ProofFailed: the segment does not fit those before it.
-            InputUnreadable: the container refuses what is copied beside the video.
-            StorageFailed: the output or the payload cannot be written or read.
+            InputUnreadable: the container refuses packets copied from the other tracks.
+            StorageFailed: the output cannot be written, or the payload cannot be read.
         """
         facts = segment.facts
         self._check_parameter_sets(facts.segment, facts.extradata)
@@ -63,10 +63,10 @@ class Gather:
         self._file.write(pts_ticks, _packets(segment), following_ticks, before=self._mux_sides)
 
     def finish(self) -> JoinedTrack:
-        """Write what is left and close the file. Raises InputDamaged (no segment had a picture), StorageFailed."""
+        """Write the remaining packets and close the file. Raises InputDamaged: there was no picture; StorageFailed."""
         if self._file is None:
-            message = f"no picture of {self._plan.spec.source} that was asked for can be decoded"
-            raise InputDamaged(message, "Get the film again; or choose another --start and --end, if it is a part.")
+            message = f"no requested picture of {self._plan.spec.source} can be decoded"
+            raise InputDamaged(message, "Get a new copy of the film; or, for a part, choose another --start and --end.")
         self._mux_sides(None)
         self.warnings = () if self._sides is None else self._sides.warnings
         joined = self._file.close()
@@ -74,7 +74,7 @@ class Gather:
         return joined
 
     def abandon(self) -> None:
-        """Give up: close what is open. The caller deletes the file."""
+        """Close everything without finishing; the caller deletes the file."""
         if self._file is not None:
             self._file.abandon()
         self._stack.close()
@@ -83,13 +83,16 @@ class Gather:
         if self._extradata is None:
             self._extradata = extradata
         elif extradata != self._extradata:
-            message = f"segment {segment} was encoded with parameter sets of its own"
+            message = f"segment {segment} was encoded with different parameter sets"
             raise ProofFailed(message, "Please report it with the input and the options.")
 
     def _opened(self, first_ticks: int, extradata: bytes) -> TrackFile:
         plan, clock = self._plan, self._plan.clock
         first_s = clock.zero_s + first_ticks * clock.tick_s
-        self._origin_s = min([first_s, *self._side_starts_s(first_s)])
+        sides_s = plan.carry.first_presentation_s
+        if sides_s is None or not plan.container.holds_tracks or plan.spec.start_s is not None:
+            sides_s = first_s  # in a part of the film, earlier sound does not move the origin
+        self._origin_s = min(first_s, sides_s)
         reorder_frames = reorder_depth(plan.encoder, extradata)
         file = TrackFile(
             self._path,
@@ -107,13 +110,6 @@ class Gather:
         copied = () if self._sides is None else self._sides.copied
         file.begin(self._origin_s - clock.zero_s, f"{' or '.join(copied)} of {plan.spec.source}" if copied else "")
         return file
-
-    def _side_starts_s(self, first_s: Fraction) -> list[Fraction]:
-        """When the carried sound starts; a track that starts inside the asked-for part does not move the origin."""
-        starts = self._plan.carry.first_presentation_s
-        if starts is None or not self._plan.container.holds_tracks:
-            return []
-        return [starts] if self._plan.spec.start_s is None else [max(starts, first_s)]
 
     def _add_streams(self, output: "OutputContainer", tick: Fraction, extradata: bytes) -> VideoStream:
         plan = self._plan
@@ -164,7 +160,7 @@ class Gather:
 
 
 def _promised_times(plan: Plan) -> "NDArray[np.int64]":
-    """Return when the index promises the encoded pictures, sorted, in ticks of the plan's clock."""
+    """Return the times of the encoded pictures by the index, sorted, in ticks of the plan's clock."""
     if plan.filters.rate is not None:
         return np.arange(plan.frames)
     return plan.index.times_between(plan.segments[0].start_ticks, plan.segments[-1].end_ticks)

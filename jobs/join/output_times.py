@@ -1,10 +1,10 @@
-"""Presentation and decoding times of the joined track: pure arithmetic, streamed segment by segment.
+"""Presentation and decoding times of the joined track: pure arithmetic, segment by segment.
 
-The packet in place i of decoding order is decoded ``lead`` before the picture in place i of presentation order is
-shown. So in mp4 and mov, where decoding times are sums of durations, each sample lasts as long as a picture.
+Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. In mp4 and mov, where
+decoding times are sums of durations, this makes each sample last as long as a picture.
 
-With reorder delay D, no packet may be decoded after the picture in place i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3).
-Both bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
+With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
+bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10  #: Last pictures that are shown for longer do not move decoding ahead
+LONGEST_FINAL_LEAD_S: Final = 10  #: Last pictures that are shown for longer do not count for the lead
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
-    """Return how long before its turn in presentation a packet is decoded, in the ticks of ``times``, which are sorted.
+    """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
-    That is how long ``reorder_frames`` pictures last at most, without outliers (1.5 times the median); but at least as
-    long as the last ones, up to ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
+    That is the longest span of ``reorder_frames`` pictures without outliers (1.5 times the median), but at least that
+    of the last ones, up to ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)
@@ -53,11 +53,11 @@ class OutputTimes:
 
     source_time_base: Fraction
     output_tick: Fraction
-    origin_s: Fraction  #: The source's time that becomes 0
+    origin_s: Fraction  #: the source's time that becomes 0
     reorder_frames: int
-    lead_ticks: Fraction  #: How long before its turn in presentation a packet is decoded, in source ticks
-    last_shown_ticks: Callable[[int], Fraction]  #: How long the last picture is shown, by its time; in source ticks
-    counts_decoding: bool = False  #: Whether a packet's duration is the distance to the next decoding time
+    lead_ticks: Fraction  #: ``lead``, in source ticks
+    last_shown_ticks: Callable[[int], Fraction]  #: returns how long the last picture, at a time, is shown; source ticks
+    counts_decoding: bool = False  #: whether a packet's duration is the distance to the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0
     _forgotten: int = 0
@@ -68,7 +68,9 @@ class OutputTimes:
         return round((ticks * self.source_time_base - self.origin_s) / self.output_tick)
 
     def segment(self, pts_ticks: Sequence[int], following: int | None) -> list[PacketTimes]:
-        """Return the times of a segment's packets, in decoding order; ``following`` is as of ``Gather.join``.
+        """Return the times of a segment's packets, in decoding order.
+
+        ``following`` is the source time of the picture after it, None at the end.
 
         Raises ProofFailed: two pictures fall on one tick of the output, or one would be shown before it is decoded.
         """
@@ -90,7 +92,7 @@ class OutputTimes:
             if dts > pts:
                 message = f"the picture at tick {pts} would be decoded at {dts}, after it is shown"
                 raise ProofFailed(message, "The encoder reorders more than its parameter sets state; please report it.")
-        # Later packets need only the times that no picture was decoded at yet.
+        # Later packets need only the times at which no packet has been decoded yet.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone
@@ -100,7 +102,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # Each of the first packets, which no shown picture bounds, needs a tick of its own.
+        # The first packets, which no shown picture bounds, each need a separate tick.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:
@@ -112,7 +114,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet with the duration that makes up the track's, but not shown past its ``end``."""
+        """Return the last packet with a duration that completes the track's, but not past its ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

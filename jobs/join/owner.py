@@ -1,7 +1,7 @@
-"""Who owns a work folder: one job at a time, so that two jobs never write one output.
+"""Ownership of a work folder by one job at a time, so that two jobs never write one output.
 
-On one machine a file lock decides, which the kernel releases when its holder dies. A shared file system may have no
-locks between machines, so the file is also a lease, which its owner renews.
+On one machine a file lock decides; the kernel releases it when its holder dies. A shared file system may have no locks
+between machines, so the file is also a lease that its owner renews.
 """
 
 import fcntl
@@ -22,9 +22,9 @@ from .plain_files import content_of, remove_any
 
 OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
-LEASE_S: Final = 60  #: A lease that was not renewed for so long has ended: the time of four renewals
-_MOST_BYTES: Final = 4096  #: Of an owner file
-_ENDED: Final = ("Z", "X")  #: States in proc(5) of a process that has ended
+LEASE_S: Final = 60  #: A lease that was not renewed for this long, four renewals, has ended
+_MOST_BYTES: Final = 4096  #: The largest owner file
+_ENDED: Final = ("Z", "X")  #: States of ended processes in proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,46 +32,46 @@ class Owner:
     """A process that owns a work folder."""
 
     host: str
-    boot: str  #: The host's boot
+    boot: str  #: the host's boot id
     pid: int
-    began: str  #: When the process was started, in the kernel's ticks
-    token: str  #: One for each job of a process
+    began: str  #: when the process started, in the kernel's ticks
+    token: str  #: one for each job of a process
 
     @classmethod
     def here(cls) -> Self:
-        """Return this process, as the owner of one more folder."""
+        """Return this process as an owner with a new token."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return cls(socket.gethostname(), boot, os.getpid(), _began(os.getpid()), secrets.token_hex(8))
 
     @classmethod
     def of(cls, folder: Path) -> Self | None:
-        """Return whom a folder names; None where it names no one. Raises OSError: it cannot be read."""
+        """Return the owner that a folder names, or None. Raises OSError: it cannot be read."""
         return cls.read(content_of(folder / OWNER_FILE, _MOST_BYTES) or b"")
 
     @classmethod
     def read(cls, content: bytes) -> Self | None:
-        """Return whom a file names; None where it names no one."""
+        """Return the owner that an owner file names, or None."""
         try:
             return cls(**json.loads(content))
         except (TypeError, ValueError):
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether it runs, as far as ``here`` can tell, its lease renewed ``age_s`` ago."""
+        """Return whether it is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
 
     @property
     def content(self) -> bytes:
-        """What a file says that names it."""
+        """The content of its owner file."""
         return json.dumps(asdict(self)).encode()
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether ``other``, named in a folder that we have just locked, owns it all the same.
+    """Return whether ``other``, named in a folder that this process has locked, still owns it.
 
-    Where the file system has locks (``locks_work``), no living process of this machine does.
+    If the file system has locks (``locks_work``), no living process of this machine still owns it.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
@@ -88,7 +88,7 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process was started (proc(5): stat's 22nd field); "" if there is none, or it is a zombie."""
+    """Return when a process started (proc(5): stat's 22nd field); "" if there is none, or it is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if state in _ENDED else fields[18]
@@ -97,7 +97,7 @@ def _began(pid: int) -> str:
 
 
 class FolderOwner:
-    """Owns one folder, from ``acquire`` to ``release``; both may be called from any thread."""
+    """Owns one folder, from ``acquire`` to ``release``; any thread may call both."""
 
     def __init__(self, folder: Path, what: str) -> None:
         self._folder = folder
@@ -107,7 +107,7 @@ class FolderOwner:
         self._released = threading.Event()
 
     def acquire(self) -> None:
-        """Create the folder, unless it is there, and own it.
+        """Create the folder if it is missing, and own it.
 
         Raises:
             OutputInUse: another job owns it.
@@ -126,19 +126,19 @@ class FolderOwner:
             self._write()
         except OSError:
             self.release()
-            if is_new:  # on a full disk even this is too much
+            if is_new:  # such as on a full disk
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner: one that slept for long may have lost it."""
+        """Return whether the folder still names this owner: after a long suspension, another may have taken it."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False
 
     def remove(self) -> None:
-        """Remove the folder that is owned, unless it still holds anything; never raises."""
+        """Remove the owned folder if it is empty; never raises."""
         for path in (*self._folder.glob(f"{OWNER_FILE}.*"), self._folder / OWNER_FILE):
             with suppress(OSError):
                 path.unlink()
@@ -146,7 +146,7 @@ class FolderOwner:
             self._folder.rmdir()
 
     def release(self) -> None:
-        """Let go of the folder, which may be removed already. Idempotent."""
+        """Stop owning the folder, which may be removed already. Idempotent."""
         self._released.set()
         if self._file is not None:
             with suppress(OSError):
@@ -156,7 +156,7 @@ class FolderOwner:
             self._file = None
 
     def _locked(self) -> int | None:
-        """Return the locked owner file; None where it was replaced meanwhile."""
+        """Return the locked owner file; None if it was replaced meanwhile."""
         path = self._folder / OWNER_FILE
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             remove_any(path)
@@ -166,7 +166,7 @@ class FolderOwner:
             is_there = path.stat().st_ino == os.fstat(file).st_ino
             if is_there:
                 self._check_lease(file, locks_work=locks_work)
-        except BaseException:
+        except BaseException:  # after any error, the file is closed
             os.close(file)
             raise
         if is_there:
@@ -216,7 +216,7 @@ class FolderOwner:
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse a folder that somebody else has put where anybody may write, such as among the temporary files."""
+    """Refuse a folder that another user has created where anyone may write, such as in the temporary folder."""
     found, above = folder.lstat(), folder.parent.stat()
     is_shared = bool(above.st_mode & stat.S_ISVTX)
     if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):

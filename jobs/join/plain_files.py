@@ -1,4 +1,4 @@
-"""Files of a work folder. Anything may be there under their names: a folder, a pipe, a link, a file of any size."""
+"""Safe access to files of a work folder, where a name may be a folder, a pipe, a link, or a file of any size."""
 
 import errno
 import os
@@ -7,11 +7,14 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})  #: Opening fails so for a link or a socket
+_NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})  #: Errors of opening a link or a socket
 
 
 def content_of(path: Path, most_bytes: int) -> bytes | None:
-    """Return a file's content; None if it is a folder, pipe, link, device, or larger. Never waits. Raises OSError."""
+    """Return a file's content; None if it is a folder, pipe, link or device, or larger than ``most_bytes``.
+
+    Never waits. Raises OSError.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -27,7 +30,7 @@ def content_of(path: Path, most_bytes: int) -> bytes | None:
 
 
 def remove_any(path: Path) -> None:
-    """Remove what has a name, if anything has; a link's target stays. Raises OSError."""
+    """Remove a file, folder or link, if there is one; a link's target stays. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""The proof: what was taken from the source is what the joined file shows, checked before and after the join."""
+"""Proves, before and after the join, that the joined file shows exactly the pictures taken from the source."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ _REPORT_IT = "Nothing was published. Please report it with the input and the opt
 
 
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
-    """Check each segment's counts, and that the segments are the whole plan, before the file is closed.
+    """Check each segment's counts, and that the segments cover the plan, before the file is closed.
 
-    Raises ProofFailed: a segment is missing, there twice or contradicts itself; or two overlap in time.
+    Raises ProofFailed: a segment is missing, appears twice or contradicts itself; or two overlap in time.
     """
     covered = [number for run in runs for number in range(run.segment, run.until + 1)]
     if covered != list(range(planned)):
-        message = f"{len(covered)} of {planned} planned segments were joined, or not in their order"
+        message = f"{len(covered)} of {planned} planned segments were joined, or they were joined out of order"
         raise ProofFailed(message, _REPORT_IT)
     for segment in segments:
         if wrong := miscounted(segment.facts, segment.payload_bytes):
@@ -42,13 +42,13 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
 
 
 def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
-    """Return how a segment's result contradicts itself, "" where it does not."""
+    """Return how a segment's result contradicts itself; "" if it does not."""
     due = segment.tally.frames if segment.frames_due is None else segment.frames_due
-    given, told_bytes = segment.frames_out, int(segment.sizes_bytes.sum())
+    given, stated_bytes = segment.frames_out, int(segment.sizes_bytes.sum())
     if due != given:
         return f"segment {segment.segment} took {due} frames and gave {given}"
-    if told_bytes != payload_bytes:
-        return f"segment {segment.segment} has {payload_bytes} bytes, and its packets {told_bytes}"
+    if stated_bytes != payload_bytes:
+        return f"segment {segment.segment} has {payload_bytes} bytes, and its packets {stated_bytes}"
     return ""
 
 
@@ -59,7 +59,7 @@ def prove(
     joined: JoinedTrack,
     frames_due: int | None = None,
 ) -> Proof:
-    """Read the joined file back and compare it with the manifest; raises ProofFailed where it differs.
+    """Read the joined file back and compare it with the manifest. Raises ProofFailed: it differs.
 
     ``frames_due`` is how many pictures an output with its own frame rate must show; None: all that were taken.
     """
@@ -90,7 +90,7 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back, and return its pictures; raises ProofFailed unless it shows ``taken`` at the written times."""
+    """Read a file back, and return how many pictures it shows. Raises ProofFailed: not ``taken``, at these times."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
         message = f"{taken} frames were given, and the file shows {count}{'' if times_equal else ' at other times'}"
@@ -105,7 +105,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:
-    """Return how many pictures a file shows, and whether at the times that were written."""
+    """Return how many pictures a file shows, and whether it shows them at the written times."""
     if not container.carries_times:
         return len(expected), True
     try:

@@ -1,4 +1,4 @@
-"""The output's name: checked before any work, given only to a complete and proven file."""
+"""The output's name: checked before any work, and given only to a complete, proven file."""
 
 import hashlib
 import os
@@ -18,18 +18,18 @@ from .spool import storage_error
 if TYPE_CHECKING:
     from fsspec.spec import AbstractFileSystem
 
-WORK_SUFFIX: Final = ".codecfleet"  #: What names of folders with unfinished work end in
+WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, less what is added
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name without what is added
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Stores that fsspec can only read
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
-    """Make sure that the output can be created, before anything is done for it.
+    """Check, before any work, that the output can be created.
 
     Raises:
         UsageError: output and input are the same file.
-        OutputExists: something has the name already, and ``overwrite`` is not given.
+        OutputExists: the name is taken, and ``overwrite`` is not given.
         OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
         StorageFailed: its store cannot answer now.
     """
@@ -46,7 +46,7 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
 
 
 def check_folder_of(path: Path) -> None:
-    """Raise OutputUnwritable unless a file or folder can be created at a path: its folder is missing or read-only."""
+    """Check that a file can be created at a path. Raises OutputUnwritable: its folder is missing or read-only."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
@@ -56,7 +56,7 @@ def check_folder_of(path: Path) -> None:
 
 
 def work_folder(output: str) -> Path:
-    """Return where unfinished work on an output lies: beside a local one, hidden; else a temporary folder."""
+    """Return the folder of unfinished work on an output: hidden beside a local output, else a temporary folder."""
     if is_local(output):
         path = local_path(output).absolute()
         return path.parent / f".{_shortened(path.name, output)}{WORK_SUFFIX}"
@@ -64,13 +64,13 @@ def work_folder(output: str) -> Path:
 
 
 def work_name(output: str) -> str:
-    """Return the name of an output's work where work of many outputs lies."""
+    """Return the name of an output's work in a folder for the work of many outputs."""
     name = output.rstrip("/").rpartition("/")[2]
     return f"{_shortened(name, output)}.{_mark(output)}{WORK_SUFFIX}"
 
 
 def _shortened(name: str, output: str) -> str:
-    """Return a name that leaves room for what is added to it, and is still the output's alone."""
+    """Return a name that leaves room for additions and is unique to the output."""
     encoded = os.fsencode(name)
     if len(encoded) <= _NAME_BYTES:
         return name
@@ -82,10 +82,10 @@ def _mark(output: str) -> str:
 
 
 def publish(finished: Path, output: str, *, overwrite: bool) -> None:
-    """Give a finished file its final name, at once and whole.
+    """Give a finished file its final name, atomically.
 
     Raises:
-        OutputExists: something took the name meanwhile, and ``overwrite`` is not given.
+        OutputExists: the name was taken meanwhile, and ``overwrite`` is not given.
         OutputUnwritable: the store forbids it.
         StorageFailed: the file system or the store failed.
     """
@@ -98,7 +98,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         if overwrite:
             finished.replace(path)
         else:
-            # A hard link fails where the name is taken; a rename would silently replace what came meanwhile.
+            # A hard link fails if the name is taken; a rename would silently replace a file that came meanwhile.
             try:
                 path.hardlink_to(finished)
             except FileExistsError:
@@ -122,23 +122,22 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
         raise OutputUnwritable(f"{path} is a folder", "Name a file in it.")
     if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
         raise UsageError(f"output and input are the same file: {path}", "Choose another output.")
-    # A link to nowhere has the name too.
-    if os.path.lexists(path) and not overwrite:
+    if os.path.lexists(path) and not overwrite:  # a dangling link takes the name too
         raise _exists(str(path))
     if path.exists() and not path.is_file():
-        message = f"{path} is a pipe or a device, which is not to be replaced by a file"
+        message = f"{path} is a pipe or a device, which a file never replaces"
         raise OutputUnwritable(message, "Choose another name.")
 
 
 def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
     if split_protocol(output)[0] in _READ_ONLY:
         message = f"{output} cannot be written: that store can only be read"
-        raise OutputUnwritable(message, "Write to a local file, or to a store that takes files.")
+        raise OutputUnwritable(message, "Write to a local file, or to a writable store.")
     try:
         store, path = open_store(output)
         taken = try_again(lambda: store.exists(path))
         same = taken and not is_local(source) and open_store(source) == (store, path)
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise _refused(output, error) from error
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
@@ -146,27 +145,27 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise _exists(output)
     try:
         try_again(lambda: _begin_and_discard(store, path))
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise _refused(output, error) from error
 
 
 def _begin_and_discard(store: "AbstractFileSystem", path: str) -> None:
-    """Begin an upload beside ``path`` and discard it, to find a missing or read-only bucket before any work.
+    """Begin an upload beside ``path`` and discard it, to detect a missing or read-only bucket before any work.
 
-    Only object stores are tried: an upload that was not completed is never visible there.
+    Only object stores are tried: an incomplete upload is never visible there.
     """
     from fsspec.spec import AbstractBufferedFile
 
     trial = f"{path}.{secrets.token_hex(4)}.trial"
     file = None
     try:
-        with suppress(Exception):  # not every kind of store can begin a file without completing it
+        with suppress(Exception):  # some stores cannot begin a file without completing it
             file = store.open(trial, "wb", autocommit=False)
         if isinstance(file, AbstractBufferedFile):
             file.write(b"\0")
             file.flush(force=True)
     finally:
-        with suppress(Exception):  # a store may forbid to clean up, or not know how
+        with suppress(Exception):  # a store may forbid the clean-up, or not support it
             if isinstance(file, AbstractBufferedFile):
                 file.discard()
                 file.close()
@@ -180,10 +179,10 @@ def _exists(output: str) -> RequestError:
 
 
 def _refused(output: str, error: Exception) -> CodecfleetError:
-    """Return why nothing may be written, or that the store cannot say so now."""
+    """Return the error of an output that cannot be written, or of a store that cannot answer now."""
     if not is_busy(error):
         return _unwritable(output, error)
-    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store is well.")
+    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store works.")
 
 
 def _unwritable(output: str, error: Exception) -> RequestError:
@@ -196,12 +195,12 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # One call: a file that was opened for writing would be published, cut short, by the very error that ends it.
+        # In one call: closing a file opened for writing after an error would publish a truncated one.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
     if taken:

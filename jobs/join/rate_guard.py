@@ -1,8 +1,8 @@
-"""Keeping the joined track within its leaky bucket: segments that would run it dry are encoded again.
+"""Keeps the joined track within its leaky bucket: segments that would underflow it are encoded again.
 
 The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
-An encoder keeps its own segment within the buffer, but only assumes how full it is at the start. Segments are judged in
-order, each from the level that those before it really left, so the outcome depends on the plan alone.
+An encoder keeps its own segment within the buffer, but must assume an initial fullness. Segments are judged in order,
+each from the level that those before it left, so the outcome depends only on the plan.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-STEPS = 100  #: The encoder gets its initial fullness in hundredths, rounded down: it may find more, never less
-TRIES = 3  #: How often one segment is encoded again; each time it is to expect half as much as before
+STEPS = 100  #: The encoder takes its initial fullness in hundredths, rounded down, so that it never assumes too much
+TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What a run of pictures did to the buffer: how full it was after them, and how often it ran dry."""
+    """The buffer after a run of pictures: its fullness, and how often it underflowed."""
 
     fullness_bits: Fraction
     underflows: int
@@ -39,7 +39,7 @@ class LeakyBucket:
     def pass_through(
         self, fullness_bits: Fraction, sizes_bytes: Sequence[int], durations_s: Sequence[Fraction]
     ) -> Passage:
-        """Take pictures out of the buffer in decoding order; the n-th interval between them is ``durations_s[n]``.
+        """Take pictures out of the buffer in decoding order; ``durations_s[n]`` follows picture n.
 
         After an underflow the buffer counts as empty, so that one late picture is counted once.
         """
@@ -54,7 +54,7 @@ class LeakyBucket:
 
 
 class RateGuard:
-    """The bucket of one track, while its segments pass in order. Without limits it lets everything pass."""
+    """The bucket of one track while its segments pass in order; without limits, all pass."""
 
     def __init__(self, plan: Plan) -> None:
         rate = plan.encoder.rate
@@ -67,14 +67,13 @@ class RateGuard:
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
-        """Return whether a segment may be joined as it is; if so, the bucket stands where the segment leaves it."""
+        """Return whether a segment may be joined as it is; if so, update the bucket."""
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
         if passage.underflows and self._tries < TRIES:
-            # Some encoders cannot be given the bucket's fullness.
             lowest = with_initial_fullness(self._plan.encoder, Fraction(0))
-            if lowest != self._plan.encoder:
+            if lowest != self._plan.encoder:  # some encoders have no setting for it
                 return False
         self._fullness_bits = passage.fullness_bits
         self.underflows += passage.underflows
@@ -82,7 +81,7 @@ class RateGuard:
         return True
 
     def again(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work of a rejected segment, with the bucket's real fullness."""
+        """Return the work of a rejected segment with the bucket's actual fullness."""
         if self._bucket is None:
             return work
         expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries
@@ -91,10 +90,10 @@ class RateGuard:
         return replace(work, encoder=with_initial_fullness(self._plan.encoder, fullness))
 
     def warnings(self) -> list[Warning_]:
-        """Return what the user should know of the joined track's rate."""
+        """Return a warning if pictures exceed the limits."""
         if not self.underflows:
             return []
-        message = f"{self.underflows} pictures are larger than --maxrate and --bufsize allow, whatever was tried"
+        message = f"{self.underflows} pictures are larger than --maxrate and --bufsize allow, after all retries"
         return [Warning_(code="rate-exceeded", message=message, checks=())]
 
     def _pass(self, bucket: LeakyBucket, facts: EncodedSegment, following_ticks: int | None) -> Passage:

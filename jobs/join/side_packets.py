@@ -1,10 +1,10 @@
-"""Packets of tracks beside the encoded one: from the source's clock to the output's, with their bytes untouched.
+"""Retimes packets of the other tracks from the source's clock to the output's; their bytes stay the same.
 
 - Times move by one constant: late starts and gaps are kept.
-- Where the source's ticks are coarser than samples (Matroska, FLV), sound of known packet length is put back on its
-  sample grid, within a tick of the stated time.
-- A packet without times follows the one before it. A clock that steps back over a second, or leaps over six hours (33
-  bits that FFmpeg unwrapped wrongly), was reset: what follows moves up to what came before.
+- If the source's ticks are coarser than samples (Matroska, FLV), sound with a known packet length returns to its sample
+  grid, within a tick of the stated time.
+- A packet without times follows the one before it. A clock that steps back by over a second, or leaps by over six hours
+  (33 bits that FFmpeg unwrapped wrongly), was reset: the packets after it follow those before it.
 - Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-UNHEARD_S = Fraction(1, 1000)  #: As far as sound may move, nothing is said of it
+UNHEARD_S = Fraction(1, 1000)  #: Sound may move by this without a warning
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _AC3_SYNC = 0x0B77
@@ -40,30 +40,30 @@ _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """By configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
-_OPUS_COUNTED = 3  #: The code of packets whose second byte counts their frames
+_OPUS_COUNTED = 3  #: The code of packets whose second byte is their number of frames
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Which part of the source's clock is kept, and which instant of it becomes 0. All in seconds."""
+    """The part of the source that is kept, and the instant that becomes 0; in seconds of the source's clock."""
 
     origin_s: Fraction
     start_s: Fraction | None = None
     end_s: Fraction | None = None
 
     def output_s(self, source_s: Fraction) -> Fraction:
-        """Return when something presented at ``source_s`` is presented in the output."""
+        """Return the output's time for a source's time."""
         return source_s - self.origin_s
 
     def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
-        """Tell whether anything of [begin, end) is kept; an instant counts as itself."""
+        """Return whether any of [begin, end), which may be one instant, is kept."""
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 
     def keeps_sound(self, begin_s: Fraction, end_s: Fraction, *, may_hide_start: bool) -> bool:
-        """Tell whether a packet of sound is kept: one that begins too early is, where the output can hide its start."""
+        """Return whether a packet of sound is kept: if it begins too early, only if the output can hide its start."""
         too_early = self.start_s is not None and not may_hide_start and begin_s < self.start_s
         return not too_early and self.touches(begin_s, end_s)
 
@@ -75,18 +75,18 @@ class Pipe(ABC):
     track: Track
     output: "Stream"
     interval: Interval
-    resets: int = 0  #: How often the source's clock stepped back
-    is_empty: bool = True  #: Whether nothing of the track is in the output so far
+    resets: int = 0  #: how often the source's clock was reset
+    is_empty: bool = True  #: whether the output has no packet of it yet
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
 
     @abstractmethod
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet of the track and give the output packets that are ready."""
+        """Take the next packet of the track and yield the output packets that are ready."""
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Give what is left after the track's last packet."""
+        """Yield the rest after the track's last packet."""
         return iter(())
 
     def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
@@ -120,22 +120,22 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound. Times leave in samples."""
 
-    may_hide_start: bool = True  #: Whether edit lists hide the part of a first packet before 0
-    trims_by_duration: bool = False  #: Whether a shorter last packet drops samples at the end (mp4)
-    needs_ac3_headers: bool = False  #: Whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
-    counted: CountedSound | None = None  #: The line of samples, where the output counts them (PCM in mp4 and mov)
-    padding_to_shift: int | None = None  #: Samples of priming by which the muxer moves the track (Matroska)
-    first: int | None = None  #: When the first packet begins in the output, in samples
-    hidden: int = 0  #: How many packets an edit list hides among those that are heard
-    moved: int = 0  #: How many packets are stated to begin audibly before the one ahead of them, and follow it instead
-    damaged: int = 0  #: How many packets are left out for want of a header
-    begins_damaged: bool = False  #: Whether the first one was
+    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet before 0
+    trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
+    needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
+    counted: CountedSound | None = None  #: the line of samples, if the output counts them (PCM in mp4 and mov)
+    padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
+    first: int | None = None  #: when the first packet begins in the output, in samples
+    hidden: int = 0  #: how many packets after the first heard one an edit list hides
+    moved: int = 0  #: how many packets would audibly overlap the previous one, and were moved after it
+    damaged: int = 0  #: how many packets are left out because they lack a header
+    begins_damaged: bool = False  #: whether the first one was
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and give it, retimed, if it is kept."""
+        """Take the next packet and yield it, retimed, if it is kept."""
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
@@ -155,7 +155,7 @@ class AudioPipe(Pipe):
         before = self._last
         if before is not None and position <= before:
             self.moved += before - position > rate * UNHEARD_S
-            position = before + 1  # no muxer takes two packets at one time
+            position = before + 1  # no muxer accepts two packets with the same time
         self._last = position
         self.first = position if self.first is None else self.first
         length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)
@@ -163,7 +163,7 @@ class AudioPipe(Pipe):
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet that lasts no time
         if self.trims_by_duration and self._coarse and samples:
-            # Where the codec does not fix the length, it is the container's, which leaves these out already.
+            # Unless the codec fixes the length, it is the container's, which excludes these samples already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
         if self.padding_to_shift is not None:
@@ -172,7 +172,7 @@ class AudioPipe(Pipe):
         yield self._send(packet, at, at, length, tick)
 
     def _placed(self, line: CountedSound, position: int, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Give a packet where it lies on the line of samples, after the silence before it."""
+        """Yield a packet at its place on the line of samples, after the silence before it."""
         self.first = position if self.first is None else self.first
         for at, samples, payload in line.place(position, bytes(packet)):
             part: Packet[Stream] = new_packet(payload)
@@ -209,7 +209,7 @@ class VideoPipe(Pipe):
     """Packets before the first known decoding time, with their presentation time and duration."""
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and give those whose decoding time is known."""
+        """Take the next packet and yield those whose decoding time is known."""
         pts_s, dts_s, duration_s = self._times_s(packet)
         start_s, end_s = self.interval.start_s, self.interval.end_s
         self._started = self._started or start_s is None or (packet.is_keyframe and pts_s >= start_s)
@@ -226,7 +226,7 @@ class VideoPipe(Pipe):
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Give the packets of a track without decoding times: each is decoded when it is presented."""
+        """Yield the packets of a track without decoding times: each is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()
@@ -243,15 +243,15 @@ class VideoPipe(Pipe):
 class CuePipe(Pipe):
     """Copies or converts subtitles and timed data, clipped to the interval."""
 
-    target: str | None = None  #: What text is converted to; None for a copy
-    one_at_a_time: bool = False  #: Whether a cue ends when the next begins (mp4); converted text is merged
-    crowded: int = 0  #: Cues that this changes
+    target: str | None = None  #: the codec to which text is converted; None for a copy
+    one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted text is merged
+    crowded: int = 0  #: how many cues that changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next cue and give it, if anything of it is kept."""
+        """Take the next cue and yield it, if any of it is kept."""
         pts_s, _, duration_s = self._times_s(packet)
         if not self.interval.touches(pts_s, pts_s + duration_s):
             return
@@ -277,7 +277,7 @@ class CuePipe(Pipe):
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Give what is still shown after the last cue has begun."""
+        """Yield the cues shown after the last one has begun."""
         yield from self._written(self._row.finish())
 
     @property
@@ -298,7 +298,7 @@ class CuePipe(Pipe):
 
 
 def new_packet(payload: bytes) -> "Packet[Stream]":
-    """Return a packet of ``payload`` that nothing else is needed to decode."""
+    """Return a packet of ``payload``, marked as a keyframe."""
     packet: Packet[Stream] = Packet(len(payload))
     packet.update(payload)
     packet.is_keyframe = True
@@ -306,7 +306,7 @@ def new_packet(payload: bytes) -> "Packet[Stream]":
 
 
 def samples_of(track: Track, packet: "Packet[Stream]") -> int:
-    """Return how many samples a packet decodes to, as its codec fixes it; 0 where it does not."""
+    """Return how many samples a packet decodes to, if its codec fixes that; else 0."""
     if track.codec == "opus":
         return _opus_samples(bytes(packet))
     if track.codec == "ac3":
@@ -315,7 +315,7 @@ def samples_of(track: Track, packet: "Packet[Stream]") -> int:
 
 
 def has_ac3_header(payload: bytes) -> bool:
-    """Return whether a packet begins as a frame of AC-3 or E-AC-3 does (ETSI TS 102 366, 4.4.1 and E.1.3.1)."""
+    """Return whether a packet begins with a header of AC-3 or E-AC-3 (ETSI TS 102 366, 4.4.1 and E.1.3.1)."""
     if len(payload) < _AC3_HEADER_BYTES or int.from_bytes(payload[:2]) != _AC3_SYNC:
         return False
     bsid, rate_code = payload[5] >> 3, payload[4] >> 6
@@ -339,13 +339,13 @@ def _opus_samples(payload: bytes) -> int:
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return the millisecond to give Matroska's muxer, which rounds it and the priming apart before adding them."""
+    """Return the milliseconds for FFmpeg's Matroska muxer, which adds the priming after rounding both separately."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 
 
 def skip_samples_data(at_end: int) -> PacketSideData:
-    """Return the side data that tells a muxer how many samples at a packet's end are not to be heard."""
+    """Return the side data that states how many samples at a packet's end are inaudible."""
     make: Any = PacketSideData  # its stub leaves out the constructor
     data = bytes(4) + at_end.to_bytes(4, "little") + bytes(2)
     entry: PacketSideData = make(packet_sidedata_type_from_literal("skip_samples"), len(data))

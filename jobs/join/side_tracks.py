@@ -1,4 +1,4 @@
-"""Everything beside the encoded video track: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
+"""The tracks other than the encoded video: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time the packets of two tracks may lie in the source and still be put in order
+_WINDOW_S = 10  #: How far apart in time the source's tracks may be for their packets to be sorted
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
@@ -45,14 +45,14 @@ _COVER_FILES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "imag
 
 
 class SideTracks:
-    """The tracks beside the encoded one. A context manager, used by one thread: ``add_to``, then ``packets``.
+    """All tracks except the encoded one. A context manager for one thread: call ``add_to``, then ``packets``.
 
     Args:
         source_url: the source.
-        plan: what becomes of each of its tracks.
-        origin_s: when the output's 0 is on the source's clock; only inaudible sound may begin before it.
-        start_s: keep nothing that ends before this, on the source's clock.
-        end_s: keep nothing that begins at or after this, on the source's clock.
+        plan: the plan for its tracks.
+        origin_s: the output's 0 on the source's clock; only inaudible sound may begin before it.
+        start_s: drop everything that ends before this, on the source's clock.
+        end_s: drop everything that begins at or after this, on the source's clock.
         encoded: the encoded tracks, by stream index.
     """
 
@@ -89,10 +89,10 @@ class SideTracks:
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:
-        """What was repaired; complete once ``packets`` is exhausted."""
+        """Warnings about repairs; complete once ``packets`` is exhausted."""
         found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._silent, self._interval)
         if self._damaged:
-            message = "the source breaks off: tracks beside the video end where it does"
+            message = "the source is cut off: the tracks other than the video end there"
             checks = ("audio", "subtitles", "metadata.cover", "stream.start")
             found.append(Warning_(code="source-truncated", message=message, checks=checks))
         return tuple(found)
@@ -119,7 +119,7 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        """Return the source, opened when something is first taken from it: a film without sound needs none of it."""
+        """Return the source, opened on first use: a film without sound does not need it."""
         if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
         if self._source is None:
@@ -168,14 +168,14 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # A part begins in the middle of the track, where there is no priming; sound there starts at a whole packet.
+        # A part begins at a whole packet in the middle of the track, where there is no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
     def _add_encoded(self, output: "OutputContainer", plan: TrackPlan) -> "Stream":
         track = self._encoded.get(plan.track.index)
         if track is None:
-            raise WorkError(f"{plan.track.name} was to be encoded, and was not", "Please report it.")
+            raise WorkError(f"{plan.track.name} should have been encoded, but was not", "Please report it.")
         stream = output.add_mux_stream(track.codec, rate=track.sample_rate)
         set_audio_parameters(
             stream,
@@ -249,7 +249,7 @@ class SideTracks:
 
     def _chapters(self) -> "list[OutputChapter]":
         interval, plan = self._interval, self._plan
-        # Matroska takes none that begins before 0, as one would that begins between --start and the first picture.
+        # Matroska cannot hold a chapter before 0; one between --start and the first picture would begin there.
         begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
         chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
         if plan.container.chapters_in_a_row:
@@ -259,7 +259,7 @@ class SideTracks:
 
     def _chapter(self, number: int, chapter: Chapter) -> "OutputChapter":
         begin, end = (floor(self._interval.output_s(t) / _NANOSECOND + _HALF) for t in (chapter.start_s, chapter.end_s))
-        # FFmpeg's muxer leaves a chapter without any title out of QuickTime's track.
+        # FFmpeg's muxer leaves chapters without a title out of QuickTime's track.
         title = {"title": ""} if self._plan.container.chapters_in_a_row else {}
         return {
             "id": number,
@@ -309,8 +309,7 @@ class SideTracks:
         try:
             yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
-            # Where the container breaks, what came before is what there is; the video's index ends there as well.
-            self._damaged = True
+            self._damaged = True  # the tracks end where the container breaks, as the video's index does
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]
@@ -343,13 +342,13 @@ class SideTracks:
 
 
 def put_language(stream: "Stream", tag: str | None, container: Container) -> None:
-    """Put a language by BCP 47 where the finished file gets it from (``make_room``), if the container states one."""
+    """Reserve room for a BCP 47 language tag in the file (``make_room``), if the container can state one."""
     if tag is not None and container.language_tags is not None:
         make_room(stream, tag, container.language_tags)
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":
-    """Sort by decoding time inside a window, because containers hold their tracks only roughly side by side."""
+    """Sort by decoding time within a window: containers interleave their tracks only roughly."""
     heap: list[tuple[Fraction, int, Packet[Stream]]] = []
     newest_s = Fraction(0)
     numbers = count()

@@ -1,4 +1,4 @@
-"""Warnings about tracks beside the video that differ from the source's."""
+"""Warnings about tracks other than the video that differ from the source's."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -36,12 +36,11 @@ def side_warnings(
         return found
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
     late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
-    # Edit lists hide what lies before 0, and FFmpeg's muxer writes none for a track that begins later.
+    # Edit lists hide samples before 0, but FFmpeg's muxer writes none for a track that begins later.
     for index, heard_s in late.items():
         if heard_s > UNHEARD_S:
-            message = (
-                f"audio track {index} begins late, after {float(heard_s) * 1000:.1f} ms of its encoder's own samples"
-            )
+            priming = f"{float(heard_s) * 1000:.1f} ms of its encoder's own samples"
+            message = f"audio track {index} begins late, after {priming}"
             checks = content_checks(plan.tracks, index, "offset")
             found.append(Warning_(code="priming-heard", message=message, checks=checks))
     return found
@@ -50,7 +49,7 @@ def side_warnings(
 def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     checks = content_checks(plan.tracks, pipe.track.index)
     if pipe.resets:
-        message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; what follows was moved up"
+        message = f"the clock of {pipe.track.name} was reset {pipe.resets} times; later packets follow without a gap"
         moved = content_checks(plan.tracks, pipe.track.index, "times", "offset")
         yield Warning_(code="clock-reset", message=message, checks=moved if isinstance(pipe, AudioPipe) else checks)
     if isinstance(pipe, AudioPipe) and pipe.hidden:
@@ -64,7 +63,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         begins = ("stream.start",) if pipe.begins_damaged else ()
         yield Warning_(code="audio-damaged", message=message, checks=(*checks, *begins))
     if isinstance(pipe, AudioPipe) and pipe.moved:
-        message = f"{pipe.moved} packets of {pipe.track.name} are timed before the ones ahead of them, and follow them"
+        message = f"{pipe.moved} packets of {pipe.track.name} overlap earlier ones, and were moved after them"
         late = content_checks(plan.tracks, pipe.track.index, "times")
         yield Warning_(code="audio-disorder", message=message, checks=late)
     if isinstance(pipe, AudioPipe) and pipe.counted is not None:
@@ -80,7 +79,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
 
 
 def _of_counted(plan: CarryPlan, track: Track, line: CountedSound) -> Iterator[Warning_]:
-    """Yield what a line of counted samples has that the source does not have, and the reverse."""
+    """Yield warnings for silence that was added, and for samples that were left out."""
     counts = f".{plan.container.name} counts the samples of PCM, and states no times for them"
     if line.gaps:
         length_s = line.silent_samples / line.sample_rate
@@ -88,12 +87,12 @@ def _of_counted(plan: CarryPlan, track: Track, line: CountedSound) -> Iterator[W
         yield Warning_(code="audio-gap-filled", message=message, checks=())
     if line.dropped_samples:
         length_s = line.dropped_samples / line.sample_rate
-        message = f"{length_s:.3f} s of {track.name} are left out, as they overlap what is ahead of them: {counts}"
+        message = f"{length_s:.3f} s of {track.name} are left out, because they overlap earlier samples: {counts}"
         yield Warning_(code="audio-overlap", message=message, checks=content_checks(plan.tracks, track.index))
 
 
 def _dropped(plan: CarryPlan, name: str, kind: str) -> Warning_:
-    message = f"nothing of {name} lies in the output, and .{plan.container.name} keeps no empty track"
+    message = f"nothing of {name} is in the output, and .{plan.container.name} cannot hold an empty track"
     code = "audio-dropped" if kind == "audio" else "video-track-dropped"
     return Warning_(code=code, message=message, checks=(f"tracks.{kind}",))
 
@@ -101,7 +100,9 @@ def _dropped(plan: CarryPlan, name: str, kind: str) -> Warning_:
 def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
     checks = content_checks(plan.tracks, index, "sound", "duration", "offset")
     if track.clock_resets:
-        message = f"the clock of audio track {index} was reset {track.clock_resets} times; what follows was moved up"
+        message = (
+            f"the clock of audio track {index} was reset {track.clock_resets} times; later packets follow without a gap"
+        )
         yield Warning_(code="clock-reset", message=message, checks=checks)
     if track.damaged_packets:
         message = f"{track.damaged_packets} packets of audio track {index} could not be decoded and are silent"
@@ -112,7 +113,7 @@ def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Wa
 
 
 def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
-    """Yield what was mixed without being asked for since the source's headers did not say that it was coming."""
+    """Yield warnings for layouts that the source's headers did not announce, and that had to be mixed."""
     planned = next(each for each in plan.tracks if each.track.index == index)
     found = {layout for layout, _ in track.formats} if planned.channels is None else set()
     for layout in sorted(found - {*layouts(planned.track)}):
@@ -124,7 +125,7 @@ def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> I
 
 def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:
     if loudness.integrated_lufs is None:
-        message = f"audio track {index} has nothing that is loud enough to be measured: it stays as it is"
+        message = f"audio track {index} is too quiet to measure and stays as it is"
         yield Warning_(code="loudness-unknown", message=message, checks=())
     elif loudness.limited:
         message = (

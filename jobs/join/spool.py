@@ -1,4 +1,4 @@
-"""A job's work folder: finished segments on disk, so that payloads leave memory as soon as they arrive."""
+"""A job's work folder: finished segments go to disk as soon as they arrive."""
 
 import errno
 import hashlib
@@ -21,12 +21,12 @@ PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
 _WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")  #: Name prefixes of a job's files
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DIGITS = 16  #: How much of a payload's SHA-256 is in the name of its file; all of it is checked
+_DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; all of them are checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpooledSegment:
-    """An encoded segment whose payload lies in a file; ``facts`` is the segment with its payload taken out."""
+    """An encoded segment whose payload is in a file; ``facts`` is the segment without its payload."""
 
     facts: EncodedSegment
     path: Path
@@ -34,20 +34,20 @@ class SpooledSegment:
     payload_sha256: str
 
     def payload(self) -> bytes:
-        """Read the payload back, checked. Raises StorageFailed: it cannot be read, or is not what was written."""
+        """Read the payload back, and check it. Raises StorageFailed: it cannot be read, or has changed."""
         try:
             data = content_of(self.path, self.payload_bytes)
         except OSError as error:
             raise storage_error(error, self.path) from error
         if data is None or hashlib.sha256(data).hexdigest() != self.payload_sha256:
-            raise StorageFailed(f"{self.path} is not what was written there", "Check the disk; start the job again.")
+            raise StorageFailed(f"{self.path} has changed since it was written", "Check the disk; start the job again.")
         return data
 
 
 class Spool:
     """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    ``payloads`` is another folder for payloads, which exists; if ``is_durable`` they survive a loss of power.
+    ``payloads`` is another, existing folder for payloads; if ``is_durable``, they survive a power loss.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
@@ -61,7 +61,7 @@ class Spool:
         """Create the folder, or take over a dead job's, whose work is kept (``continues``) or deleted (``discards``).
 
         Raises:
-            JournalRefused: the dead job could be continued, and neither was asked for.
+            JournalRefused: the dead job could be continued, and neither was requested.
             OutputInUse: another job writes the same output.
             OutputUnwritable: it cannot be created.
             StorageFailed: there is no space left.
@@ -74,18 +74,18 @@ class Spool:
         except OSError as error:
             self._owner.release()
             raise unwritable(error, self.folder.parent) from error
-        except BaseException:
+        except BaseException:  # after any error, the folder is released
             self._owner.release()
             raise
 
     def check(self) -> None:
-        """Raise OutputInUse if another job has taken the folder over, because this process slept for too long."""
+        """Raise OutputInUse if another job has taken the folder over while this process was suspended."""
         if not self._owner.holds():
             message = f"{self.folder} is no longer this job's: it was removed, or another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def put(self, segment: EncodedSegment) -> SpooledSegment:
-        """Write a segment's payload, in a file named by number and content. Raises StorageFailed."""
+        """Write a segment's payload into a file named by number and content. Raises StorageFailed."""
         digest = hashlib.sha256(segment.payload.data).hexdigest()
         path = self.payloads / payload_name(segment.segment, digest)
         try:
@@ -95,7 +95,7 @@ class Spool:
                 sync(path)
         except OSError as error:
             raise storage_error(error, path) from error
-        # Copies: as they came, the arrays are views that keep the whole result in memory.
+        # Copies: the arrays are views that would keep the whole result in memory.
         facts = replace(
             segment,
             payload=_EMPTY,
@@ -117,13 +117,13 @@ class Spool:
                 remove_any(path)
 
     def keep(self) -> None:
-        """Let go of the folder, and leave journal and payloads in it; never raises."""
+        """Release the folder with its journal and payloads; never raises."""
         with suppress(OSError):
             self.clear(all_but_work=True)
         self._owner.release()
 
     def remove(self) -> None:
-        """Delete all that a job writes, and the folder unless it holds anything else; never raises."""
+        """Delete all files of the job, and the folder if it is empty then; never raises."""
         if self._owner.holds():
             with suppress(OSError):
                 self.clear()
@@ -133,10 +133,8 @@ class Spool:
     def _check_nothing_waits(self) -> None:
         if (self.folder / JOURNAL_FILE).exists():
             message = f"{self._output} has an unfinished job in {self.folder}"
-            step = (
-                "Continue it with `codecfleet resume`, or remove it with `codecfleet jobs clean`: docs/reliability.md."
-            )
-            raise JournalRefused(message, step)
+            step = "Continue it with `codecfleet resume`, or remove it with `codecfleet jobs clean`"
+            raise JournalRefused(message, f"{step}: docs/reliability.md.")
 
 
 def payload_name(segment: int, sha256: str) -> str:
@@ -145,7 +143,7 @@ def payload_name(segment: int, sha256: str) -> str:
 
 
 def unwritable(error: OSError, folder: Path) -> CodecfleetError:
-    """Map an operating system's error at making something in ``folder`` to one that says what to do."""
+    """Map an operating system's error at creating something in ``folder`` to one with a next step."""
     if error.errno in _FULL:
         return storage_error(error, folder)
     message = f"{folder} cannot be written: {error.strerror}"
@@ -153,11 +151,9 @@ def unwritable(error: OSError, folder: Path) -> CodecfleetError:
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
-    """Map an operating system's error at ``path`` to one that says what to do."""
+    """Map an operating system's error at ``path`` to one with a next step."""
     if error.errno in _FULL:
-        message = f"no space left at {path}"
-        return StorageFailed(
-            message, "Free some space or choose another output folder; of a remote output, another TMPDIR."
-        )
+        step = "Free some space, or choose another output folder; for a remote output, another TMPDIR."
+        return StorageFailed(f"no space left at {path}", step)
     message = f"{path} failed: {error.strerror or os.strerror(error.errno or 0)}"
     return StorageFailed(message, "Check the disk or the network share, then start the job again.")

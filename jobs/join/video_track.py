@@ -1,4 +1,4 @@
-"""The one encoded video track of an output file: how its stream is described, its packets and times, and the muxing."""
+"""The encoded video track of an output file: its stream's description, its packets and times, and the muxing."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class JoinedTrack:
-    """What was written: the presentation time of every picture, in output ticks, in decoding order."""
+    """The written track: the presentation time of every picture, in output ticks, in decoding order."""
 
     tick: Fraction = Fraction(1)
     pts: list[int] = field(default_factory=list)
@@ -62,8 +62,7 @@ class TrackFile:
     ) -> None:
         self._path = path
         self._container = container
-        # Every access point must bring its parameter sets where no header has them; AV1 and VP9 encoders repeat theirs
-        # by themselves.
+        # Without a header, every access point must carry its parameter sets; AV1 and VP9 encoders repeat theirs anyway.
         is_bare = settings.codec in (Codec.H264, Codec.HEVC) and not container.has_header
         self._prefix = extradata if is_bare else b""
         self._times: OutputTimes | None = None
@@ -80,7 +79,7 @@ class TrackFile:
         except (av.error.FFmpegError, OSError, ValueError) as error:
             self.abandon()
             raise self._failed(error) from error
-        # The muxer may have settled on another tick than the one it was asked for.
+        # The muxer may have chosen another tick than the requested one.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
         self._times_from = partial(
             OutputTimes,
@@ -93,7 +92,7 @@ class TrackFile:
         )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
-        """Settle what is time 0 of the file, before the first packet; ``copied`` names what comes from a source."""
+        """Set time 0 of the file, before the first packet; ``copied`` names the tracks copied from a source."""
         self._copied = copied
         self._times = self._times_from(origin_s=origin_s)
 
@@ -107,11 +106,11 @@ class TrackFile:
     ) -> None:
         """Write packets (data, is a keyframe) in decoding order; all are shown before any later one.
 
-        ``following_ticks`` is when the next picture is shown, None at the end; ``before`` gets each decoding time, in
-        seconds of the file. Raises ProofFailed (times do not fit), StorageFailed.
+        ``following_ticks`` is the next picture's time, None at the end; ``before`` is called with each decoding time,
+        in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
         """
         if self._times is None:
-            raise WorkError("time 0 of the output is not settled", "Please report it.")
+            raise WorkError("time 0 of the output is not set", "Please report it.")
         times = self._times.segment(list(pts_ticks), following_ticks)
         for (data, is_keyframe), moment in zip(packets, times, strict=True):
             before(moment.dts * self.joined.tick)
@@ -128,7 +127,7 @@ class TrackFile:
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
-            # Never mux again after a failure: FFmpeg would write the header again each time, and crash in the end.
+            # Never mux after a failure: FFmpeg would write the header again each time, and finally crash.
             self.abandon()
             at_s = (packet.dts or 0) * Fraction(packet.time_base or 1)
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error
@@ -153,7 +152,7 @@ class TrackFile:
             yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
-        """Note when a track ends so far: when the last of its packets does, less what is not heard of it."""
+        """Note a track's end so far: that of its last packet, without inaudible samples."""
         end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
         if packet.has_sidedata("skip_samples"):
             end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)
@@ -161,11 +160,10 @@ class TrackFile:
         self._ends_s[number] = max(end_s, self._ends_s.get(number, end_s))
 
     def abandon(self) -> None:
-        """Give up: close what is open. The caller deletes the file."""
+        """Close the file without finishing it; the caller deletes it."""
         output, self._output = self._output, None
         if output is not None:
-            # A half-written header only makes closing fail.
-            with suppress(av.error.FFmpegError, OSError, ValueError):
+            with suppress(av.error.FFmpegError, OSError, ValueError):  # closing fails after a half-written header
                 output.close()
 
     def _packet(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> "Packet[Stream]":
@@ -177,15 +175,15 @@ class TrackFile:
         return packet
 
     def _refused(self, error: Exception, place: str) -> CodecfleetError:
-        """Return what it means that a packet was not written: FFmpeg judges what it says of copied ones alone."""
+        """Return the error of a packet that was not written: the input's fault if FFmpeg refuses a copied packet."""
         if not self._copied or not isinstance(error, av.error.InvalidDataError | av.error.PatchWelcomeError):
             return self._failed(error)
-        message = f"{self._container.name} cannot hold what {self._copied} has {place} of the output: {error.strerror}"
+        message = f"{self._container.name} cannot hold {self._copied} {place} of the output: {error.strerror}"
         other = f"write {more}, or " if (more := self._container.holds_more) else ""
         return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return what a muxer's error means: the storage's fault where it says so, else the container's."""
+        """Return the error of a muxer's failure: the storage's fault if it has an errno, else the container's."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
@@ -203,7 +201,7 @@ def add_video_track(
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
     states_shape: bool = True,
 ) -> VideoStream:
-    """Add the encoder's stream; ``states_shape`` False leaves its shape to a display matrix. Raises WorkError."""
+    """Add the encoder's stream; without ``states_shape``, a display matrix states its shape. Raises WorkError."""
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):

@@ -1,1 +1,1 @@
-"""The journal of a job: from it, a job that was killed goes on."""
+"""The journal of a job, from which a killed job continues."""

@@ -1,6 +1,6 @@
-"""Unfinished work: finding it, its state, and removing what has no owner any more.
+"""Finds unfinished work, reports its state, and removes work without an owner.
 
-All calls raise InputNotFound where there is no such place or work, and StorageFailed where it cannot be read.
+All calls raise InputNotFound: there is no such place or work; StorageFailed: it cannot be read.
 """
 
 import time
@@ -18,20 +18,19 @@ from ..join.publish import WORK_SUFFIX, work_folder
 from ..join.spool import Spool
 from ..request.spec import TranscodeSpec
 from .header import spec_of
-from .lease import StoreLease, read_owner
+from .journal import Replay, replay
 from .records import read_stream
-from .replay import Replay, replay
-from .stores import FolderStore, ObjectStore
+from .stores import FolderStore, ObjectStore, StoreLease, read_owner
 from .work import place_of, published
 
 
 class WorkState(Enum):
     """The state of work."""
 
-    RUNNING = "running"  #: A job is at it
+    RUNNING = "running"  #: a job is running
     UNFINISHED = "unfinished"  #: ``codecfleet resume`` continues it
-    USELESS = "useless"  #: Nothing in it can be continued
-    UNREADABLE = "unreadable"  #: It is another user's
+    USELESS = "useless"  #: it has no finished segment
+    UNREADABLE = "unreadable"  #: it is another user's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +42,10 @@ class FoundWork:
     owner: Owner | None
     found: Replay
     size_bytes: int
-    age_s: float | None  #: since the last write; None where the store does not say
+    age_s: float | None  #: since the last write; None if the store does not say
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values; docs/cli.md describes it."""
+        """Return the work as plain JSON values; docs/cli.md describes it."""
         header = self.found.header
         return {
             "work": self.work,
@@ -66,12 +65,12 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work in a folder or below a URL, the one that ``place`` itself is, or that on the output ``place``."""
+    """Return the work in a folder or below a URL; or ``place`` itself, or the work on the output ``place``."""
     return [_look(work) for work in _works(place)]
 
 
 def work_at(work: str) -> FoundWork:
-    """Return the work there, or that on the output of that name."""
+    """Return the work at a location, or that on the output of that name."""
     found = find_work(work)
     if len(found) != 1 or not _is_work(_of_output(work)):
         message = f"{work} has no work of a job"
@@ -80,10 +79,10 @@ def work_at(work: str) -> FoundWork:
 
 
 def unfinished_spec(work: str) -> TranscodeSpec:
-    """Return the request of the job whose work is there, or on the output of that name, to be run again.
+    """Return the request of the job at a work location, or on the output of that name, to run it again.
 
     Raises:
-        InputNotFound: also where the work was elsewhere when it was begun.
+        InputNotFound: also if the work was moved since the job began.
         JournalRefused: a version with other options began it.
     """
     there = work_at(work)
@@ -96,13 +95,13 @@ def unfinished_spec(work: str) -> TranscodeSpec:
         message = f"{work} was begun by codecfleet {header.job.get('codecfleet')}, which has other options"
         raise JournalRefused(message, "Continue it with that version, or run the job's own command again.") from error
     if _normal(place_of(spec)) != _normal(work):
-        message = f"{work} was {place_of(spec)} when its job was begun"
+        message = f"{work} was {place_of(spec)} when its job began"
         raise InputNotFound(message, "Move it back, or run the job's own command there.")
     return spec
 
 
 def is_published(spec: TranscodeSpec) -> bool:
-    """Return whether an earlier run of this job has published its output, and was killed before it removed its work."""
+    """Return whether an earlier run of this job published its output and was killed before it removed its work."""
     if spec.no_journal or spec.restart:
         return False
     try:
@@ -112,7 +111,7 @@ def is_published(spec: TranscodeSpec) -> bool:
 
 
 def remove_work(place: str) -> tuple[list[str], list[str]]:
-    """Remove the work at a place; return which was removed, and which a living job or another user owns."""
+    """Remove the work at a place; return the removed work, and the work that a living job or another user owns."""
     removed: list[str] = []
     kept: list[str] = []
     for work in _works(place):
@@ -143,7 +142,7 @@ def _works(place: str) -> list[str]:
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
     except FileNotFoundError:
         raise _not_there(place) from None
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise StorageFailed(f"{place} cannot be listed: {error}", "Check the address and the credentials.") from error
     return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
 

@@ -1,4 +1,4 @@
-"""What a job's bytes depend on: a journal's first record, and how two such records differ. Pure."""
+"""A journal's first record, which states everything that a job's bytes depend on, and how two of them differ. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ _NEITHER: Final = frozenset(
     | {"overwrite", "strict", "force", "keep_evidence", "wait_s", "deadline_s", "deadline_factor", "second_runs"}
     | {"if_smaller", "ship", "finish_within_s"}
 )
-"""Fields of a spec on which no byte depends; or, as the input and the encoder, stated in full beside them."""
+"""Fields of a spec that change no byte, and those that a header states in full, such as input and encoder."""
 BESIDE_BYTES: Final = _NEITHER - {"source", "output", "encoder", "device"}
 """Fields of a spec that may differ between two requests for the same output."""
 _WORDS: Final = {
     "codecfleet": ("codecfleet's version was {} and is {}", "continue it with that version"),
     "libraries": ("PyAV's version was {} and is {}", "continue it with that version of PyAV"),
-    "input_version": ("the input has changed since, or is another", "put the input back as it was"),
-    "input_index": ("the input's packets are others", "put the input back as it was"),
+    "input_version": ("the input has changed, or is a different one", "put the input back as it was"),
+    "input_index": ("the input's packets differ", "put the input back as it was"),
     "overlay": ("the overlay picture has changed", "put the picture back as it was"),
     "font": ("the font of the subtitles has changed", "put the font back as it was"),
-    "cuts": ("the input is cut elsewhere", ""),
+    "cuts": ("the input is cut at other places", ""),
     "kind": ("the encoder was {} and is {}", "continue it where that encoder is"),
-    "settings": ("the encoder's settings or its pictures are others", ""),
+    "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""How a header may differ from the one before, and what else than starting over continues the work."""
+"""How a header may differ from the earlier one, and how to continue the work without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
@@ -75,19 +75,19 @@ def read_beside(spec: JobOptions) -> dict[str, str | None]:
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
-    """Return the request that a journal was begun for; ValueError: this version does not know it."""
+    """Return a journal's request. Raises ValueError: this version does not know its options."""
     return TranscodeSpec.model_validate(dict(header.spec))
 
 
 class Difference(NamedTuple):
-    """Why work is not that of a job."""
+    """Why work does not belong to a job."""
 
     reason: str
-    continued_by: str  #: what continues it; "" where only starting over helps
+    continued_by: str  #: what continues it; "" if only starting over helps
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
-    """Return why the work under ``found`` is not that of ``wanted``, ``encoder`` apart if it is False; else None."""
+    """Return how ``found`` differs from ``wanted``, or None; without ``encoder``, encoders are not compared."""
     before, now = dict(found.job), _as_written(wanted.job)
     if encoder:
         before, now = before | dict(found.encoder), now | _as_written(wanted.encoder)
@@ -109,7 +109,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
 
 
 def _as_written(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return it as a journal gives it back: with lists in place of tuples."""
+    """Return the value as a journal returns it: with lists instead of tuples."""
     written = unpacked(packed(JobHeader(job=stated, encoder={}, spec={}, output="", segments=0)))
     return dict(written.job) if isinstance(written, JobHeader) else {}
 
@@ -118,7 +118,7 @@ def _spec_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     options = options_of(TranscodeSpec)
     name = next((name for name in now if name in before and before[name] != now[name]), "")
     if not name:
-        return "its options are another version's"
+        return "its options belong to another version"
     return f"{options[name].flag} was {_said(before[name])} and is {_said(now[name])}"
 
 
@@ -127,7 +127,7 @@ def _said(value: object) -> str:
 
 
 def _version_of(source: str) -> list[Any] | None:
-    """Return a source's size and time of its last change, or what its store states; the same on every machine."""
+    """Return a source's size and modification time, or its store's version; the same on every machine."""
     found = source_version(source)
     if not isinstance(found, tuple):
         return None

@@ -1,17 +1,80 @@
-"""The journal of a running job: records go into its store, one at a time, from any thread."""
+"""The journal of a running job, to which any thread appends records, and the state of a job by its records."""
 
 import threading
+from dataclasses import dataclass, field, replace
 
-from .records import Begun, JobHeader, Record, framed, packed, read_stream
-from .replay import Replay, replay
+from .records import (
+    BadRecord,
+    Begun,
+    Complete,
+    Encoded,
+    JobHeader,
+    Record,
+    RecordStream,
+    framed,
+    packed,
+    read_stream,
+    unpacked,
+)
 from .stores import Store
 
 
-class Journal:
-    """A job's records, in a store. ``open`` comes first, then ``begin`` unless the job goes on.
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The progress of a job."""
 
-    Every call raises StorageFailed where the store fails.
-    """
+    header: JobHeader | None = None
+    encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
+    in_flight: frozenset[int] = frozenset()
+    complete: Complete | None = None  #: the complete output, if nothing was begun or encoded after it
+    good_records: int = 0  #: how many records are valid
+    broken: str = ""  #: the damage in words; "" if there is none but a torn last record, as after any kill
+
+    @property
+    def segments_done(self) -> int:
+        """How many planned segments are encoded."""
+        return sum(each.until - each.segment + 1 for each in self.encoded.values())
+
+    def after(self, record: Record) -> "Replay":
+        """Return the state after another record. Raises BadRecord: it cannot follow those before it."""
+        counted = replace(self, good_records=self.good_records + 1, complete=None)
+        match record, self.header:
+            case JobHeader(), None:
+                return replace(counted, header=record)
+            case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
+                return replace(counted, in_flight=self.in_flight | {segment})
+            case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
+                # Other segments that cover a part of it were encoded before the cut between them was removed.
+                others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
+                encoded = dict(sorted({**others, first: record}.items()))
+                return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
+            case Complete(), JobHeader():
+                return replace(counted, complete=record)
+            case _:
+                raise BadRecord(f"a {type(record).__name__} does not follow here")
+
+    def without(self, segments: frozenset[int]) -> "Replay":
+        """Return it with some segments to encode again."""
+        encoded = {n: each for n, each in self.encoded.items() if n not in segments}
+        return replace(self, encoded=encoded, in_flight=self.in_flight | segments)
+
+
+def replay(stream: RecordStream) -> Replay:
+    """Return the state after the records of a stream, up to the first invalid one."""
+    state = Replay()
+    for content in stream.contents:
+        try:
+            state = state.after(unpacked(content))
+        except BadRecord as error:
+            lost = len(stream.contents) - state.good_records
+            return replace(state, broken=f"record {state.good_records} makes no sense ({error}); {lost} are left out")
+    if stream.rest_bytes and not stream.is_torn:
+        return replace(state, broken=f"{stream.rest_bytes} bytes after record {state.good_records} are damaged")
+    return state
+
+
+class Journal:
+    """A job's records in a store: call ``open``, then ``begin`` unless the job continues. Raises StorageFailed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -20,11 +83,11 @@ class Journal:
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept: payloads then stay until the output is published."""
+        """Whether records are kept; then payloads stay until the output is published."""
         return self._store.keeps
 
     def open(self) -> Replay:
-        """Read what there is, and cut off what cannot be read."""
+        """Read the records, and cut off the rest that cannot be read."""
         stream = read_stream(self._store.read())
         found = replay(stream)
         good, checksum = [], self._checksum
@@ -44,7 +107,7 @@ class Journal:
         self.note(header)
 
     def note(self, record: Record) -> None:
-        """Append a record. All but a ``Begun`` survive a loss of power, with those before them."""
+        """Append a record. All but a ``Begun`` survive a power loss, with those before them."""
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)

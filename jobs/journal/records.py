@@ -1,9 +1,9 @@
-"""The records of a journal, and how they lie one after the other in a stream of bytes.
+"""The records of a journal, and their format as a stream of bytes. Pure.
 
     record = length (4 bytes, little endian) | checksum (16 bytes) | content (msgpack)
 
-A checksum is BLAKE2b over the one before it and the content: nothing can be changed, left out, doubled or moved without
-ending the readable part there. Reading is pure; a prefix of a stream reads as a prefix of its records.
+A checksum is BLAKE2b over the previous checksum and the content, so any changed, missing, repeated or moved record ends
+the readable part. A prefix of a stream reads as a prefix of its records.
 """
 
 import hashlib
@@ -25,9 +25,8 @@ CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: Names of files need not be valid text
-_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
-"""The arrays with an entry for each packet, and how their entries are written."""
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays by packet, with their types
 _PLAIN: Final = tuple(
     each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
 )
@@ -35,11 +34,11 @@ _PLAIN: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHeader:
-    """The first record: what the job is, in plain values."""
+    """The first record: a description of the job in plain values."""
 
-    job: Mapping[str, Any]  #: all that its bytes depend on but ``encoder``
+    job: Mapping[str, Any]  #: everything that its bytes depend on except ``encoder``
     encoder: Mapping[str, Any]
-    spec: Mapping[str, Any]  #: the fields of the request, from which the job is continued
+    spec: Mapping[str, Any]  #: the fields of the request, with which the job is continued
     output: str
     segments: int
 
@@ -53,20 +52,20 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """A segment came back, up to the end of ``until``, and its payload is safe."""
+    """A segment is encoded, and its payload is stored."""
 
     segment: int
-    until: int
+    until: int  #: the last planned segment that it covers
     entry_moves: int
     attempt: int
-    facts: EncodedSegment
+    facts: EncodedSegment  #: without the payload
     payload_bytes: int
     payload_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The output is whole and proven, and gets its name next; ``report`` are the fields of the job's report."""
+    """The output is complete and proven, and is published next; ``report`` has the fields of the job's report."""
 
     output_bytes: int
     output_sha256: str
@@ -83,7 +82,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
 
 
 class BadRecord(ValueError):
-    """The content of a record is none that this version writes."""
+    """A record's content is not one that this version writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +91,18 @@ class RecordStream:
 
     contents: tuple[bytes, ...] = ()
     checksum: bytes = _FIRST  #: of the last record
-    rest_bytes: int = 0  #: what could not be read
-    is_torn: bool = False  #: the rest is one record that was not written to its end
+    rest_bytes: int = 0  #: the size of the unreadable rest
+    is_torn: bool = False  #: whether the rest is one record that was not completely written
 
 
 def framed(content: bytes, before: bytes = _FIRST) -> tuple[bytes, bytes]:
-    """Return a record as it is written after the one with the checksum ``before``, and its own checksum."""
+    """Return a record's bytes after the one with the checksum ``before``, and its own checksum."""
     checksum = _checksum(before, content)
     return _LENGTH.pack(len(content)) + checksum + content, checksum
 
 
 def read_stream(data: bytes) -> RecordStream:
-    """Read records up to the first that is not whole and unchanged."""
+    """Read records up to the first incomplete or changed one."""
     contents: list[bytes] = []
     at, checksum, head = 0, _FIRST, _LENGTH.size + CHECKSUM_BYTES
     while at + head <= len(data):
@@ -123,14 +122,14 @@ def packed(record: Record) -> bytes:
     """Return a record's content."""
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     if isinstance(record, Encoded):
-        values["facts"] = _packed_facts(values.pop("facts"))  # the last, as ever
+        values["facts"] = _packed_facts(values.pop("facts"))  # always last
     kind = next(kind for kind, type_ in _KINDS.items() if isinstance(record, type_))
     content: bytes = msgpack.packb({"kind": kind, **values}, default=lambda value: value.item(), **_TEXT)
     return content
 
 
 def unpacked(content: bytes) -> Record:
-    """Return the record of a content. Raises BadRecord: it is none."""
+    """Return the record with this content. Raises BadRecord: the content is invalid."""
     try:
         values = msgpack.unpackb(content, strict_map_key=False, **_TEXT)
         kind = values.pop("kind")
@@ -154,7 +153,7 @@ def _packed_facts(segment: EncodedSegment) -> dict[str, Any]:
 
 
 def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
-    """Return the segment, whose payload is empty; errors of many kinds where the values are none."""
+    """Return the segment with an empty payload; invalid values raise errors of many kinds."""
     arrays: dict[str, Any] = {name: np.frombuffer(values[name], dtype=kind).copy() for name, kind in _ARRAYS.items()}
     if len({len(array) for array in arrays.values()}) != 1:
         raise ValueError("the arrays differ in length")

@@ -1,10 +1,13 @@
-"""Where a journal lies: in a folder of this machine, in a store behind fsspec, or nowhere.
+"""Where a journal is kept: in a folder of this machine, in a store behind fsspec, or nowhere.
 
-A store's objects cannot grow, so each record is an object there; joined, they are the stream of a journal file.
+A store's objects cannot grow, so each record is an object there; concatenated, they are the stream of a journal file.
 """
 
 import errno
+import json
 import os
+import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from io import FileIO
@@ -15,38 +18,41 @@ from ...actors.media.location import split_protocol
 from ...actors.media.stores import open_store
 from ...actors.media.whole_file import sync
 from ...errors import StorageFailed
-from ..join.owner import OWNER_FILE
+from ..join.owner import OWNER_FILE, RENEWED_EVERY_S, Owner, in_use, still_holds
 from ..join.plain_files import content_of, remove_any
 from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 
 ResultT = TypeVar("ResultT")
 
 _RECORD: Final = "record-"
-_MOST_BYTES: Final = 1 << 30  #: Of a journal: the records of 300 hours of film at 60 pictures a second
+_MOST_BYTES: Final = 1 << 30  #: The largest journal: 300 hours of film at 60 pictures per second
 _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
-"""Protocols of stores whose names are keys in a bucket, which s3fs and its kin would make with a folder."""
+"""Protocols of stores with keys in a bucket; there, making a folder would create the bucket."""
 
 
 class Store:
-    """Holds the records and payloads of one job: here none, for jobs without a journal. Calls raise StorageFailed."""
+    """Holds the records and payloads of one job. This one holds nothing, for jobs without a journal.
 
-    keeps = False  #: whether it holds them until they are removed
+    Calls raise StorageFailed.
+    """
+
+    keeps = False  #: whether it holds anything
 
     def read(self) -> bytes:
-        """Return the whole journal; nothing where there is none."""
+        """Return the whole journal; empty if there is none."""
         return b""
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
-        """Add a whole record or nothing. A durable one, with all before it, survives a loss of power."""
+        """Add a whole record or nothing. A durable one, with all before it, survives a power loss."""
 
     def truncate(self, records: Sequence[bytes]) -> None:
         """Keep only these first records."""
 
     def put(self, payload: Path) -> None:
-        """Keep a payload, a file of the job's spool."""
+        """Store a payload, a file of the job's spool."""
 
     def fetch(self, payload: Path) -> None:
-        """Copy a payload back into its file of the spool, if it is here."""
+        """Copy a payload back into its file of the spool, if it is stored."""
 
     def sweep(self, payloads: Collection[str]) -> None:
         """Remove all payloads but these."""
@@ -56,7 +62,7 @@ class Store:
 
 
 class FolderStore(Store):
-    """A folder of this machine, in which the spool's payloads lie too: they are kept where they are."""
+    """A folder of this machine. It also has the spool's payloads, which stay where they are."""
 
     keeps = True
 
@@ -166,7 +172,7 @@ class ObjectStore(Store):
             self._call(self._files.rmdir, self._root)
 
     def content(self, name: str) -> bytes:
-        """Return an object; b"" where there is none."""
+        """Return an object's content; b"" if there is none."""
         if name not in self._names():
             return b""
         content: bytes = self._call(self._files.cat_file, f"{self._root}/{name}")
@@ -187,14 +193,14 @@ class ObjectStore(Store):
             listed = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # every store raises errors of its own
+        except Exception as error:  # each store raises its own errors
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         try:
             return method(*arguments)
-        except Exception as error:  # every store raises errors of its own
+        except Exception as error:  # each store raises its own errors
             raise _failed(self._url, error) from error
 
     @staticmethod
@@ -202,13 +208,78 @@ class ObjectStore(Store):
         return f"{_RECORD}{number:08d}"
 
 
+class StoreLease:
+    """Owns the work in a store, from ``acquire`` to ``release``; ``what`` is the output, for errors.
+
+    A store has no locks: an object names the owner, who renews it. Of two jobs that begin at the same moment, one reads
+    back the other's name and stops. Without read-after-write consistency both may begin; the first to publish wins.
+    Machines that share a store must agree on the time within seconds.
+    """
+
+    def __init__(self, store: ObjectStore, what: str) -> None:
+        self._store = store
+        self._what = what
+        self._here = Owner.here()
+        self._released = threading.Event()
+        self._writing = threading.Lock()
+
+    def acquire(self) -> None:
+        """Take ownership. Raises OutputInUse: another job has it; StorageFailed: the store does not answer."""
+        other, renewed_s = read_owner(self._store)
+        age_s = time.time() - renewed_s
+        lives = other is not None and other.lives(self._here, age_s)
+        if still_holds(other, self._here, lives=lives, locks_work=False):
+            raise in_use(self._what, other, age_s, self._here)
+        self._write()
+        if not self.holds():
+            raise in_use(self._what, read_owner(self._store)[0], 0, self._here)
+        threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
+
+    def holds(self) -> bool:
+        """Return whether the work is still this owner's; yes if the store does not answer."""
+        try:
+            return read_owner(self._store)[0] == self._here
+        except StorageFailed:
+            return True
+
+    def release(self) -> None:
+        """Release it. Idempotent; never raises."""
+        if not self._released.is_set():
+            self._released.set()
+            with self._writing, suppress(StorageFailed):
+                if self.holds():
+                    self._store.write(OWNER_FILE, b"")
+
+    def _write(self) -> None:
+        stated = json.loads(self._here.content) | {"renewed_s": time.time()}
+        self._store.write(OWNER_FILE, json.dumps(stated).encode())
+
+    def _renew(self) -> None:
+        while not self._released.wait(RENEWED_EVERY_S):
+            self._renew_once()
+
+    def _renew_once(self) -> None:
+        with self._writing, suppress(StorageFailed):
+            if not self._released.is_set() and self.holds():
+                self._write()
+
+
+def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
+    """Return the last owner of the work in a store, and when it was renewed, in seconds since 1970."""
+    with suppress(KeyError, TypeError, ValueError):
+        stated = json.loads(store.content(OWNER_FILE))
+        renewed_s = float(stated.pop("renewed_s"))
+        return Owner.read(json.dumps(stated).encode()), renewed_s
+    return None, 0.0
+
+
 def _opened(url: str) -> tuple[Any, str]:
     try:
         files, root = open_store(url)
-        # Where names are keys no folder is needed, and the bucket of a misspelt name would be made.
+        # Keys need no folder, and a misspelt name would create a bucket.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise _failed(url, error) from error
     return files, root.rstrip("/")
 

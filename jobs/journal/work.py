@@ -1,4 +1,4 @@
-"""Where a job works: its spool, its journal, who owns them, and what becomes of them at its end."""
+"""A job's work location: its spool and journal, their ownership, and what is kept at the end."""
 
 import hashlib
 from contextlib import ExitStack
@@ -13,11 +13,9 @@ from ..join.spool import Spool, SpooledSegment, payload_name, unwritable
 from ..report.report import Report, Resumed
 from ..request.spec import TranscodeSpec
 from .header import asks_again, difference
-from .journal import Journal
-from .lease import StoreLease
+from .journal import Journal, Replay, replay
 from .records import Complete, Encoded, JobHeader, read_stream
-from .replay import Replay, replay
-from .stores import FolderStore, ObjectStore, Store
+from .stores import FolderStore, ObjectStore, Store, StoreLease
 
 
 class WorkPlace:
@@ -46,9 +44,9 @@ class WorkPlace:
         """Take ownership of the work location and read its journal.
 
         Raises:
-            JournalRefused: there is work of this output where this job does not look for it.
+            JournalRefused: there is work on this output in another location.
             OutputInUse: another job writes the same output.
-            OutputUnwritable: the location cannot be made.
+            OutputUnwritable: the location cannot be created.
             StorageFailed: it cannot be read.
         """
         spec = self._spec
@@ -66,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job of this header cannot go on with what was found; None where it can, or nothing was."""
+        """Return why the job of this header cannot continue the found work; None if it can, or there is none."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -74,11 +72,11 @@ class WorkPlace:
         return JournalRefused(message, f"Use --restart to start over{otherwise}.")
 
     def restore(self, header: JobHeader) -> Replay:
-        """Begin the job of this header, or go on with what was found of it, without damaged payloads.
+        """Begin the job of this header, or continue the found work without damaged payloads.
 
         Raises:
-            JournalRefused: what was found is of another job.
-            StorageFailed: the store fails.
+            JournalRefused: the found work is another job's.
+            StorageFailed: the store failed.
         """
         if (refusal := self.refusal(header)) is not None:
             raise refusal
@@ -87,7 +85,7 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # Damaged ones go: what has the name may be a folder, where the segment could not be written again.
+        # Damaged ones are removed: one may be a folder, which would keep the segment from being written again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
@@ -101,39 +99,36 @@ class WorkPlace:
         return SpooledSegment(record.facts, path, record.payload_bytes, record.payload_sha256)
 
     def encoded(self, record: Encoded) -> None:
-        """Keep a segment that was spooled, and note it. Raises StorageFailed."""
+        """Store a spooled segment, and record it. Raises StorageFailed."""
         if self.journal.keeps:
             self._store.put(self.spooled(record).path)
             self.journal.note(record)
 
     def complete(self, report: Report) -> None:
-        """Note the output that gets its name next. Raises StorageFailed."""
+        """Record the output before it is published. Raises StorageFailed."""
         if self.journal.keeps:
             fields = report.model_dump(mode="json")
             self.journal.note(Complete(report.output_bytes, report.proof.output_sha256, fields))
 
     def published(self) -> Report | None:
-        """Return the report of an earlier run that has published this very output; None where none did."""
+        """Return the report of an earlier run that published this output, or None."""
         return published(self.found, self._spec)
 
     def check(self) -> None:
-        """Raise OutputInUse where another job has taken the output over."""
+        """Raise OutputInUse if another job has taken the output over."""
         self.spool.check()
         if self._owner is not None and not self._owner.holds():
             message = f"{self.location} is no longer this job's: another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments remain to continue from; without any, remove all.
-
-        Never raises.
-        """
+        """Release everything, and return how many segments are kept; remove all if there are none. Never raises."""
         if not self._is_open:
             return 0
         try:
             done = replay(read_stream(self._store.read())).segments_done
         except StorageFailed:
-            done = self.found.segments_done  # the store is away, with what is in it
+            done = self.found.segments_done  # the store does not answer
         if not done:
             self.remove()
             return 0
@@ -149,7 +144,7 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal goes last: from it a run that finds the output published knows that it may clean up.
+            # The journal goes last: it tells a later run that the output is published and the rest can be removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):
@@ -181,7 +176,7 @@ class WorkPlace:
         return FolderStore(self.spool.payloads), owner
 
     def _is_whole(self, segment: SpooledSegment) -> bool:
-        """Return whether a payload is what was written, here or in the store."""
+        """Return whether a payload is undamaged, here or in the store."""
         if not _has(segment):
             self._store.fetch(segment.path)
         return _has(segment)
@@ -192,16 +187,16 @@ class WorkPlace:
 
 
 def place_of(spec: TranscodeSpec) -> str:
-    """Return where the journal of a job lies: beside its output, or where it was asked for."""
+    """Return a job's work location: as requested, else beside its output."""
     if spec.work is None:
         return str(work_folder(spec.output))
     return f"{spec.work.rstrip('/')}/{work_name(spec.output)}"
 
 
 def published(found: Replay, spec: TranscodeSpec) -> Report | None:
-    """Return the report of a job that was killed after it published ``spec``'s output; None where that is not certain.
+    """Return the report of a job that was killed after it published ``spec``'s output; None if that is not certain.
 
-    The output must be the very file that the journal notes, and the source unchanged. Reads it if its size fits.
+    The output must be the file that the journal records, by size and content, and the source unchanged.
     """
     if found.header is None or found.complete is None or not asks_again(found.header, spec):
         return None
@@ -210,7 +205,7 @@ def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     try:
         report = Report.model_validate(dict(found.complete.report))
     except ValueError:
-        return None  # written by a checkout between two versions
+        return None  # written by an unreleased version
     segments = tuple(each.model_copy(update={"restored": True}) for each in report.segments)
     resumed = Resumed(restored=found.segments_done, redone=0, published=True)
     return report.model_copy(update={"segments": segments, "resumed": resumed})
@@ -226,7 +221,7 @@ def _is_there(output: str, noted: Complete) -> bool:
             return False
         with store.open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
-    except Exception:  # noqa: BLE001 - stores raise errors of their own; an output that cannot be read is not certain
+    except Exception:  # noqa: BLE001 - stores raise errors of their own; an unreadable output does not count
         return False
 
 

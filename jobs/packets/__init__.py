@@ -1,1 +1,1 @@
-"""Sessions by packet: a decoder and an encoder for callers who have packets, or want them."""
+"""``Decoder`` and ``Encoder``: sessions for callers who have packets, or want them."""

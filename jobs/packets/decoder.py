@@ -14,7 +14,7 @@ _MOST_PIXELS = (1 << 31) - 1
 
 
 class Decoder(OwnThread):
-    """Decodes the packets of one track as they come: on NVDEC where it decodes them exactly, else in software.
+    """Decodes the packets of one track as they come: on NVDEC if it decodes them exactly, else in software.
 
         with codecfleet.Decoder("h264") as decoder:
             for packet in received:
@@ -24,28 +24,26 @@ class Decoder(OwnThread):
                 show(frame)
 
     In an event loop use ``async with`` and await ``decode_async`` and ``flush_async``. Packets come in decoding order,
-    one whole picture each; those before the first keyframe give nothing. Frames come in the order in which they are
-    shown, with the times of their packets, and stay valid. Each has its own size, colours and HDR values: a track may
-    change them with a keyframe. Calls run one after the other in a thread of the decoder's own. Source:
-    PyNvVideoCodec programming guide, section 2.2.
+    one whole picture each; those before the first keyframe are skipped. Frames come in presentation order, with the
+    times of their packets, and stay valid. Each has its own size, colours and HDR values, which a track may change at a
+    keyframe. Calls run one after the other in the decoder's own thread. Source: PyNvVideoCodec programming guide,
+    section 2.2.
 
     Args:
-        codec: ``"h264"``, ``"hevc"``, ``"av1"``, ``"vp9"``, ``"vp8"``, or another name of FFmpeg's, for software.
-        extradata: the codec's configuration (avcC, hvcC, av1C, or Annex B parameter sets), if it does not come with
-            the packets.
-        place: where frames shall lie: on the ``"host"``, on the ``"device"``, or ``"auto"``: on the GPU if it decodes.
-        decoder: ``"auto"``, ``"software"`` or ``"nvdec"``. With ``"auto"`` software decodes from the keyframe on that
-            NVDEC does not take; ``fallback`` says why.
+        codec: ``"h264"``, ``"hevc"``, ``"av1"``, ``"vp9"``, ``"vp8"``, or for software any other name of FFmpeg's.
+        extradata: the codec's configuration (avcC, hvcC, av1C, or Annex B parameter sets), if the packets lack it.
+        place: where frames are: on the ``"host"``, on the ``"device"``, or ``"auto"``, on the GPU if it decodes.
+        decoder: ``"auto"``, ``"software"`` or ``"nvdec"``. With ``"auto"``, software takes over at a keyframe that
+            NVDEC cannot decode; ``fallback`` says why.
         nvdec: latency, SEI messages, decode statistics and the largest size. Software has the first two.
         max_pixels: larger pictures count as damage.
         device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
-        context: the handle of a CUDA context of yours to work in; else the device's primary one.
-        stream: the handle of the CUDA stream in which you use frames on the device, where their consumers do not say
-            it.
+        context: the handle of your CUDA context to work in; by default the device's primary one.
+        stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state it.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
 
     Raises:
-        UsageError: there is no such decoder, or software has none of the options.
+        UsageError: there is no such decoder, or software lacks one of the options.
     """
 
     def __init__(
@@ -77,17 +75,17 @@ class Decoder(OwnThread):
 
     @property
     def decoded_by(self) -> str:
-        """What decodes now: ``"nvdec"`` or ``"software"``; "" before the first keyframe."""
+        """The current decoder: ``"nvdec"`` or ``"software"``; "" before the first keyframe."""
         return self._session.decoded_by
 
     @property
     def fallback(self) -> str:
-        """Why software decodes; "" where it does not."""
+        """Why software decodes; "" if it does not."""
         return self._session.fallback
 
     @property
     def skipped_packets(self) -> int:
-        """How many packets came where decoding cannot begin."""
+        """How many packets came before a keyframe at which decoding could begin."""
         return self._session.skipped
 
     @property
@@ -106,22 +104,22 @@ class Decoder(OwnThread):
         Raises:
             UsageError: the argument is not a packet, or has another time base than those before it; or the decoder is
                 closed.
-            EngineUnfit: NVDEC is required, and does not decode this.
-            DeviceError: the device failed, or its frames are in doubt. Frames that were not handed out are lost; the
-                next keyframe begins again.
+            EngineUnfit: NVDEC is required, and cannot decode this.
+            DeviceError: the device failed, or its frames are doubtful. Frames that were not returned are lost; decoding
+                starts again at the next keyframe.
         """
         return self._call(self._session.decode, packet)
 
     async def decode_async(self, packet: object) -> list[Frame]:
-        """Do as ``decode``, awaited. The frames of a call that is cancelled are lost."""
+        """As ``decode``, for an event loop. The frames of a cancelled call are lost."""
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
-        """Return the frames that are left, and begin again with the next keyframe; raises as ``decode``."""
+        """Return the remaining frames; decoding starts again at the next keyframe. Raises as ``decode``."""
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:
-        """Do as ``flush``, awaited."""
+        """As ``flush``, for an event loop."""
         return await self._awaited(self._session.flush)
 
 

@@ -1,4 +1,4 @@
-"""Packets of one track into frames, on NVDEC or in software: what ``Decoder`` runs in its thread."""
+"""The session behind ``Decoder``: packets of one track into frames, on NVDEC or in software."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -30,26 +30,26 @@ from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
-_DECODERS: Final = {"av1": "libdav1d"}  #: Where FFmpeg's decoder of a codec's own name needs hardware
-_MOST_HELD: Final = 64  #: More packets than any decoder holds pictures of
+_DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's decoder named after the codec needs hardware
+_MOST_HELD: Final = 64  #: No decoder holds the pictures of this many packets
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderRequest:
-    """What a ``Decoder`` was asked for."""
+    """The options of a ``Decoder``."""
 
     codec: str  #: FFmpeg's name
-    extradata: bytes  #: The codec's configuration
+    extradata: bytes  #: the codec's configuration
     place: Place
     decoder: DecoderChoice
     nvdec: NvdecOptions
-    max_pixels: int  #: Larger pictures count as damage
-    stream: int | None  #: The CUDA stream in which frames on the device are used; None where their consumers say it
+    max_pixels: int  #: larger pictures count as damage
+    stream: int | None  #: the CUDA stream in which frames on the device are used; None if their consumers state it
 
 
 class DecodingSession:
-    """Decodes packets one by one; after an error from the next keyframe on. One thread calls all of it."""
+    """Decodes packets one by one; after an error, from the next keyframe on. One thread calls all methods."""
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -67,13 +67,13 @@ class DecodingSession:
         self.tally = DecodeTally()
         self.skipped = 0
         self.decoded_by = ""
-        self.fallback = "software was asked for" if request.decoder == "software" else ""
+        self.fallback = "software was requested" if request.decoder == "software" else ""
         _context(self._codec, request)
 
     def decode(self, item: object) -> list[Frame]:
         """Decode a packet; return the frames that are complete.
 
-        Raises UsageError: it is no packet, or has another time base than those before; DeviceError: the device failed.
+        Raises UsageError: it is not a packet, or has another time base than those before; DeviceError.
         """
         packet = Packet.of(item)
         if self._time_base not in (None, packet.time_base):
@@ -93,7 +93,7 @@ class DecodingSession:
         return frames + self.flush() if packet.decode_flag & END_OF_STREAM else frames
 
     def flush(self) -> list[Frame]:
-        """Return the frames that are left; decoding begins again at the next keyframe."""
+        """Return the remaining frames; decoding starts again at the next keyframe."""
         decoding, self._decoding = self._decoding, None
         frames: list[Frame] = []
         if decoding is not None:
@@ -123,17 +123,17 @@ class DecodingSession:
                 self._drop()
                 raise
             if is_first:
-                self._drop()  # software gives its picture
-            else:  # NVDEC has seen nothing of this packet; what it holds of those before comes first
+                self._drop()  # software decodes this picture
+            else:  # NVDEC has not seen this packet; its frames of earlier packets come first
                 frames += self.flush()
             self.fallback = error.message
             self._take(number, packet, frames)
-        except BaseException:
+        except BaseException:  # after any error, the session's state is unknown
             self._drop()
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep a packet's messages for its picture, as NVDEC does by itself; a few pictures wait at most."""
+        """Keep a packet's messages for its picture, as NVDEC does by itself, for the newest packets only."""
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 
@@ -208,7 +208,7 @@ class DecodingSession:
         return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
-        """Return when a frame is shown: where its packet does not say, a nominal picture after the last one."""
+        """Return a frame's time: its packet's, else one nominal picture after the last frame's."""
         if pts is None:
             pts = 0 if self._last is None else self._last + nominal
         self._first = pts if self._first is None else self._first
@@ -222,7 +222,7 @@ class DecodingSession:
 
 
 def _context(codec: str, request: DecoderRequest) -> VideoCodecContext:
-    """Return a fresh decoder of FFmpeg's; ``UsageError`` if there is none."""
+    """Return a new FFmpeg decoder. Raises UsageError: FFmpeg has none for the codec."""
     try:
         context = CodecContext.create(_DECODERS.get(codec, codec), "r")
     except (av.error.FFmpegError, ValueError) as error:

@@ -16,7 +16,7 @@ from .packet import Packet
 
 
 class EncoderOptions(PictureOptions, total=False):
-    """The options of ``Encoder`` that go into a ``PacketsRequest`` as they are."""
+    """The options of ``Encoder``, before ``PacketsRequest`` checks them."""
 
     maxrate_bps: int | str | None
     bufsize_bits: int | str | None
@@ -35,23 +35,23 @@ class Encoder(OwnThread):
 
     In an event loop use ``async with`` and await ``encode_async``, ``reconfigure_async`` and ``finish_async``. Pictures
     are those of ``codecfleet.encode``, all of one size and format; the first one opens the encoder. Packets come in
-    decoding order, H.264 and HEVC in Annex B; an encoder may hold a few pictures back. Calls run one after the other in
-    a thread of the encoder's own. Source: PyNvVideoCodec programming guide, section 2.3.
+    decoding order, H.264 and HEVC in Annex B; an encoder may hold back a few pictures. Calls run one after the other in
+    the encoder's own thread. Source: PyNvVideoCodec programming guide, section 2.3.
 
     Args:
         codec: h264, hevc, av1 or vp9.
         fps: the nominal rate; picture n is shown at n / ``fps``, unless there is a ``time_base``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: those of ``codecfleet.encode``, but for ``output`` and ``overwrite``, and these.
+        **options: those of ``codecfleet.encode`` except ``output`` and ``overwrite``, and these.
 
-            - ``time_base``: the tick in which pictures state times of their own, as seconds, or as frames do.
-            - ``maxrate_bps``, ``bufsize_bits``: the peak, and the buffer over which it holds. Of H.264 and HEVC a
-              ``bitrate_bps`` alone is constant over a buffer of one second.
+            - ``time_base``: the tick of the pictures' own times.
+            - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it holds. For H.264 and HEVC,
+              a ``bitrate_bps`` alone is constant over a buffer of one second.
             - ``repeat_headers``: write the parameter sets before each keyframe (default), so that a receiver can begin
-              at any; False leaves them to ``extradata``.
+              at any of them; False leaves them to ``extradata``.
 
     Raises:
-        UsageError: the options make no sense.
+        UsageError: the options are invalid.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class Encoder(OwnThread):
 
     @property
     def name(self) -> str:
-        """FFmpeg's name of the encoder, ``h264_nvenc`` and its kin for NVENC; "" before the first picture."""
+        """FFmpeg's name of the encoder, such as ``h264_nvenc``; "" before the first picture."""
         return self._session.pictures.settings.implementation if self._session.is_open else ""
 
     @property
     def extradata(self) -> bytes:
-        """The parameter sets that it opened with; b"" before the first picture, and for VP9."""
+        """The initial parameter sets; b"" before the first picture, and for VP9."""
         return self._session.pictures.session.extradata if self._session.is_open else b""
 
     @property
     def reorder_frames(self) -> int:
-        """By how many pictures decoding order differs from presentation order at most; 0 before the first one."""
+        """The most pictures by which decoding and presentation order differ; 0 before the first picture."""
         return self._session.pictures.session.reorder_frames if self._session.is_open else 0
 
     @property
     def fallback(self) -> str:
-        """Why software encodes what lies on a GPU; "" where it does not."""
+        """Why software encodes pictures that are on a GPU; "" if it does not."""
         return self._session.pictures.fallback if self._session.is_open else ""
 
     def encode(
@@ -98,13 +98,13 @@ class Encoder(OwnThread):
     ) -> list[Packet]:
         """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, or several.
 
-        ``time_s`` is when it is shown, in seconds, with a ``time_base``; the others are those of ``EncodeFrame``.
+        ``time_s`` is its time in seconds, if there is a ``time_base``; the others are those of ``EncodeFrame``.
 
         Raises:
             UsageError: the argument is not a picture, does not fit those before it, or has no time; or the encoder is
                 closed.
-            Unsupported: the encoder does not take it, the messages or the rates.
-            EncoderFailed: the encoder broke off, or was finished.
+            Unsupported: the encoder does not support the picture, the messages or the rates.
+            EncoderFailed: the encoder failed, or was finished.
             DeviceError: the device failed, or NVENC is required and cannot do it.
         """
         frame = unwrapped(
@@ -121,14 +121,14 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """Do as ``encode``, awaited. The packets of a call that is cancelled are lost."""
+        """As ``encode``, for an event loop. The packets of a cancelled call are lost."""
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
         )
         return await self._awaited(self._session.encode, frame)
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change the rate control from the next picture on; before the first one, with it.
+        """Change the rate control from the next picture on.
 
         Raises:
             Unsupported: the encoder cannot, or the values contradict each other; the old ones stay.
@@ -137,17 +137,17 @@ class Encoder(OwnThread):
         self._call(self._session.reconfigure, change)
 
     async def reconfigure_async(self, change: RateChange) -> None:
-        """Do as ``reconfigure``, awaited."""
+        """As ``reconfigure``, for an event loop."""
         await self._awaited(self._session.reconfigure, change)
 
     def force_idr(self) -> None:
-        """Make the next picture an IDR picture: where a receiver lost a packet, or has just come."""
+        """Make the next picture an IDR picture, for a receiver that lost a packet or has just joined."""
         self._session.force_idr()
 
     def finish(self) -> list[Packet]:
-        """Return the packets that are left; the encoder takes no more pictures. Raises as ``encode``."""
+        """Return the remaining packets; the encoder accepts no more pictures. Raises as ``encode``."""
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:
-        """Do as ``finish``, awaited."""
+        """As ``finish``, for an event loop."""
         return await self._awaited(self._session.finish)

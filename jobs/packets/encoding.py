@@ -1,4 +1,4 @@
-"""Pictures that a caller has into packets, on NVENC or in software: what ``Encoder`` runs in its thread."""
+"""The session behind ``Encoder``: a caller's pictures into packets, on NVENC or in software."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,10 +24,10 @@ _WITH_BUFFER: Final = (Codec.H264, Codec.HEVC)
 
 
 class PacketsRequest(RateLimit, PictureRequest):
-    """What an ``Encoder`` was asked for."""
+    """The options of an ``Encoder``."""
 
-    fps: Ratio  #: The nominal rate; with a ``time_base`` pictures have times of their own
-    repeat_headers: bool = True  #: Writes the parameter sets before each keyframe
+    fps: Ratio  #: the nominal rate; with a ``time_base``, pictures have their own times
+    repeat_headers: bool = True  #: whether the parameter sets come before each keyframe
 
     @model_validator(mode="after")
     def _check_peak(self) -> Self:
@@ -62,7 +62,7 @@ class EncodingSession:
         self._shown_first = False
 
     def encode(self, frame: EncodeFrame) -> list[Packet]:
-        """Encode a picture, and return the packets that are ready; raises what ``PictureSession`` does."""
+        """Encode a picture, and return the packets that are ready. Raises as ``PictureSession``."""
         offered = self.pictures.read(frame)
         if not self.is_open:
             self._open(offered)
@@ -72,7 +72,7 @@ class EncodingSession:
         packets = self._encoded(offered)
         ticks = self.pictures.clock.last_ticks
         if not self._shown_first:
-            # Decoding times run ahead of presentation by as much as the encoder may reorder.
+            # Decoding times precede presentation times by as much as the encoder may reorder.
             self._shown.extend(ticks - number * self._nominal_ticks for number in range(self._lead, 0, -1))
             self._shown_first = True
         self._shown.append(ticks)
@@ -90,7 +90,7 @@ class EncodingSession:
         self._wants_idr = True
 
     def finish(self) -> list[Packet]:
-        """Return the packets that are left."""
+        """Return the remaining packets."""
         return [self._packet(each) for each in self.pictures.session.finish()] if self.is_open else []
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class EncodingSession:
         return whole_ticks(nominal_ticks(self._request.fps, self.pictures.clock.time_base))
 
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture, an IDR picture if that is wanted; where it is refused, the next one is."""
+        """Encode a picture, as an IDR picture if wanted; if it is refused, the next one will be."""
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
             return self.pictures.encode(offered.with_keyframe() if wants_idr else offered)
@@ -130,7 +130,7 @@ class EncodingSession:
         )
 
     def _with_headers(self, encoded: EncodedPacket) -> bytes:
-        """Return a packet's payload, with the parameter sets that hold now before a keyframe."""
+        """Return a packet's payload, with the current parameter sets before a keyframe."""
         if self.codec not in _PARAMETER_SETS or not self._request.repeat_headers:
             return encoded.payload
         if own := self._parameter_sets(encoded.payload):
@@ -144,11 +144,11 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the caller's own EncodeFrame where a frame's picture is one; ``UsageError`` if both ask for something."""
+    """Return the frame, or the ``EncodeFrame`` that is its picture. Raises UsageError: both have requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame
     if frame.time_s is not None or frame.keyframe or frame.sei_messages or frame.rates is not None:
-        message = "an EncodeFrame says by itself what is asked beside its picture"
-        raise UsageError(message, "Give the picture alone, or nothing beside the EncodeFrame.")
+        message = "an EncodeFrame already has the requests for its picture"
+        raise UsageError(message, "Give only the picture, or only the EncodeFrame.")
     return own

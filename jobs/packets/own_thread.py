@@ -1,4 +1,4 @@
-"""One thread for one session, whether a caller waits or awaits: a driver's session belongs to one thread."""
+"""A session with its own thread, for blocking and asynchronous callers: drivers bind sessions to threads."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with a thread of its own, which ``last`` ends: use ``with`` or ``async with``, or ``close`` it."""
+    """A session with its own thread; ``last`` is its last call. Use ``with``, ``async with`` or ``close``."""
 
     def __init__(self, name: str, last: Callable[[], None]) -> None:
         self._name = name
@@ -22,14 +22,14 @@ class OwnThread:
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Release it. Idempotent; in a fork of its process it does nothing."""
+        """Release the session. Idempotent; does nothing in a fork of its process."""
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._process:
             with thread:
                 thread.submit(self._last).result()
 
     async def aclose(self) -> None:
-        """Do as ``close``, awaited."""
+        """As ``close``, for an event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -45,11 +45,11 @@ class OwnThread:
         await self.aclose()
 
     def _call(self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs) -> ResultT:
-        """Run a call, and wait for it; ``UsageError`` once closed."""
+        """Run a call, and wait for it. Raises UsageError: the session is closed."""
         return self._submitted(function, *args, **options).result()
 
     async def _awaited(self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs) -> ResultT:
-        """Run a call, and await it; one that is cancelled runs to its end, and its result is lost."""
+        """Run a call, and await it; a cancelled call runs to its end, and its result is lost."""
         return await asyncio.shield(asyncio.wrap_future(self._submitted(function, *args, **options)))
 
     def _submitted(

@@ -1,4 +1,4 @@
-"""One coded picture, as ``Decoder`` takes it and ``Encoder`` gives it."""
+"""One coded picture, for ``Decoder`` and from ``Encoder``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,14 +31,14 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B or with lengths, as ``extradata`` says; AV1 as OBUs
-    pts: int | None = None  #: When its picture is shown
-    dts: int | None = None  #: When it is decoded
-    duration: int = 0  #: How long its picture is shown; 0 is unknown
-    time_base: Fraction = USUAL_TIME_BASE  #: Seconds in a tick
-    pos: int | None = None  #: Where it begins in its file, in bytes
-    key: bool | None = None  #: Whether decoding can begin at it; None reads that from the data
-    discontinuity: bool = False  #: Packets before it are missing: flush, and go on at the next keyframe
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths if ``extradata`` is; AV1 as OBUs
+    pts: int | None = None  #: presentation time
+    dts: int | None = None  #: decoding time
+    duration: int = 0  #: of its picture; 0 if unknown
+    time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
+    pos: int | None = None  #: its offset in its file, in bytes
+    key: bool | None = None  #: whether decoding can begin at it; None: found out from the data
+    discontinuity: bool = False  #: whether packets before it are missing: flush, and continue at the next keyframe
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
     and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
@@ -48,7 +48,7 @@ class Packet:
             object.__setattr__(self, "data", bytes(memoryview(self.data)))
             object.__setattr__(self, "time_base", Fraction(self.time_base))
         except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise UsageError(f"a packet cannot be made of that: {error}", "Give data=bytes.") from None
+            raise UsageError(f"these values do not make a packet: {error}", "Give data=bytes.") from None
         if not self.data or self.time_base <= 0:
             what = "no data" if not self.data else f"a time base of {self.time_base}"
             raise UsageError(f"a packet has {what}", "Give one whole coded picture, and seconds a tick.")
@@ -60,12 +60,12 @@ class Packet:
 
     @classmethod
     def of(cls, packet: object) -> "Packet":
-        """Return one of PyAV's packets; ``UsageError`` if it is something else, or empty."""
+        """Return a packet from one of this class or of PyAV. Raises UsageError: it is something else, or empty."""
         if isinstance(packet, cls):
             return packet
         if not isinstance(packet, av.Packet):
             message = f"a {type(packet).__name__} is not a packet"
-            raise UsageError(message, "Give a codecfleet.Packet, or a packet of PyAV's.")
+            raise UsageError(message, "Give a codecfleet.Packet, or a PyAV packet.")
         return cls(
             data=bytes(packet),
             pts=packet.pts,
@@ -77,8 +77,8 @@ class Packet:
         )
 
     def to_av(self) -> "av.Packet[Any]":
-        """Return PyAV's packet of it, to be muxed or decoded there."""
-        # libavcodec reads past the data: a packet made of ``bytes`` lacks that padding.
+        """Return a PyAV packet, to mux or decode."""
+        # libavcodec reads past the data, and a packet made from ``bytes`` would lack that padding.
         found: av.Packet[Any] = av.Packet(len(self.data))
         found.update(self.data)
         found.pts, found.dts, found.duration, found.time_base = self.pts, self.dts, self.duration, self.time_base
@@ -86,7 +86,7 @@ class Packet:
         return found
 
     def is_entry(self, codec: str, extradata: bytes) -> bool:
-        """Return whether decoding can begin at it: by ``key``, else by the data."""
+        """Return whether decoding can begin at the packet: by ``key``, else by the data."""
         if self.key is not None:
             return self.key
         if codec in _BEGINS:

@@ -1,1 +1,1 @@
-"""What a job will do: cuts, ranges, picture, encoder, devices."""
+"""Plans a job: cuts and ranges, picture format, encoder, devices. ``plan.py`` is the way in."""

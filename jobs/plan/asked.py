@@ -1,4 +1,4 @@
-"""What a request asks for, whatever its source: container, codec and encoders; and what in it is rarely meant."""
+"""What the request alone decides: container, codec and encoder settings. Also warnings about unusual requests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from ..carry.containers import Container, container_for
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-LEAST_USUAL_BPS: Final = 50_000  #: Below this, somebody has probably counted in kilobits
-_HDR: Final = {16: "PQ", 18: "HLG"}  #: Transfer functions of HDR (H.273): made for 10 bits and more (BT.2100)
+LEAST_USUAL_BPS: Final = 50_000  #: A lower rate was probably meant in kilobits
+_HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), which need 10 bits (BT.2100)
 _SDR_BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What the request alone settles."""
+    """What follows from the request alone."""
 
     container: Container
     codec: Codec
     software: SoftwareRequest
-    nvenc: NvencRequest | None  #: What an NVENC is asked for; None where the job leaves none to ask
+    nvenc: NvencRequest | None  #: None if the job may not use NVENC
 
 
 def asked_of(spec: TranscodeSpec) -> AskedFor:
-    """Return what a request asks for, without looking at its source. Raises RequestError: no source can meet it."""
+    """Return what a request asks for. Raises RequestError: no source could satisfy it."""
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)
@@ -40,7 +40,7 @@ def asked_of(spec: TranscodeSpec) -> AskedFor:
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return what software and an NVENC are asked for; options are NVENC's where it is asked for, else FFmpeg's."""
+    """Return the settings for software and for NVENC. ``encoder_options`` are NVENC's with ``encoder="nvenc"``."""
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
@@ -49,8 +49,7 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
     )
     nvenc = partial(nvenc_request, codec, rate=rate, preset=spec.preset, keyframe_interval_s=spec.keyframe_interval_s)
     if spec.encoder == "nvenc":
-        on_nvenc = nvenc(options=spec.encoder_options)
-        return software(), on_nvenc
+        return software(), nvenc(options=spec.encoder_options)
     in_software = software(options=spec.encoder_options)
     if spec.encoder == "software" or spec.device == "cpu" or spec.encoder_options:
         return in_software, None
@@ -58,7 +57,7 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
 
 
 def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield what is unusual in a request, and what is usual."""
+    """Yield warnings about unusual requests; each names the usual choice."""
     for name, rate_bps in (("bitrate", spec.bitrate_bps), ("maximum bitrate", spec.maxrate_bps)):
         if rate_bps is not None and rate_bps < LEAST_USUAL_BPS:
             message = f"the {name} is {rate_bps} bit/s, which is little for video: did you mean {rate_bps}k?"
@@ -66,8 +65,8 @@ def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: Transc
     transfer = _HDR.get(picture.colour.transfer)
     if transfer is not None and _bits(picture.pix_fmt) <= _SDR_BITS < _bits(source.pix_fmt):
         can = any(_bits(each) > _SDR_BITS for each in PROFILES[codec].pix_fmts)
-        how = "leave out --pix-fmt to keep 10 bits" if can else f"{codec} has no more here, --codec hevc and av1 have"
-        message = f"HDR ({transfer}) in 8 bits shows bands in skies and shadows: {how}"
+        how = "leave out --pix-fmt to keep 10 bits" if can else f"{codec} is limited to 8 here; use --codec hevc or av1"
+        message = f"HDR ({transfer}) in 8 bits shows banding in skies and shadows: {how}"
         yield Warning_(code="hdr-in-8-bits", message=message, checks=())
 
 

@@ -1,6 +1,6 @@
-"""``--crop auto``: where the picture lies between black borders, by a sample of the track's pictures.
+"""``--crop auto``: finds black borders in a sample of the track's pictures.
 
-A pure function of the source and the part: the same pictures are decoded, in software, and judged by whole numbers.
+The same source and part always give the same result: decoding is in software, and the arithmetic is on integers.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from ..source.index import TrackIndex
 from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
-SAMPLES: Final = 32  #: About how many pictures are judged
-STRIDE: Final = 8  #: Of an access point's pictures, where more than one is judged, every so-many-th is
-DARK: Final = 8  #: A line is black if its average is at most this much above black, in 8-bit steps
-SPECK: Final = 48  #: And none of them more than this
+SAMPLES: Final = 32  #: About how many pictures are sampled
+STRIDE: Final = 8  #: If an access point gives several samples, every 8th picture after it is one
+DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
+SPECK: Final = 48  #: and no sample in it is further above black than this
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -32,31 +32,31 @@ _Luma = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class FoundPicture:
-    """Where the picture lies, None where there is no border; and by how many pictures that are not black."""
+    """The result of the search for borders."""
 
-    region: Region | None
-    judged: int | None
+    region: Region | None  #: The picture without its border; None if there is no border
+    judged: int | None  #: How many sampled pictures are not black; None if there was no search
 
     @property
     def words(self) -> str:
-        """What a person may know of it; "" where nothing was looked for."""
+        """The result as a line of the plan; "" if there was no search."""
         if self.judged is None:
             return ""
         if not self.judged:
-            return "--crop auto: all pictures of the sample are black, so that nothing is cropped"
-        pictures = counted(self.judged, "picture")
-        return f"--crop auto: {'the border' if self.region else 'no border'} is common to {pictures} of the track"
+            return "--crop auto: all sampled pictures are black, so nothing is cropped"
+        pictures = counted(self.judged, "sampled picture")
+        return f"--crop auto: {'found a border' if self.region else 'found no border'} common to {pictures}"
 
 
-NO_BORDER: Final = FoundPicture(None, None)  #: Nothing was looked for
+NO_BORDER: Final = FoundPicture(None, None)  #: There was no search
 
 
 def find_picture(
     ranges: TrackRanges, source: VideoFormat, shown: Region | None = None, *, row_step: int = 1
 ) -> FoundPicture:
-    """Return the smallest region that holds all of each judged picture, its edges where chroma may be cut.
+    """Return the smallest region that contains every sampled picture, with its edges aligned to chroma samples.
 
-    Only what is ``shown`` is looked at; ``row_step`` is 2 for interlaced pictures. Raises InputError.
+    Only the ``shown`` region is searched; ``row_step`` is 2 for interlaced pictures. Raises InputError.
     """
     black = 0 if source.colour.range == FULL_RANGE or source.pix_fmt.startswith("yuvj") else _LIMITED_BLACK
     within = shown or Region(source.width, source.height, 0, 0)
@@ -74,7 +74,7 @@ def find_picture(
 
 
 def lit_region(luma: _Luma, black: int) -> Region | None:
-    """Return what lies between the black lines at a picture's edges; None where all of it is black."""
+    """Return the region inside the black lines at a picture's edges; None if the whole picture is black."""
     spans = []
     for axis in (0, 1):
         sums, most = luma.sum(axis=axis, dtype=np.int64), luma.max(axis=axis)
@@ -87,14 +87,14 @@ def lit_region(luma: _Luma, black: int) -> Region | None:
 
 
 def enclosing(regions: list[Region]) -> Region:
-    """Return the smallest region that holds all of these."""
+    """Return the smallest region that contains all of ``regions``."""
     left, top = min(each.x for each in regions), min(each.y for each in regions)
     right, bottom = max(each.x + each.width for each in regions), max(each.y + each.height for each in regions)
     return Region(right - left, bottom - top, left, top)
 
 
 def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
-    """Yield the luma of the sampled pictures: of up to 32 access points the first, of fewer some more of each."""
+    """Yield the luma of the sampled pictures: those at up to 32 access points, or several after each of fewer."""
     points = _points(ranges)
     each = SAMPLES // len(points)
     chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)
@@ -107,7 +107,7 @@ def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
 
 
 def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
-    """Return packet and time of the access points to sample, spread over the part; of fewer than two its start."""
+    """Return packet and time of access points spread over the part; the part's start if it has fewer than two."""
     index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
     start = index.first_ticks if first.start_ticks is None else first.start_ticks
     end = index.end_ticks if last.end_ticks is None else last.end_ticks

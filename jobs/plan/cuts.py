@@ -1,7 +1,7 @@
-"""Where a track is cut: a pure function of its index and the asked-for length; cuts decide the output's bytes.
+"""Where a track is cut. Pure: cuts change the output's bytes, so only the index and the requested length decide them.
 
-A cut costs bitrate, because the next segment starts with an IDR picture: least at a scene change, where the source's
-own encoder put a keyframe, most on a regular grid. So cuts prefer off-grid access points near the aim.
+Each segment starts with an IDR picture, which costs least at a scene change, where the source also has a keyframe.
+Cuts therefore prefer access points that lie off the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,10 +19,10 @@ from ...actors.segment.frame_rate import CountedGrid, FrameRate
 from ...actors.segment.keyframe_grid import KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
-LONG_S = Fraction(10)  #: The usual length of a segment: 5 s costs 0.4 % in bytes on film, 10 s about nothing
-SHORT_S = Fraction(4)  #: No default segment is planned shorter than this
-SHARES = 4  #: A short source is planned for this many segments, so that several workers have something to do
-TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)  #: The end gets half-length segments: workers finish together
+LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
+SHORT_S = Fraction(4)  #: The minimum length of a segment by default
+SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
+TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)  #: Segments near the end are half as long: workers end together
 
 
 class CutReason(StrEnum):
@@ -37,26 +37,26 @@ class CutReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut."""
+    """The border between two segments."""
 
-    ticks: int  #: The presentation time that it falls at
-    entry: AccessPoint  #: Where to decode from: at that time, or before multiples of a keyframe interval
+    ticks: int  #: The presentation time at which the next segment starts
+    entry: AccessPoint  #: Where to start decoding: at ``ticks``, or earlier if a keyframe interval decides the cut
     reason: CutReason
-    number: int | None = None  #: The output's first picture after it, if it has a rate
+    number: int | None = None  #: The output's first picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
-    """Return the length to aim for where none is asked for: about 10 s, less for short sources but at least 4 s."""
+    """Return the default target length: 10 s, or less for short sources, but at least 4 s."""
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """How long segments that begin at ``begins`` or later should be, and at least are, in ticks."""
+    """The lengths of segments that start at ``begins`` or later, in ticks."""
 
     begins: int
-    segment: int
-    shortest: int
+    segment: int  #: The target length
+    shortest: int  #: The minimum length
 
     @property
     def reach(self) -> int:
@@ -72,10 +72,10 @@ def choose_cuts(
     grid: KeyframeGrid | CountedGrid | None = None,
     rate: FrameRate | None = None,
 ) -> tuple[Cut, ...]:
-    """Choose the cuts of a track, or of its part [start, end) in ticks, in order of time.
+    """Choose the cuts of a track, or of its part [start, end) in ticks, in presentation order.
 
-    Segments last about ``segment_s``; None is the usual length, half of it near the end. With a ``grid`` cuts are
-    multiples of its interval; with a ``rate`` every segment has a picture.
+    Segments last about ``segment_s``; None means the usual length, halved near the end. With a ``grid``, cuts are
+    multiples of its interval; with a ``rate``, every segment has at least one picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -99,14 +99,14 @@ def choose_cuts(
 
 
 def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
-    # Half of a segment must be a tick at least, or cutting would never get past its first cut.
+    # Half a segment must be at least a tick, or _walk would not advance.
     segment_s = max(segment_s, 2 * index.time_base)
     segment, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
     return _Aim(begins, segment, shortest)
 
 
 def _usable(index: TrackIndex) -> list[AccessPoint]:
-    """Return the access points around which no time is in doubt, sorted by time."""
+    """Return the access points with reliable times around them, sorted by time."""
     usable = [
         entry
         for entry in index.access_points
@@ -126,9 +126,10 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 
 
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
-    """Return the first multiple of the keyframe interval after each access point, with the nearest as its entry.
+    """Return the first multiple of the keyframe interval at or after each access point, with the nearest entry.
 
-    A multiple without a picture, or with times in doubt around it, is passed over: its keyframe is inside a segment.
+    Multiples without a picture, or with unreliable times around them, are skipped: they become keyframes inside a
+    segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -146,9 +147,9 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
 def _at_pictures(
     index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
 ) -> list[Cut]:
-    """Return cuts between pictures of a rate: at each access point, or at the first keyframe chosen after it.
+    """Return cuts between the output's pictures: at each access point, or at the first grid keyframe after it.
 
-    A keyframe that is chosen at the tick of the picture before it is inside a segment.
+    A keyframe that shows the same source picture as the one before it is skipped: it stays inside a segment.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]
@@ -171,19 +172,19 @@ def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
-    """Return for each access point whether the source's encoder set it because its keyframe interval was over."""
+    """Return for each access point whether it ends a full keyframe interval of the source's encoder."""
     if not entries:
         return []
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])
     gaps = [int(b) - int(a) for a, b in zip([0, *places[:-1]], places, strict=True)]
     longest, count = max(Counter(gaps).items())
-    # A lone longest gap says nothing of a grid; one that comes back is the encoder's own limit.
+    # The longest gap is the encoder's interval only if it occurs more than once.
     regular = longest if count > 1 else None
     return [gap == regular for gap in gaps]
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Go from cut to cut, to the best candidate within reach, else the next there is, until the rest is one segment."""
+    """Choose the best candidate within reach of each cut, else the next one, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

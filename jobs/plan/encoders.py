@@ -1,7 +1,7 @@
-"""Which encoder writes a whole track: software, or the NVENC of one kind of GPU.
+"""Chooses the encoder of a whole track: software, or the NVENC of one kind of GPU.
 
-A plan is for software first. If the fleet says that an NVENC is faster and nothing forbids it, a worker describes its
-NVENC, and the plan is bound to it.
+Every plan starts with software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
+capabilities, and the plan is rewritten for that encoder kind.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,19 +23,19 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"  #: The code of the warning that says why software encodes what an NVENC was chosen for
+NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes although NVENC was chosen
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has one for this track"
 _STEP = "Use --encoder software, or leave it at auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
-    """Bind a plan for software to the encoder kind that will write it; also return warnings. ``retried`` submits work.
+    """Return the plan for the encoder kind that will write the track, and warnings. ``retried`` submits work.
 
     Raises:
-        Unsupported: an NVENC was asked for, and cannot be had for this plan, or the one that was found denies it.
-        DeviceError: an NVENC was asked for, and the one that was found failed.
-        FleetUnavailable: the fleet does not answer.
+        Unsupported: NVENC is required, and none is available, or the one found does not support these settings.
+        DeviceError: NVENC is required, and the device failed.
+        FleetUnavailable: NVENC is required, and the fleet does not answer.
     """
     require_device = plan.spec.encoder == "nvenc"
     if require_device and (problem := nvenc_unsupported_reason(plan.encoder.codec, plan.encoder.format)):
@@ -52,14 +52,14 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
             return with_nvenc(plan, request, kind, offer), []
     except (DeviceError, FleetUnavailable, Unsupported, WorkerLost) as error:
         if require_device and isinstance(error, EngineUnfit):
-            raise Unsupported(f"no NVENC can be had: {error.message}", _STEP) from error
+            raise Unsupported(f"no NVENC is available: {error.message}", _STEP) from error
         if require_device:
             raise
         return plan, [Warning_(code=NOT_ON_NVENC, message=f"software encodes: {error.message}", checks=())]
     finally:
         pool.set_demand(job, None)
     if require_device:
-        message = f"no NVENC can be had: {preview.never or preview.gpu_refusal or _NONE}"
+        message = f"no NVENC is available: {preview.never or preview.gpu_refusal or _NONE}"
         raise Unsupported(message, _STEP)
     return plan, []
 
@@ -73,7 +73,10 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 
 
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
-    """Return a plan for the NVENC of one kind of GPU. Raises Unsupported (by any NVENC), EngineUnfit (by this)."""
+    """Return the plan for the NVENC of one kind of GPU.
+
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
+    """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
     losses = picture_losses(plan.extras, encoder, plan.container)
@@ -90,7 +93,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures of the source's: it scales and converts, no more."""
+    """Return whether the device can make the encoder's pictures: only scaling and conversion are possible there."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False
@@ -98,10 +101,10 @@ def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts
 
 
 def may_choose(plan: Plan) -> bool:
-    """Return whether software or an NVENC may write the track, whichever finishes first."""
+    """Return whether software and NVENC are both allowed."""
     return plan.nvenc is not None and plan.spec.encoder == "auto"
 
 
 def may_restart(plan: Plan) -> bool:
-    """Return whether software may restart a track that an NVENC could not finish."""
+    """Return whether software may start the track over if NVENC cannot finish it."""
     return plan.kind is not None and plan.spec.encoder == "auto"

@@ -1,4 +1,4 @@
-"""What of the video track itself is lost: captions, dynamic HDR, a second view, alpha, fields, container limits."""
+"""What the output's video track loses: captions, dynamic HDR, alpha, fields, and what its container cannot hold."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,16 +26,15 @@ from ..source.source import SourceReading
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
-LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000  #: In cd/m², of a mastering display in an SEI message (H.264 D.2.29)
+LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000  #: cd/m² of a mastering display in an SEI message (H.264 D.2.29)
 _ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
-_DOVI_WITHOUT_BASE_LAYER = 5  #: Profile 5: without the metadata its colours are wrong
-
+_DOVI_WITHOUT_BASE_LAYER = 5  #: In this profile, colours are wrong without the metadata
 _DOVI_OVER_BASE_LAYER = 8
 
 
 def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> tuple[Warning_, ...]:
-    """Return a warning for everything on the video track that the output cannot hold."""
+    """Return a warning for each property of the video track that the output loses."""
     return tuple(
         Warning_(code=code, message=message, checks=tuple(checks))
         for code, message, *checks in _losses(extras, encoder, container)
@@ -43,16 +42,16 @@ def picture_losses(extras: StreamExtras, encoder: EncoderSettings, container: Co
 
 
 def _losses(extras: StreamExtras, encoder: EncoderSettings, container: Container) -> Iterator[tuple[str, ...]]:
-    """Yield the code, the message, and the checks of ``verify`` that may fail because of it."""
+    """Yield each loss: its code, its message, and the checks of ``verify`` that may fail because of it."""
     codec, output = encoder.codec, encoder.format
     is_repaced = dict(encoder.options).get("a53cc") == "0"
     if extras.captions and (codec not in _WITH_CAPTIONS or encoder.on_device or is_repaced):
         writer = "NVENC writes none" if encoder.on_device else f"{codec} has no place for them here"
-        writer = "at another frame rate letters would come twice, or not at all" if is_repaced else writer
+        writer = "at another frame rate, letters would be repeated or missing" if is_repaced else writer
         message = f"closed captions{_since(extras, CAPTIONS)} are lost: {writer}"
         yield "captions-dropped", message, "metadata.captions"
     if output.interlaced and (encoder.on_device or not codes_interlaced(codec, output)):
-        message = "interlaced pictures are coded as they are, as whole frames, without their field order"
+        message = "interlaced pictures are encoded as whole frames, without their field order"
         yield "interlace-flag", message, "pictures.interlaced"
     has_dolby_vision = extras.dovi_configuration is not None or DOLBY_VISION in extras.frame_kinds
     if has_dolby_vision and not encoder.dolby_vision:
@@ -79,11 +78,11 @@ _UNWRITTEN = {
     SECOND_VIEW: ("second-view-dropped", "the second view of the stereo video", "; the first one is kept"),
     ALPHA: ("alpha-dropped", "the transparency (alpha)", ": the encoders have no place for it", *_ALPHA_CHECKS),
 }
-"""What no encoder writes: the code, what it is, what is said of its loss, and the checks that miss it."""
+"""What no encoder writes: warning code, name, reason, and the checks that fail."""
 
 
 def _since(extras: StreamExtras, kind: str) -> str:
-    """Return from when on the pictures have a kind, where that is not from the first one on; else ""."""
+    """Return ", from N s on," if side data of this kind starts after the first picture; else ""."""
     begins = next((rider.first_s for rider in extras.riders if rider.kind == kind), None)
     return f", from {float(begins):.3f} s on," if begins else ""
 
@@ -92,31 +91,32 @@ def _container_losses(output: VideoFormat, codec: Codec, container: Container) -
     name = f".{container.name}"
     if not container.has_header:
         if (output.hdr.mastering is not None or output.hdr.light is not None) and codec not in _WITH_HDR_IN_BITSTREAM:
-            message = f"HDR10 values are lost: neither {codec} nor {name} has a place for them"
+            message = f"HDR10 values are lost: neither {codec} nor {name} can hold them"
             yield "hdr-dropped", message, "hdr.container", "hdr.bitstream"
         if codec is Codec.VP9 and output.colour != Colour():
-            reason = f"neither VP9 nor {name} has a place for"
+            reason = f"neither VP9 nor {name} can hold"
             yield "primaries-dropped", f"the colour primaries are lost: {reason} them", "metadata.primaries"
             yield "transfer-dropped", f"the transfer function is lost: {reason} it", "metadata.transfer"
     if _rounds_shape(output, codec, container):
-        yield "aspect-rounded", f"the samples' shape is rounded: {name} states none so fine", "metadata.aspect"
+        yield "aspect-rounded", f"the sample aspect ratio is rounded: {name} is less precise", "metadata.aspect"
     if output.sample_aspect_ratio != 1 and not container.holds_tracks and codec in (Codec.AV1, Codec.VP9):
-        yield "aspect-dropped", f"the samples' shape is lost: neither {codec} nor {name} states it", "metadata.aspect"
+        message = f"the sample aspect ratio is lost: neither {codec} nor {name} can hold it"
+        yield "aspect-dropped", message, "metadata.aspect"
     peak = 0 if output.hdr.mastering is None else output.hdr.mastering.max_luminance
     if codec in (Codec.H264, Codec.HEVC) and peak and not LOWEST_PEAK <= peak <= HIGHEST_PEAK:
-        message = "the mastering display's luminance is outside what HEVC and H.264 can state"
+        message = "the mastering display's luminance is outside the range of HEVC and H.264"
         yield "bitstream-luminance", message, "hdr.bitstream"
     if codec is Codec.AV1 and output.hdr.mastering is not None and not output.hdr.mastering.max_luminance:
         message = (
-            "the mastering display's colours are lost in the bitstream: AV1's encoder writes none without luminance"
+            "the mastering display's colours are lost in the bitstream: the AV1 encoder writes them only with luminance"
         )
         yield "bitstream-luminance", message, "hdr.bitstream"
     if not container.carries_times:
-        yield "times-dropped", f"presentation times are lost: {name} holds pictures in order, and nothing else"
+        yield "times-dropped", f"presentation times are lost: {name} holds only the pictures, in order"
 
 
 def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bool:
-    """Return whether the shape of samples is rounded: Matroska counts whole pixels, H.264 and HEVC 16 bits a term."""
+    """Return whether the sample aspect ratio is rounded: to whole pixels in Matroska, to 16 bits in H.264 and HEVC."""
     shape = output.sample_aspect_ratio
     if container.sample_shape is SampleShape.EXACT:
         return False
@@ -126,29 +126,28 @@ def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bo
 
 
 def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
-    """Raise ``Unsupported`` for pictures whose colours would be wrong, unless the job is forced."""
+    """Raise Unsupported for Dolby Vision profile 5, unless the job has ``force``."""
     if extras.dovi_profile == _DOVI_WITHOUT_BASE_LAYER and not spec.force:
         message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
-        raise Unsupported(message, "Use --force to encode it nevertheless.")
+        raise Unsupported(message, "Use --force to encode it anyway.")
 
 
 def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
-    """Refuse losses (WouldLose) and damage or repaired times (InputDamaged), for ``--strict``."""
+    """Check a job with ``--strict``. Raises WouldLose: it loses something; InputDamaged: damage or repaired times."""
     if losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
     index = reading.index
     if reading.is_cut_short:
-        raise InputDamaged(
-            f"{index.source} is cut short", "Get all of it, or leave out --strict to encode what is there."
-        )
+        advice = "Get the whole file, or leave out --strict to encode what is there."
+        raise InputDamaged(f"{index.source} is cut short", advice)
     if index.shifts or index.states_too_long:
         resets = f"the source's clock was reset {len(index.shifts)} times"
         lasting = f"the last picture would be shown for the {index.stated_last_words}"
-        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to have it repaired.")
+        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to repair it.")
 
 
 def keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:
-    """Return whether Dolby Vision's metadata is kept: over a viewable base layer, in a container that configures it."""
+    """Return whether Dolby Vision's metadata is kept: profile 8 as 10-bit HEVC, in a container that can declare it."""
     fits = codec is Codec.HEVC and picture.pix_fmt == "yuv420p10le"
     return extras.dovi_profile == _DOVI_OVER_BASE_LAYER and fits and container.dolby_vision

@@ -1,4 +1,4 @@
-"""What is laid over the film's pictures, a picture or subtitles: where it lies, by request and output. Pure."""
+"""Overlays: the picture or subtitles drawn over the film, and their position in the output. Pure."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ..request.values import Corner
     from ..source.index import TrackIndex
 
-MARGIN_SHARE: Final = 40  #: A picture in a corner keeps this part of the film's width from both edges
+MARGIN_SHARE: Final = 40  #: In a corner, the distance from both edges is the film's width divided by this
 
 
 def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
-    """Return what is laid over pictures in ``output``'s format; None where nothing is.
+    """Return the overlay for pictures in ``output``'s format, if any.
 
-    Raises InputError: its file could not be read; Unsupported: it does not fit, or the pictures are interlaced or in
-    colours that it cannot be coded in.
+    Raises InputError: its file could not be read; Unsupported: it does not fit, or the pictures are interlaced or have
+    colours into which it cannot be converted.
     """
     if read is None:
         return None
@@ -38,10 +38,9 @@ def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, sp
     width, height = file.size
     x, y = placed(file.size, (output.width, output.height), spec.overlay_at)
     if not width or not height or x + width > output.width or y + height > output.height:
-        message = f"the overlay picture of {width}x{height} at {x}:{y} reaches outside {output.width}x{output.height}"
+        message = f"the {width}x{height} overlay picture at {x}:{y} does not fit into {output.width}x{output.height}"
         raise Unsupported(message, "Make it smaller, or place it with --overlay-at.")
-    # Only a picture that can be decoded is sent.
-    file.samples()
+    file.samples()  # raises now if the file does not decode, not later in each worker
     return Overlay(
         width=width,
         height=height,
@@ -58,11 +57,11 @@ def _check_pictures(output: VideoFormat, flag: str) -> None:
         raise Unsupported(f"the pictures are interlaced: {flag} would mix their fields", "Add --deinterlace on.")
     if not takes_overlay(output):
         colours = f"{output.pix_fmt} by matrix {output.colour.matrix} of H.273"
-        raise Unsupported(f"{flag} cannot be laid on pictures in {colours}", "Use --pix-fmt yuv420p.")
+        raise Unsupported(f"{flag} does not support pictures in {colours}", "Use --pix-fmt yuv420p.")
 
 
 def placed(size: Size, outer: Size, at: "tuple[int, int] | Corner") -> tuple[int, int]:
-    """Return where the upper left corner of a picture lies in an ``outer`` one: as given, or in a corner by name."""
+    """Return the position of a picture's upper left corner in an ``outer`` one: ``at`` itself, or a named corner."""
     if not isinstance(at, str):
         return at
     room = [max(0, whole - own) for own, whole in zip(size, outer, strict=True)]
@@ -81,12 +80,12 @@ def settle_burn(
     output: VideoFormat,
     steps: PictureSteps | None,
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
-    """Return what is burnt into pictures in ``output``'s format, None where nothing is, and what of it is lost.
+    """Return the subtitles to burn into pictures in ``output``'s format, if any, and warnings about their losses.
 
     Raises:
         InputError: the track could not be read, or its subtitles are too large.
-        Unsupported: there is no such track, its clock is reset, or its pictures are interlaced or of colours that
-            subtitles cannot be coded in; or its text cannot be set.
+        Unsupported: there is no such track, its text cannot be rendered, the source's clock is reset, or the pictures
+            are interlaced or have colours into which subtitles cannot be converted.
     """
     subtitles = read.get()
     if subtitles is None:
@@ -94,11 +93,10 @@ def settle_burn(
     track = subtitles.track
     _check_pictures(output, "--burn-subtitles")
     if index.shifts or index.untimed:
-        message = f"the clock of {index.source} is reset, or missing: when subtitles are shown is not known"
+        message = f"the clock of {index.source} is reset or missing: the times of subtitles are unknown"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
     if isinstance(subtitles, ReadText):
-        # Text is set in the output's own picture, with its border.
-        source, steps = output, None
+        source, steps = output, None  # text is rendered for the final picture, including its border
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
     found = subtitles.burnt(screen.source, screen.shape)
     burnt = BurntSubtitles(
@@ -109,14 +107,14 @@ def settle_burn(
 
 def _burn_losses(found: BurntTrack, name: str) -> "Iterator[Warning_]":
     if found.failed:
-        message = f"{counted(found.failed, 'packet')} of {name} cannot be decoded: they are not burnt in"
+        message = f"{counted(found.failed, 'packet')} of {name} cannot be decoded and are not burnt in"
         yield Warning_(code="subtitle-damaged", message=message, checks=())
     if not found.subtitles:
-        yield Warning_(code="subtitle-empty", message=f"{name} shows nothing: nothing is burnt in", checks=())
+        yield Warning_(code="subtitle-empty", message=f"{name} is empty: nothing is burnt in", checks=())
 
 
 def screen_of(source: VideoFormat, output: VideoFormat, steps: PictureSteps | None, *, square_samples: bool) -> Screen:
-    """Return where the whole of the source's picture lies in the output's; crop may leave part of it outside."""
+    """Return where the source's whole picture lies in the output's; cropped parts lie outside."""
     whole, size = Region(source.width, source.height, 0, 0), (source.width, source.height)
     scaled, place = (output.width, output.height), (0, 0)
     if steps is not None:

@@ -1,4 +1,4 @@
-"""At what times the output's pictures are shown, the source's own or at a rate, and which are keyframes. Pure."""
+"""When the output's pictures are shown (at the source's times or a fixed rate), and which are keyframes. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,15 +25,18 @@ from .track_ranges import TrackRanges
 class OutputClock:
     """The clock of encoded pictures."""
 
-    tick_s: Fraction  #: How long a tick lasts
-    zero_s: Fraction  #: The source's time of tick 0
+    tick_s: Fraction  #: The length of a tick
+    zero_s: Fraction  #: The source's time at tick 0
     picture_ticks: Fraction  #: A picture's usual duration
-    last_ticks: Fraction  #: How long the last picture is shown
-    last_shown_ticks: int | None = None  #: When the index says that it is shown; None where the clock counts pictures
-    end_ticks: int | None = None  #: When the part that was asked for ends; None where it ends with the source
+    last_ticks: Fraction  #: The last picture's duration
+    last_shown_ticks: int | None = None  #: The last picture's time in the index; None at a fixed frame rate
+    end_ticks: int | None = None  #: The end of the requested part; None if that is the source's end
 
     def shown_ticks(self, last: int) -> Fraction:
-        """Return how long the ``last`` decoded picture is shown; a part keeps its end if later ones do not decode."""
+        """Return the duration of the picture at tick ``last``, the last one that decoded.
+
+        If pictures after it fail to decode, a part still ends at its requested end.
+        """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:
             return max(Fraction(self.end_ticks - last), self.picture_ticks)
@@ -42,29 +45,29 @@ class OutputClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePart:
-    """The part of the source that is asked for, in segments, and when its pictures are shown."""
+    """The requested part of the source, cut into segments."""
 
-    reading: SourceReading  #: with the formats and changes of this part alone
-    format: VideoFormat  #: the one format of its pictures
-    extras: StreamExtras  #: what they have beside it
-    grid: KeyframeGrid | CountedGrid | None  #: where keyframes lie, if that was asked for
-    rate: FrameRate | None  #: the rate that was asked for
-    ranges: TrackRanges
+    reading: SourceReading  #: With the formats and changes of this part only
+    format: VideoFormat  #: The common format of its pictures
+    extras: StreamExtras  #: Their side data
+    grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
+    rate: FrameRate | None  #: The requested frame rate, if any
+    ranges: TrackRanges  #: Its segments
     clock: OutputClock
 
 
 def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
-    """Return the part that is asked for of what was read of a source.
+    """Return the requested part of a source.
 
     Raises:
-        InputUnreadable: nothing of it is presented, or nothing decodes.
-        RequestError: nothing is presented in that part; or its times cannot be what they are asked to be.
+        InputUnreadable: the track has no visible picture, or none decodes.
+        RequestError: the part has no visible picture; or its pictures do not allow the requested rate or keyframes.
     """
     index, first_ticks = whole.index, whole.first_ticks
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # that no picture is shown says more than that none decodes
+        cut()  # raises if no picture is visible, which explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -74,7 +77,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
-    """Return the source's own clock, of the part up to ``end_s``; with a rate, one that counts pictures."""
+    """Return the source's own clock, for the part up to ``end_s``; with a rate, a clock whose tick is a picture."""
     if rate is None:
         end = None if end_s is None else index.tick_at(end_s)
         return OutputClock(
@@ -91,14 +94,14 @@ def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | No
 def settle_rate(
     index: TrackIndex, source: VideoFormat, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> FrameRate | None:
-    """Return the rate that was asked for, if any; ``shown_from_ticks`` is when the first decodable picture is shown.
+    """Return the requested rate, if any; ``shown_from_ticks`` is the time of the first picture that decodes.
 
     Raises Unsupported: the pictures stay interlaced.
     """
     if spec.fps is None or not len(index.times):
         return None
     if source.interlaced and spec.deinterlace == "off":
-        message = "the pictures are interlaced: at another rate their fields would be shown in another order"
+        message = "the pictures are interlaced: a new frame rate would put their fields out of order"
         raise Unsupported(message, "Add --deinterlace on, or leave out --fps.")
     step_ticks = 1 / (spec.fps * index.time_base)
     end_ticks = index.end_ticks if spec.end_s is None else min(index.end_ticks, index.tick_at(spec.end_s))
@@ -114,7 +117,7 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return where keyframes are asked for, counted from the output's first picture; ``shown_from_ticks`` as above.
+    """Return the requested keyframe grid, counted from the output's first picture; ``shown_from_ticks`` as above.
 
     Raises UsageError: the interval is shorter than a picture.
     """
@@ -128,7 +131,7 @@ def keyframe_grid(
 
 
 def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks: int | None) -> int:
-    """Return when the first picture at or after ``start_s`` is shown; parameters as of ``keyframe_grid``."""
+    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as above."""
     begin = index.tick_at(start_s or Fraction(0))
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
@@ -136,7 +139,7 @@ def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks:
 
 
 def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> PictureTimes:
-    """Return what tracks beside the pictures need to know of them; parameters as of ``keyframe_grid``."""
+    """Return what sound and subtitle tracks need to know about the pictures; ``shown_from_ticks`` as above."""
     first = first_picture(index, spec.start_s, shown_from_ticks)
     return PictureTimes(
         rate=index.frame_rate,
@@ -146,30 +149,28 @@ def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int 
 
 
 def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:
-    """Raise ``UsageError`` for an interval that is shorter than a picture's nominal duration."""
+    """Raise UsageError if an interval is shorter than a picture's nominal duration."""
     if interval_s * frame_rate >= 1:
         return
     least_s = Fraction(ceil(10**6 / frame_rate), 10**6)
     message = f"--keyframe-interval {float(interval_s):g} s is shorter than a picture"
-    raise UsageError(message, f"Give {float(least_s):g} s at least; packagers usually want 2 s.")
+    raise UsageError(message, f"Use at least {float(least_s):g} s; packagers usually need 2 s.")
 
 
 def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield what of the source is missing, and what of its times could not be kept."""
+    """Yield warnings about missing parts of the source, and about times that change."""
     index = reading.index
     if reading.is_cut_short:
-        message = "the source is cut short or damaged: it promises more than can be read"
+        message = "the source is cut short or damaged: its headers promise more than can be read"
         yield Warning_(code="source-truncated", message=message, checks=("source.whole",))
     if index.states_too_long:
-        message = f"the last picture is shown for its nominal duration, not for the {index.stated_last_words}"
+        message = f"the last picture lasts for its nominal duration, not for the {index.stated_last_words}"
         yield Warning_(code="last-duration", message=message, checks=("times.last",))
     if index.shifts:
-        message = (
-            f"the source's clock was reset {len(index.shifts)} times; what follows was moved up behind what came before"
-        )
+        message = f"the source's clock was reset {len(index.shifts)} times; later times were shifted to follow on"
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
-        message = f"{index.late_frames} pictures come later than can be sorted: some are shown out of order"
-        # Such a picture counts as part of what was asked for by when it is shown.
+        message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
+        # The time at which such a picture is shown decides whether it is in the part.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

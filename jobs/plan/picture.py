@@ -1,4 +1,4 @@
-"""What comes out: the output's picture format and what is done to pictures, settled from the source and the spec."""
+"""Decides the output's picture format and the filters that lead to it, from the source and the spec. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,36 +27,36 @@ _FORMAT_CHECKS = ("metadata.pixel-format", "metadata.range", "metadata.matrix")
 _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
-_HD_LINES = 720  #: From this height on, YUV of unknown matrix is taken for BT.709's; H.273 has the numbers
-SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns nothing for one side up to the first, the other over the second
+_HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other more than 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledFilters:
-    """What is done to pictures before they are encoded; what that changes, loses, and does because it was asked for."""
+    """The filters in front of the encoder, and their effects."""
 
     filters: FilterSettings
-    extras: StreamExtras  #: What the output's track states beside its pictures
-    changes: tuple[Warning_, ...]
+    extras: StreamExtras  #: The side data of the output's track
+    changes: tuple[Warning_, ...]  #: Differences that nobody asked for
     losses: tuple[Warning_, ...]
-    choices: tuple[Warning_, ...]
+    choices: tuple[Warning_, ...]  #: Differences that were requested
 
 
 @dataclass(frozen=True, slots=True)
 class SettledPicture:
-    """The output's picture format, the steps to it, and what had to change without being asked for."""
+    """The output's picture format, and how to get there."""
 
     format: VideoFormat
     steps: PictureSteps | None
-    changes: tuple[Warning_, ...]
+    changes: tuple[Warning_, ...]  #: Differences that nobody asked for
     tone: ToneMap | None = None
 
 
 def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: Codec) -> SettledFilters:
-    """Return what is done to the pictures of a part of the source.
+    """Return the filters for a part of the source.
 
-    Raises InputError: an overlay or subtitles could not be read; Unsupported: the options do not fit the pictures, or
-    one another.
+    Raises InputError: an overlay or subtitles could not be read; Unsupported: the options conflict with the pictures,
+    or with each other.
     """
     source, extras, reading = part.format, part.extras, part.reading
     framing = settle_framing(source, extras, spec, reads.picture.get().region)
@@ -92,9 +92,9 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield what was asked for; ``verify`` does the same to its reference, so no check may fail."""
+    """Yield the requested filters; ``verify`` applies them to its reference too, so no check may fail."""
     for code, step, message in (
-        ("tone-mapping", filters.tone, "the pictures are {0.words}, and state no HDR values"),
+        ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),
         ("frame-rate", filters.rate, "the pictures are {0.words}"),
         ("subtitles-burnt", filters.burn, "the subtitles of {0.track} are burnt into the pictures"),
@@ -106,9 +106,9 @@ def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
 def settle_picture(
     source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing, life: PictureLife = UNCHANGING
 ) -> SettledPicture:
-    """Return what comes out of the source's pictures once they are framed.
+    """Return the output's picture format and steps, given the framing.
 
-    Raises Unsupported: the encoder cannot take that size or format, or the border does not fit.
+    Raises Unsupported: the encoder does not support the size or format, or the border does not fit.
     """
     if spec.denoise != "off" and source.interlaced and spec.deinterlace == "off":
         message = "the pictures are interlaced: --denoise would mix their fields"
@@ -119,7 +119,7 @@ def settle_picture(
     width, height = canvas(scaled, shape, spec.pad)
     if codec is Codec.AV1 and min(width, height) <= SVT_NARROW and max(width, height) > SVT_SHORT:
         message = f"libsvtav1 cannot encode pictures as narrow as {width}x{height}"
-        raise Unsupported(message, "Scale them with --scale, or choose another --codec.")
+        raise Unsupported(message, "Use --scale, or choose another --codec.")
     changes = []
     pix_fmt, reason = choose_pix_fmt(
         codec, spec.pix_fmt or source.pix_fmt, width=width, height=height, asked=spec.pix_fmt is not None
@@ -129,7 +129,7 @@ def settle_picture(
         changes.append(Warning_(code="pixel-format", message=reason, checks=checks))
     tone = settle_tone(hdr_picture(source, life), spec)
     if spec.tonemap is not None and tone is None:
-        message = "--tonemap has nothing to do: the source does not say that its pictures are HDR"
+        message = "--tonemap has no effect: the source's pictures are not marked as HDR"
         changes.append(Warning_(code="not-hdr", message=message, checks=()))
     interlaced = source.interlaced and spec.deinterlace == "off"
     settled = replace(source, width=width, height=height, pix_fmt=pix_fmt, sample_aspect_ratio=shape)
@@ -144,7 +144,7 @@ def settle_picture(
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
-        # The old full-range formats say it in their name; nothing else needs to.
+        # In these old formats the name alone says that the range is full.
         colour = replace(colour, range=_FULL)
     return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
 
@@ -156,7 +156,7 @@ def _in_sdr(picture: VideoFormat) -> VideoFormat:
 
 
 def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
-    """Return what RGB becomes: itself, at full range; or YUV of limited range, by the matrix that its size suggests."""
+    """Return the colour of pictures that were RGB: full-range RGB, or limited-range YUV with the usual matrix."""
     if is_rgb(pix_fmt):
         return replace(colour, range=_FULL, matrix=_IDENTITY)
     if colour.primaries == _BT2020:
@@ -165,13 +165,13 @@ def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
 
 
 def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
-    """Return what of the pictures' format differs because it was asked for."""
+    """Return the requested changes of the pictures' format."""
     found = []
     if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
-        message = f"{output.pix_fmt} was asked for, and the source has {source.pix_fmt}"
+        message = f"{output.pix_fmt} was requested, and the source has {source.pix_fmt}"
         found.append(Warning_(code="pixel-format", message=message, checks=_FORMAT_CHECKS))
     if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
-        message = f"{output.width}x{output.height} was asked for, and the source has {source.width}x{source.height}"
+        message = f"{output.width}x{output.height} was requested, and the source has {source.width}x{source.height}"
         found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
     if source.interlaced and not output.interlaced:
         found.append(Warning_(code="deinterlaced", message="the pictures are deinterlaced", checks=_FIELD_CHECKS))
@@ -186,14 +186,14 @@ def _size(source: VideoFormat, spec: TranscodeSpec) -> Size:
         return source.width, source.height
     width, height = spec.scale
     if width is None:
-        # Keep the shape; even, because nearly every player wants 4:2:0 chroma to be whole.
+        # Keep the shape. The width is even, because 4:2:0 chroma needs that in nearly every player.
         width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
     return width, height
 
 
 def _aspect_ratio(source: VideoFormat, width: int, height: int) -> Fraction:
-    """Return the sample aspect ratio with which the scaled picture is shown in the source's shape."""
+    """Return the sample aspect ratio that keeps the source's display shape after scaling."""
     display = source.sample_aspect_ratio * source.width / source.height
     ratio = display * height / width
-    # One rounding to an even width must not turn square samples into 1281:1280.
+    # Rounding to an even width must not turn square samples into 1281:1280.
     return source.sample_aspect_ratio if abs(ratio / source.sample_aspect_ratio - 1) < Fraction(1, 200) else ratio

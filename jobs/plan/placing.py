@@ -1,4 +1,4 @@
-"""Where a plan would run: its demand, and a placement as people and programs read it. It runs nothing."""
+"""Where a plan would run: the plan's demand on machines, and its placement as text and JSON. Nothing is started."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,13 +37,15 @@ from .plan import Plan
 if TYPE_CHECKING:
     from ...cluster.fleet.pool import Pool
 
-INTERLACED_IN_SOFTWARE: Final = "the pictures are interlaced, and PyNvVideoCodec deinterlaces whatever is"
-"""Why no GPU decodes them."""
+INTERLACED_IN_SOFTWARE: Final = "the pictures are interlaced, and PyNvVideoCodec always deinterlaces"
+"""Why no GPU decodes interlaced pictures."""
+CPU_ONLY: Final = "the job uses only CPUs"
+"""Why no GPU decodes with ``device="cpu"``."""
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
     "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all: codecfleet doctor. "
-    "Else leave the option out."
+    "Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
 _CHROMA: Final = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
@@ -52,7 +54,7 @@ _GRAY_AND_ALPHA: Final = 2
 
 
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
-    """Return what a plan asks of machines; an encoder that is not settled stays as open as the job leaves it."""
+    """Return a plan's demand before its encoder kind is settled: every encoder that the job allows."""
     video = plan.carry.video
     picture = plan.encoder.format
     rendition = Rendition(
@@ -72,9 +74,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
         height=source.height,
         renditions=(rendition,),
         encoder=_encoder_choice(plan),
-        software_decode="the job asks for processors alone"
-        if plan.spec.device == "cpu"
-        else device_unsupported_reason(plan),
+        software_decode=CPU_ONLY if plan.spec.device == "cpu" else device_unsupported_reason(plan),
         needs_gpu=plan.spec.device == "gpu",
         has_filters=(source.width, source.height, source.pix_fmt) != (picture.width, picture.height, picture.pix_fmt)
         or plan.filters.needs_software,
@@ -89,7 +89,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 
 
 def settled_demand(plan: Plan, job: str) -> Demand:
-    """Return what a plan asks of machines whose encoder is settled: only workers that write the same kind may help."""
+    """Return a plan's demand once its encoder kind is settled: only workers with that kind."""
     demand = demand_of(plan, job)
     if plan.kind is None:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
@@ -105,47 +105,47 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
 
 
 def _nvenc_loss(plan: Plan) -> str:
-    """Return what an NVENC would lose of the pictures that software keeps; "" for nothing."""
+    """Return what NVENC would lose and software keeps; "" if nothing."""
     if codes_interlaced(plan.encoder.codec, plan.encoder.format):
-        return "the order of fields"
+        return "the field order"
     if plan.encoder.dolby_vision:
         return "Dolby Vision's metadata"
     return "closed captions" if plan.extras.captions else ""
 
 
 def device_unsupported_reason(plan: Plan) -> str:
-    """Return why no GPU may decode a plan's input; "" where one may."""
+    """Return why no GPU may decode a plan's input; "" if one may."""
     if plan.encoder.dolby_vision:
         return METADATA_IN_SOFTWARE
     if plan.source_format.interlaced:
         return INTERLACED_IN_SOFTWARE
     if plan.extras.captions:
-        return "closed captions come with software's pictures alone"
+        return "only software decoding keeps closed captions"
     return plan.extras.device_unsupported_reason
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Raise Unsupported if a job needs a GPU, and none may decode the input or will ever be there."""
+    """Raise Unsupported if a job needs a GPU, and none may decode the input or will ever be available."""
     if not demand.needs_gpu:
         return
     reason = (await pool.preview(demand)).never
     if demand.software_decode and (reason or demand.encoder is EncoderChoice.SOFTWARE):
-        # A GPU that encodes may do without decoding.
+        # A GPU that encodes satisfies the request, even if software decodes.
         reason = demand.software_decode
     if reason:
-        raise Unsupported(f"--device gpu cannot be had: {reason}", "Leave --device at auto.")
+        raise Unsupported(f"--device gpu is not possible: {reason}", "Leave --device at auto.")
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU, as this machine has no driver for one and is alone."""
+    """Raise Unsupported if a job needs a GPU: for a job on this machine alone, which has no driver."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
-        message = f"{asked} cannot be had: this machine has no NVIDIA driver (libnvidia-ml.so.1 is not there)"
+        message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
         raise Unsupported(message, _NO_DRIVER_STEP)
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:
-    """Raise NotEnoughMemory if one segment of a job is larger than each machine's memory."""
+    """Raise NotEnoughMemory if one segment of a job does not fit into any machine's memory."""
     for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
         if refusal.is_too_large:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
@@ -153,7 +153,7 @@ def check_memory(demand: Demand, inventory: Inventory) -> None:
 
 @lru_cache(_CASES_KEPT)
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
-    """Return what engines are asked for, from FFmpeg's names of a codec (None: not known) and of a pixel format."""
+    """Return what an engine must support, from FFmpeg's names of a codec (None: unknown) and of a pixel format."""
     known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG
     codec = known.get(codec_name or "", MediaCodec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
@@ -168,22 +168,22 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on machines that do nothing else; ``where`` names them, ``note`` is one more line to print."""
+    """Place one demand on otherwise idle machines; ``where`` names them, ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPlan:
-    """A plan on machines: lanes, refusals, and how long it takes."""
+    """A demand placed on machines: lanes, refusals, and predicted time."""
 
     demand: Demand
     inventory: Inventory
     policy: Policy
     placement: Placement
     prediction: Prediction
-    where: str
-    note: str
+    where: str  #: The machines, in words
+    note: str  #: An extra line to print; "" for none
 
     @property
     def _devices(self) -> dict[str, Device]:
@@ -191,20 +191,20 @@ class PlacedPlan:
 
     @property
     def kinds(self) -> tuple[EncoderKind, ...]:
-        """Return the encoder kind of each track; () where nothing could be placed."""
+        """Return the encoder kind of each track; () if nothing could be placed."""
         return self.placement.lanes[0].kinds if self.placement.lanes else ()
 
     @property
     def expected(self) -> EncoderKind | None:
-        """Return the NVENC that will write the track; None where software does, or nothing could be placed."""
+        """Return the NVENC that will write the track; None if software does, or nothing could be placed."""
         return next((kind for kind in self.kinds if kind.is_nvenc), None)
 
     def lines(self) -> list[str]:
-        """Return it for a person, a line each."""
+        """Return the placement as lines of text."""
         return [*self._head(), *self._lanes(), *self._refusals(), *self._end()]
 
     def summary(self) -> str:
-        """Return it in one line."""
+        """Return the placement in one line."""
         if self.prediction.wall_s is None:
             return f"placed on {self.where}: nowhere, because {self.placement.refusals[0].reason}"
         devices = ", ".join(
@@ -224,17 +224,17 @@ class PlacedPlan:
 
     def _why(self, kind: EncoderKind, rendition: Rendition) -> str:
         if rendition.kind is not None:
-            return "the track has begun with it"
+            return "the track was started with it"
         if self.demand.encoder is not EncoderChoice.AUTO:
             return f"the job asks for {self.demand.encoder.value}"
         if Engine.NVENC not in self.policy.engines:
-            return "no NVENC may be used"
+            return "the policy excludes NVENC"
         able = any(
             device.can(rendition.case, Engine.NVENC) and device.state is DeviceState.OPEN
             for device in self._devices.values()
             if device.engines.get(Engine.NVENC, 0) > 0
         )
-        return "it finishes soonest" if kind.is_nvenc or able else "no device that takes work has an NVENC for it"
+        return "it finishes soonest" if kind.is_nvenc or able else "no available device has an NVENC for it"
 
     def _lanes(self) -> Iterator[str]:
         devices = self._devices
@@ -271,7 +271,7 @@ class PlacedPlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values; docs/cli.md describes them."""
+        """Return the placement as JSON values (docs/cli.md)."""
         prediction = self.prediction
         return {
             "machines": self.where,
@@ -310,13 +310,13 @@ def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, 
 
 
 def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
-    """Name a device with its node, or equal ones together: 4 x L40S of l40s-1 ... l40s-4."""
+    """Name a device and its node, or a group of equal devices: 4 x L40S of l40s-1 ... l40s-4."""
     found = [devices[entry.lane.device] for entry in group]
     model = _model(found[0])
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
     is_processor = found[0].kind.is_processor
-    # The first part of a UUID, or of another identity the last.
+    # Of a UUID the first part, of other names the last.
     device = found[0].device
     short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
     return f"{found[0].node} {model}" + ("" if is_processor else f" {short}")
@@ -331,7 +331,7 @@ def _lane_text(group: Sequence[LaneSchedule]) -> str:
 
 
 def _refused(refusal: Refusal, devices: dict[str, Device]) -> str:
-    """Name the devices of a refusal by kind and number: 8 x H200 of h200."""
+    """Name the devices of a refusal by model and number: 8 x H200 of h200."""
     named = [devices[device] for device in refusal.devices]
     kinds = Counter(_model(device) for device in named)
     nodes = list(dict.fromkeys(device.node for device in named))

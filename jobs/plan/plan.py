@@ -1,6 +1,7 @@
-"""The plan of a job: segments, encoder, losses. It runs nothing.
+"""The plan of a job: everything that decides the output's bytes.
 
-It decides the output's bytes, and is a pure function of source and spec: never of workers, cores or measured rates.
+``read_for`` does all the reading; ``plan_of`` is a pure function of its result and the spec. A plan never depends on
+workers, cores or measured speeds.
 """
 
 from collections.abc import Mapping
@@ -44,35 +45,35 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is settled before any work begins."""
+    """What a job will do, decided before any work starts."""
 
-    spec: TranscodeSpec
-    container: Container
-    index: TrackIndex
+    spec: TranscodeSpec  #: The request
+    container: Container  #: The output's
+    index: TrackIndex  #: Of the source's video track
     source_format: VideoFormat
-    extras: StreamExtras
-    header: Mapping[str, bytes]  #: Side data that the container states of the pictures, by FFmpeg's kinds
-    tracks: SourceDescription
-    carry: CarryPlan
-    filters: FilterSettings
+    extras: StreamExtras  #: The side data of the pictures
+    header: Mapping[str, bytes]  #: The side data in the container's header, by FFmpeg's names
+    tracks: SourceDescription  #: The source's tracks, tags and chapters
+    carry: CarryPlan  #: What becomes of sound, subtitles, chapters and tags
+    filters: FilterSettings  #: What is done to pictures before they are encoded
     encoder: EncoderSettings
-    nvenc: NvencRequest | None  #: What an NVENC is asked for; None where the job wants none
+    nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use it
     segments: tuple[PlannedSegment, ...]
-    warnings: tuple[Warning_, ...]
-    choices: tuple[Warning_, ...] = ()  #: What differs from the source because it was asked for
-    cropped: FoundPicture = NO_BORDER  #: What ``--crop auto`` has found
+    warnings: tuple[Warning_, ...]  #: Losses, and other differences that nobody asked for
+    choices: tuple[Warning_, ...] = ()  #: Differences from the source that were requested
+    cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
     kind: EncoderKind | None = None  #: The NVENC that writes the track; None: software
-    package: str = ""  #: The version of what drives that NVENC
-    expected: EncoderKind | None = None  #: The NVENC that a placement has chosen, before it was asked for its settings
-    grid: KeyframeGrid | CountedGrid | None = None  #: Where keyframes lie, if that was asked for
+    package: str = ""  #: The version of the package that drives NVENC
+    expected: EncoderKind | None = None  #: The NVENC that placement chose; its device has not confirmed it yet
+    grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
 
     @property
     def encoder_kind(self) -> str:
-        """What the output's bytes depend on besides the source's pictures, as one stable line."""
+        """Everything besides the source's pictures that the output's bytes depend on, as one stable line."""
         if self.kind is None and self.expected is not None:
-            return f"{self._implementation} ({self.expected.place}), which the device that encodes settles"
+            return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
-            return f"{self._implementation}, which the device that encodes settles"
+            return f"{self._implementation}; its device decides the settings"
         steps = "".join(f" {name}" for name in self.filters.names)
         if self.kind is None:
             return f"{encoder_kind(self.encoder)}{steps}"
@@ -82,12 +83,12 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """Return the name of the encoder that will encode, before an NVENC has settled it too."""
+        """The name of the encoder; that of NVENC also before its device has confirmed it."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
     def _filtering(self) -> str:
-        """Return what is done to pictures before a device encodes them; "" where they stay as they are."""
+        """Return how pictures are converted before a device encodes them; "" if they are not."""
         source, output = self.source_format, self.filters.output
         surface = surface_format(source.pix_fmt)
         if self.filters.on_device and surface is not None:
@@ -97,24 +98,24 @@ class Plan:
 
     @property
     def stretched_by_matrix(self) -> bool:
-        """Whether the display matrix states the samples' shape, so that nothing else in the container may."""
+        """Whether the display matrix includes the sample aspect ratio, which the container must not repeat."""
         matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
         is_held = self.container.sample_shape is SampleShape.EXACT
         return is_held and matrix is not None and states_shape(matrix, shape)
 
     @property
     def frames(self) -> int:
-        """How many pictures the index promises for the output."""
+        """How many pictures the output should have, by the index."""
         return sum(segment.frames for segment in self.segments)
 
     @property
     def clock(self) -> OutputClock:
-        """The clock of the encoded pictures."""
+        """The clock of the output's pictures."""
         return output_clock(self.index, self.filters.rate, self.spec.end_s)
 
     @property
     def duration_s(self) -> Fraction:
-        """How long the output will be."""
+        """The output's duration."""
         if self.filters.rate is not None:
             return self.frames * self.clock.tick_s
         first = self.segments[0].start_ticks
@@ -125,7 +126,7 @@ class Plan:
 
     @property
     def tracks_report(self) -> tuple[TrackReport, ...]:
-        """What becomes of every track, the encoded one first."""
+        """What happens to each track, the encoded one first."""
         video = self.carry.video
         encoded = TrackReport(
             kind="video",
@@ -139,7 +140,7 @@ class Plan:
         return (encoded, *self.carry.reports)
 
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
-        """Return the work of one segment, up to the end of ``until``, its entry moved back ``entry_moves`` times."""
+        """Return the work of segments ``segment`` through ``until``; ``entry_moves`` as in ``TrackRanges.decode``."""
         start, end = self.segments[segment], self.segments[until]
         numbers = None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1])
         decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
@@ -164,12 +165,12 @@ class Plan:
 
     @property
     def _warm_up_frames(self) -> int:
-        # FFmpeg's decoder of MPEG-2 gives captions of leading pictures that it cannot decode to a later picture.
+        # FFmpeg's MPEG-2 decoder moves the captions of leading pictures that do not decode to a later picture.
         for_captions = int(self.extras.captions and self.index.codec == "mpeg2video")
         return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else for_captions
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values; docs/cli.md describes it."""
+        """Return the plan as JSON values (docs/cli.md)."""
         return {
             "schema": 1,
             "source": self.spec.source,
@@ -202,18 +203,18 @@ class Plan:
         }
 
     def clock_s(self, relative_s: Fraction | None) -> Fraction | None:
-        """Return a time after the first picture on the source's own clock; None stays None."""
+        """Convert a time after the first picture to the source's clock; None stays None."""
         if relative_s is None:
             return None
         return self.index.first_ticks * self.index.time_base + relative_s
 
     def relative_s(self, ticks: int | None) -> Fraction:
-        """Return a source time in seconds after the first picture; None is the track's start."""
+        """Convert ticks of the source to seconds after the first picture; None is the track's start."""
         first = self.index.first_ticks
         return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
 
     def lines(self) -> list[str]:
-        """Return the plan for a person, a line each."""
+        """Return the plan as lines of text."""
         picture, interval_s = self.encoder.format, _seconds(self.spec.keyframe_interval_s)
         keyframes = (
             [] if interval_s is None else [f"keyframes: the first frame at or after each multiple of {interval_s:g} s"]
@@ -244,17 +245,17 @@ def _seconds(time_s: Fraction | None) -> float | None:
 
 
 def plan_transcode(spec: TranscodeSpec) -> Plan:
-    """Read the source once, decode one picture of it, and settle everything.
+    """Read the source once, and plan the job.
 
     Raises:
-        InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict``.
-        RequestError: the request cannot be met with this source; or would lose something, and ``spec.strict``.
+        InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict`` is set.
+        RequestError: this source cannot satisfy the request; or it would lose something, and ``spec.strict`` is set.
     """
     return plan_of(spec, read_for(spec))
 
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Settle everything from what was read, and open nothing; raises what ``plan_transcode`` does."""
+    """Plan the job from what was read. Pure; raises as ``plan_transcode``."""
     asked = asked_of(spec)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
@@ -313,7 +314,7 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
 
 
 def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
-    # Its metadata says where in the source's picture the picture lies, and how HDR's colours are shown.
+    # Dolby Vision's metadata depends on the picture's position and colours, so filters must not change them.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container
     )
@@ -327,9 +328,9 @@ def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header:
 
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
-    """Refuse a track that begins so long before the video that the output's clock would have run through between."""
+    """Refuse a track that starts so long before the video that the output's clock would wrap around in between."""
     first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
     if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return
-    message = f"a track of {spec.source} begins {float((video_s - first_s) / 3600):.0f} hours before the video"
+    message = f"a track of {spec.source} starts {float((video_s - first_s) / 3600):.0f} hours before the video"
     raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")

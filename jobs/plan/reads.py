@@ -1,7 +1,7 @@
-"""All that a plan is made of, read before anything is decided; the steps of ``plan_of`` open nothing.
+"""All reading for a plan, done before any decision: ``plan_of`` opens no file.
 
-A failed read is a value too (``ReadResult``), and raises in the step that needs it: a bad crop is reported before a
-missing overlay.
+A failed read is kept as a value (``ReadResult``) and raises in the step that needs it, so errors are reported in the
+order of the steps: a bad crop before a missing overlay.
 """
 
 from dataclasses import dataclass
@@ -25,15 +25,16 @@ class Reads:
     """Everything that was read for one job."""
 
     source: SourceReading
-    picture: ReadResult[FoundPicture]  #: where the picture lies between black borders, if ``--crop auto`` asks for that
-    overlay: ReadResult[OverlayFile] | None  #: the picture to lay over the film's; None where none is
-    subtitles: ReadResult[ReadBitmaps | ReadText | None]  #: the track to burn in, with its font; None where none is
+    picture: ReadResult[FoundPicture]  #: The result of ``--crop auto``
+    overlay: ReadResult[OverlayFile] | None  #: The file of ``--overlay``, if any
+    subtitles: ReadResult[ReadBitmaps | ReadText | None]  #: The track to burn in, and its font; None without one
 
 
 def read_for(spec: TranscodeSpec) -> Reads:
-    """Read a job's source and what lies beside it, once what needs no source is checked.
+    """Read a job's source and the files that its options name. The request itself is checked first.
 
-    Raises InputError: the source cannot be read; RequestError: no source fits, or this one has no such track.
+    Raises InputError: the source cannot be read; RequestError: no source could satisfy the request, or the track does
+    not exist.
     """
     refuse_folder(spec.source)
     asked_of(spec)

@@ -1,4 +1,4 @@
-"""What is cropped, turned and padded: the steps of a plan, settled from the request and the source. Pure."""
+"""Cropping, turning and padding: decides the picture steps from the request and the source. Pure."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,38 +24,38 @@ from ...errors import Unsupported
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-_TILT: Final = 1 / 256  #: How far from a quarter turn the axes of a display matrix may be
+_TILT: Final = 1 / 256  #: How far a display matrix may deviate from a quarter turn
 _FLIPS: Final = {None: UPRIGHT, "h": MIRRORED, "v": UPSIDE_DOWN}
 _TYPE_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What is kept of each picture, and how it is turned, before it is scaled."""
+    """How each picture is cropped and turned, before it is scaled."""
 
-    crop: Region  #: What is kept, of the decoded picture
-    turn: Turn  #: How that is turned
-    replaces_matrix: bool  #: Whether the turn includes the source's display matrix, which the output then lacks
-    stated: Region  #: What the source's container shows of the decoded picture; all of it if it does not say
+    crop: Region  #: The part of the decoded picture to keep
+    turn: Turn  #: How to turn that part
+    replaces_matrix: bool  #: Whether the turn includes the source's display matrix, which the output then omits
+    stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 
     def framed(self, source: VideoFormat) -> VideoFormat:
-        """Return the format of the source's pictures after it."""
+        """Return the format of pictures that are cropped and turned."""
         width, height = turned_size((self.crop.width, self.crop.height), self.turn)
         shape = source.sample_aspect_ratio
         return replace(source, width=width, height=height, sample_aspect_ratio=shape if self.turn[0] else 1 / shape)
 
     def extras(self, extras: StreamExtras) -> StreamExtras:
-        """Return what the output's track states beside its pictures."""
+        """Return the side data of the output's track."""
         return replace(extras, display_matrix=None) if self.replaces_matrix else extras
 
 
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return what is kept and turned; ``found`` is what ``--crop auto`` has found, None for all that is shown.
+    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None for no border.
 
-    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cut or turned; or the
-    display matrix has other angles than quarter turns, or would turn an overlay.
+    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; or
+    the display matrix is not a quarter turn, or would turn an overlay.
     """
     stated = stated_region(source, extras, rows=row_step(source, spec))
     crop = found or stated
@@ -66,23 +66,23 @@ def settle_framing(
     is_turned, turn = _turns(spec), asked_turn(extras, spec)
     lays = spec.overlay is not None or spec.burn_subtitles is not None
     if (crop != stated or turn != UPRIGHT or spec.pad is not None or lays) and (what := _projection(extras)):
-        message = f"{what} cannot be cropped, padded, turned or overlaid: players would project them wrongly"
+        message = f"{what} cannot be cropped, padded, turned or overlaid: players would show them wrongly"
         flags = "--crop, --pad, --rotate, --flip, --overlay and --burn-subtitles"
         raise Unsupported(message, f"Leave out {flags}.")
     if lays and not is_turned and _is_shown_turned(extras):
         what = "the overlay" if spec.overlay is not None else "the subtitles"
         message = f"the source states a rotation, which would turn {what} too"
-        raise Unsupported(message, "Add --rotate 0: it is then carried out in the pictures.")
+        raise Unsupported(message, "Add --rotate 0 to apply the rotation to the pictures.")
     if (turn[0] == 0 or turn[3] < 0) and source.interlaced and spec.deinterlace == "off":
-        message = "the pictures are interlaced: turned, their fields would be torn or change places"
+        message = "the pictures are interlaced: turning them would mix or swap their fields"
         raise Unsupported(message, "Add --deinterlace on.")
     return Framing(crop, turn, is_turned, stated)
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return what the container shows of each picture, shrunk to where chroma may be cut; ``rows`` is of ``row_step``.
+    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is from ``row_step``.
 
-    All of it if the container says nothing, nothing would be left, or a projection counts from the whole picture.
+    All of it if the container states no crop or an empty one, or the picture is spherical or has two views.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
@@ -98,45 +98,42 @@ def _asked_region(source: VideoFormat, extras: StreamExtras) -> Region:
 
 
 def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> tuple[Warning_, ...]:
-    """Return in what the pictures differ from what the container says is to be shown of them."""
+    """Return warnings about a crop in the container that the output cannot keep exactly."""
     asked = _asked_region(source, extras)
     if asked == stated:
         return ()
     if (stated.width, stated.height) == (source.width, source.height):
-        why = f"{what} are not cropped" if (what := _projection(extras)) else "nothing would be left of the pictures"
-        message = f"the crop that the source states is lost: {why}"
-        return (
-            Warning_(
-                code="crop-dropped", message=message, checks=("metadata.crop", "pictures.alike", "metadata.aspect")
-            ),
-        )
+        why = f"{what} are not cropped" if (what := _projection(extras)) else "it would leave nothing of the pictures"
+        message = f"the source's crop is lost: {why}"
+        checks = ("metadata.crop", "pictures.alike", "metadata.aspect")
+        return (Warning_(code="crop-dropped", message=message, checks=checks),)
     shown = f"{stated.width}x{stated.height} of {asked.width}x{asked.height}"
-    message = f"the crop that the source states cuts through chroma, so that {shown} are shown"
+    message = f"the source's crop cuts through chroma: {shown} are shown"
     return (Warning_(code="crop-rounded", message=message, checks=("metadata.crop", "metadata.aspect")),)
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
-    """Return at which rows a picture may be cut: between fields, whole pairs of rows."""
+    """Return the step of rows at which a picture may be cut: pairs of rows if it stays interlaced."""
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 
 def _check_crop(source: VideoFormat, shown: Region, crop: Region, *, rows: int) -> None:
-    """Refuse a crop, counted from what is ``shown``, that reaches outside, or cuts through chroma."""
+    """Refuse a crop, relative to ``shown``, that reaches outside or cuts through chroma."""
     asked = f"--crop {crop.width}:{crop.height}:{crop.x}:{crop.y}"
     right, bottom = crop.x + crop.width, crop.y + crop.height
     if right > shown.width or bottom > shown.height:
-        message = f"{asked} reaches outside the pictures, which are {shown.width}x{shown.height}"
+        message = f"{asked} reaches outside the {shown.width}x{shown.height} pictures"
         raise Unsupported(message, "Write W:H:X:Y with X + W and Y + H within the picture, or --crop auto.")
     across, down = chroma_step(source.pix_fmt)
     fitting = fitted(crop, (shown.width, shown.height), (across, down * rows))
     if crop != fitting:
         message = f"{asked} cuts through chroma: {source.pix_fmt} can be cut at multiples of {across}x{down * rows}"
         near = f"{fitting.width}:{fitting.height}:{fitting.x}:{fitting.y}"
-        raise Unsupported(message, f"Ask for {near}." if fitting.width and fitting.height else "Ask for more.")
+        raise Unsupported(message, f"Use {near}." if fitting.width and fitting.height else "Use a larger crop.")
 
 
 def fitted(region: Region, size: Size, step: Size) -> Region:
-    """Return the largest region within ``region`` whose edges are multiples of ``step``, or the picture's own."""
+    """Return the largest region in ``region`` with edges at multiples of ``step``, or at the picture's own edges."""
     (left, width), (top, height) = (
         _fitted_axis(begin, length, whole, each)
         for begin, length, whole, each in zip(
@@ -157,9 +154,9 @@ def _turns(spec: TranscodeSpec) -> bool:
 
 
 def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the turn to carry out, if any: the display matrix's, then ``rotate``, then ``flip``.
+    """Return the requested turn: the display matrix's, then ``rotate``, then ``flip``.
 
-    Raises Unsupported: the display matrix is not made of quarter turns and mirrors.
+    Raises Unsupported: the display matrix is more than quarter turns and mirroring.
     """
     if not _turns(spec):
         return UPRIGHT
@@ -180,8 +177,8 @@ def _matrix_turn(matrix: tuple[int, ...]) -> Turn:
     near = tuple(round(value) for value in exact)
     is_quarter = near[0] * near[3] - near[1] * near[2] in (1, -1) and near[0] * near[1] == 0
     if not is_quarter or any(abs(value - whole) > _TILT for value, whole in zip(exact, near, strict=True)):
-        message = "the source's display matrix turns its pictures by an angle between quarter turns"
-        raise Unsupported(message, "Leave out --rotate and --flip: the matrix is then carried as it is.")
+        message = "the source's display matrix is not a quarter turn"
+        raise Unsupported(message, "Leave out --rotate and --flip: the matrix is then copied unchanged.")
     return cast("Turn", near)
 
 
@@ -193,9 +190,9 @@ def _projection(extras: StreamExtras) -> str:
 
 
 def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
-    """Return the size with its border: ``pad``, or the smallest even one of that display shape.
+    """Return the size including the border: ``pad``, or the smallest even size with that display aspect ratio.
 
-    ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than that.
+    ``shape`` is the sample aspect ratio. Raises Unsupported: the picture is larger than ``pad``.
     """
     width, height = scaled
     if pad is None:
@@ -205,17 +202,17 @@ def canvas(scaled: Size, shape: Fraction, pad: Size | Fraction | None) -> Size:
             return max(width, 2 * ceil(height * pad / shape / 2)), height
         return width, max(height, 2 * ceil(width * shape / pad / 2))
     if width > pad[0] or height > pad[1]:
-        message = f"--pad {pad[0]}x{pad[1]} is smaller than the picture, which is {width}x{height}"
-        raise Unsupported(message, "Make the picture smaller with --scale, or pad it to more.")
+        message = f"--pad {pad[0]}x{pad[1]} is smaller than the {width}x{height} picture"
+        raise Unsupported(message, "Make the picture smaller with --scale, or pad to a larger size.")
     return pad
 
 
 def settle_steps(
     source: VideoFormat, framing: Framing, scaled: Size, padded: VideoFormat, spec: TranscodeSpec
 ) -> PictureSteps | None:
-    """Return all steps, None where pictures are only scaled; ``padded`` is the format with the border.
+    """Return all steps; None if pictures are only scaled. ``padded`` is the format including the border.
 
-    Raises Unsupported: an odd side would put the picture's edge within a sample of the border's chroma.
+    Raises Unsupported: the picture's edge would lie inside a chroma sample of the border.
     """
     across, down = chroma_step(padded.pix_fmt)
     down *= row_step(source, spec)
@@ -223,7 +220,7 @@ def settle_steps(
     is_padded = scaled != (padded.width, padded.height)
     if is_padded and (scaled[0] % across or scaled[1] % down):
         message = f"{scaled[0]}x{scaled[1]} in {padded.pix_fmt} cannot be padded: its sides are not multiples of "
-        raise Unsupported(f"{message}{across}x{down}", "Give another size with --scale, or another --pix-fmt.")
+        raise Unsupported(f"{message}{across}x{down}", "Use another --scale or --pix-fmt.")
     if framing.crop == whole and framing.turn == UPRIGHT and not is_padded:
         return None
     place = tuple(
@@ -241,14 +238,14 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return what of the steps was asked for; ``verify`` does the same to its reference, so pictures may not differ."""
+    """Return the requested steps as choices; ``verify`` applies them to its reference, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))
         if (framing.stated.width, framing.stated.height) != steps.size:
-            message = "the crop that the source states is carried out in the pictures, and not stated"
+            message = "the source's crop is applied to the pictures, and not stated"
             choices.append(Warning_(code="container-crop", message=message, checks=()))
     if framing.replaces_matrix and extras.display_matrix is not None:
-        message = "the rotation that the source states is carried out in the pictures, and not stated"
+        message = "the source's rotation is applied to the pictures, and not stated"
         choices.append(Warning_(code="rotation", message=message, checks=("metadata.rotation",)))
     return tuple(choices)

@@ -1,4 +1,4 @@
-"""HDR to SDR: whether and how a track's pictures are tone mapped, settled from the request and the source. Pure."""
+"""Tone mapping of HDR to SDR: whether it applies to a source, and with which peak. Pure."""
 
 from fractions import Fraction
 from typing import Final
@@ -9,24 +9,24 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices taken for BT.2020's: HDR has few others
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020: nearly all HDR has these
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
 def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
-    """Return how HDR becomes SDR, if it was asked for and they are HDR. Raises Unsupported: they are not BT.2020."""
+    """Return the requested tone mapping; None for SDR. Raises Unsupported: HDR that is not BT.2020."""
     colour = source.colour
     if spec.tonemap is None or colour.transfer not in TRANSFERS:
         return None
     tone = tone_of(source, Operator(spec.tonemap))
     if tone is None:
         colours = f"{source.pix_fmt} with primaries {colour.primaries} and matrix {colour.matrix} of H.273"
-        raise Unsupported(f"--tonemap takes YUV of BT.2020, and this is {colours}", "Leave out --tonemap.")
+        raise Unsupported(f"--tonemap supports BT.2020 YUV, and this is {colours}", "Leave out --tonemap.")
     return tone
 
 
 def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
-    """Return how HDR pictures become SDR; None where they are not HDR, or their colours are not BT.2020's in YUV."""
+    """Return the tone mapping of HDR pictures; None if they are not HDR, or not BT.2020 YUV."""
     colour = source.colour
     transfer = TRANSFERS.get(colour.transfer)
     is_bt2020 = colour.primaries in _BT2020 and colour.matrix in _BT2020 and not is_rgb(source.pix_fmt)
@@ -37,7 +37,7 @@ def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
 
 
 def _peak_cd(source: VideoFormat) -> Fraction:
-    """Return the brightest light: what the content states, else its mastering display, else the usual one."""
+    """Return the peak luminance: the content's (MaxCLL), else the mastering display's, else the usual one."""
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
     return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))

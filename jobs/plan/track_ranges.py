@@ -1,4 +1,4 @@
-"""A part of a track in segments, and what to decode for each of them, whatever is done with the pictures."""
+"""A part of a track, cut into segments, and the packets to decode for each segment."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -18,20 +18,20 @@ from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
-PACKET_MARGIN: Final = 2  #: Extra packets where one may be less than a picture: a field, or a hidden frame
+PACKET_MARGIN: Final = 2  #: Extra packets to decode if a packet may hold less than a picture: a field, a hidden frame
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``), None at the track's own ends."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``); None at the track's own ends."""
 
-    segment: int
+    segment: int  #: Its number
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int  #: The packet of the access point at the start, or the last one before it; 0 at the track's start
-    frames: int
-    reason: str
-    numbers: tuple[int, int] | None = None  #: The output's pictures [first, end), if they have a rate
+    cut_packet: int  #: The packet of the last access point at or before the start; 0 at the track's start
+    frames: int  #: How many pictures the index promises
+    reason: str  #: Why it starts there
+    numbers: tuple[int, int] | None = None  #: The output's pictures [first, end), if the output has its own frame rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class TrackRanges:
         grid: KeyframeGrid | CountedGrid | None = None,
         rate: FrameRate | None = None,
     ) -> Self:
-        """Cut a part of a track into segments of about ``segment_s``, as ``choose_cuts`` does.
+        """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` as in ``choose_cuts``.
 
-        Raises InputUnreadable: nothing of the track is presented; UsageError: nothing is presented in that part.
+        Raises InputUnreadable: the track has no visible picture; UsageError: the part has none.
         """
         start, end = _interval(index, start_s, end_s)
         cuts = choose_cuts(index, segment_s, start, end, grid=grid, rate=rate)
@@ -81,9 +81,9 @@ class TrackRanges:
     def decode(
         self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
     ) -> DecodeRange:
-        """Return what to decode for ``segment`` to ``until``, ``warm_up_frames`` before it and the seam's pictures.
+        """Return what to decode for ``segment`` through ``until``, including warm-up and the pictures of the seam.
 
-        The entry is moved back ``entry_moves`` times.
+        Decoding starts ``entry_moves`` steps earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
         index = self.index
         entry = self.entry(segment, entry_moves, warm_up_frames)
@@ -108,7 +108,7 @@ class TrackRanges:
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
-        """Return the access point to decode from: the segment's own, earlier for warm-up, and earlier by each move."""
+        """Return the access point to decode from; None is the track's start. Parameters as in ``decode``."""
         if segment.start_ticks is None:
             return None
         points = self.index.access_points
@@ -120,12 +120,12 @@ class TrackRanges:
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
         while place >= 0 and ahead(points[place]) < warm_up_frames:
             place -= 1
-        # Each move goes back twice as far as the one before: a stream that flags every packet is not walked through.
+        # Steps double, so that a stream with a keyframe flag on every packet does not take thousands of moves.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet to decode for what lies before ``end_ticks`` and its seam; None is the end."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None is the track's."""
         if end_ticks is None:
             return None
         index = self.index
@@ -137,27 +137,27 @@ class TrackRanges:
 
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
-    """Return the asked-for part in ticks: a picture belongs to it if it is presented at or after the start."""
+    """Return the requested part in ticks; None is the track's own start or end."""
     if not len(index.times):
-        message = f"no picture of {index.source} is presented: its edit list leaves all out, or they have no time"
-        raise InputUnreadable(message, "It may be damaged; get a complete one.")
+        message = f"no picture of {index.source} is visible: its edit list hides all of them, or they have no time"
+        raise InputUnreadable(message, "It may be damaged; get a complete copy.")
     start = None if not start_s else index.tick_at(start_s)
     end = None if end_s is None else index.tick_at(end_s)
     if start_s is not None and start_s >= index.duration_s:
-        message = f"the start at {float(start_s)} s lies behind the end at {float(index.duration_s):.3f} s"
-        raise UsageError(message, "Give a smaller start.")
+        message = f"the start at {float(start_s)} s is after the end at {float(index.duration_s):.3f} s"
+        raise UsageError(message, "Use an earlier start.")
     if not index.frames_between(start, end):
-        message = f"no picture of {index.source} is presented in the asked-for part"
-        raise UsageError(message, "Give a smaller start or a larger end.")
+        message = f"no picture of {index.source} is visible in the requested part"
+        raise UsageError(message, "Use an earlier start or a later end.")
     return start, end
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return an access point from which ``start`` decodes: one before the nearest, as no neighbour proves this seam."""
+    """Return the last access point but one at or before ``start``: no earlier segment proves this seam."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)
-    # Where a clock steps back, pictures of the part may lie ahead of its nearest access point.
+    # If the clock steps back, pictures of the part may precede the access point nearest in time.
     within = timed[index.pts[timed] >= _earliest_time(index, start)]
     first = within[0] if len(within) else index.packets
     points = (p.packet for p in index.access_points if p.packet <= first)
@@ -166,7 +166,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time shown at ``start`` or later: pictures that share a time are spread (rule R4)."""
+    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads pictures that share one."""
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

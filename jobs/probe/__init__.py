@@ -1,1 +1,1 @@
-"""What is in a file, for people and programs."""
+"""Describes the contents of a file, as text and JSON."""

@@ -1,4 +1,4 @@
-"""``probe``: what is in a file, by its packets, which are all read, and what is odd about it."""
+"""``probe``: describes a file from all of its packets, including its oddities."""
 
 from fractions import Fraction
 from os import PathLike
@@ -19,7 +19,7 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
     """Probe the source at a path or URL. A source without video is not an error.
 
     Raises:
-        InputError: there is nothing there, or it is not a media file that can be read.
+        InputError: it does not exist, or is not a readable media file.
         UsageError: ``source`` is not a path.
     """
     source = location("source", source)

@@ -1,4 +1,4 @@
-"""What ``probe`` found, for programs and for people: a few lines per track, the oddities last."""
+"""The result of ``probe`` as JSON and as text: a few lines per track, the oddities last."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -31,7 +31,7 @@ _UNSPECIFIED = 2
 
 
 class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
-    """What ``probe`` found; ``model_dump(mode="json")`` is the document that docs/probe.md describes."""
+    """The result of ``probe``; ``model_dump(mode="json")`` is the document of docs/probe.md."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName
@@ -46,11 +46,11 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
     oddities: tuple[Oddity, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """Return it for people, a line each."""
+        """Return the result as lines of text."""
         return tuple(self._lines())
 
     def oddity(self, code: str) -> Oddity | None:
-        """Return the first oddity with that code, None where there is none."""
+        """Return the first oddity with that code; None if there is none."""
         return next((oddity for oddity in self.oddities if oddity.code == code), None)
 
     def _lines(self) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _picture(picture: PictureFacts) -> Iterator[str]:
 
 
 def _riders(picture: PictureFacts) -> Iterator[str]:
-    """Yield the kinds of side data that are not shown already for the whole track."""
+    """Yield the kinds of side data that are not already shown for the whole track."""
     begins_s = {rider.kind: rider.first_s for rider in reversed(picture.riders)}
     for kind, words in RIDER_WORDS.items():
         begins = begins_s.get(kind)

@@ -1,4 +1,4 @@
-"""What is odd about a source (docs/probe.md): why a file was cut there, why a player disagrees, what is repaired."""
+"""Oddities of a source (docs/probe.md): they explain cuts, repairs, and differences between players."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -85,7 +85,7 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
         yield "encrypted", "the track is encrypted; codecfleet has no keys"
     if not track.decodable and track.kind in ("video", "audio", "subtitle"):
         yield "unknown-codec", f"the {track.kind} is in a codec unknown here, or its header is missing"
-    # Of other tracks, headers count samples, or packets that no reader needs.
+    # For other tracks, headers count samples, or packets that readers skip.
     if track.kind == "video" and tally.header_frames > tally.packets:
         yield "header-frames-lie", f"the header promises {tally.header_frames} packets, the file holds {tally.packets}"
     elif not tally.packets and track.kind in ("video", "audio", "subtitle"):
@@ -133,7 +133,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     yield from _of_access(timeline)
     rate = timeline.rate
     if timeline.missing_pts:
-        # Pictures without times leave holes that say nothing about the rate.
+        # Pictures without times leave gaps, so steps do not show the rate.
         return
     if not rate.constant:
         spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"

@@ -1,4 +1,4 @@
-"""One pass over every packet of a source: what each track holds, whatever the header says."""
+"""Counts every packet of a source in one pass, independently of its header."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,16 +25,16 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 
 @dataclass(slots=True)
 class PacketTally:
-    """What the packets of one track say."""
+    """Counts over the packets of one track."""
 
-    header_frames: int = 0  # how many packets the header promises; 0 where it does not say
+    header_frames: int = 0  # packets that the header promises; 0 if it does not say
     packets: int = 0
     size_bytes: int = 0
-    first_s: Fraction | None = None  # on the source's clock, as ``end_s``
+    first_s: Fraction | None = None  # on the source's clock, as is ``end_s``
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
-    sequence_changes: int = 0  # how often a keyframe of H.264 or HEVC brought other sequence parameter sets
-    formats: tuple[SoundFormat, ...] = ()  # how its sound is coded, format after format, where that changes
+    sequence_changes: int = 0  # how often an H.264 or HEVC keyframe had new sequence parameter sets
+    formats: tuple[SoundFormat, ...] = ()  # the formats of its sound, in order; () if the format never changes
     _sequence: frozenset[bytes] = frozenset()
 
     @property
@@ -43,7 +43,7 @@ class PacketTally:
         return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
 
     def note_sequence(self, sets: frozenset[bytes]) -> None:
-        """Take the sequence parameter sets of one packet; most packets bring none."""
+        """Take the sequence parameter sets of one packet; most packets have none."""
         if sets and self._sequence and sets != self._sequence:
             self.sequence_changes += 1
         self._sequence = sets or self._sequence
@@ -51,12 +51,12 @@ class PacketTally:
 
 @dataclass(slots=True)
 class SourceTally:
-    """What all packets say, and what the header says about the whole."""
+    """Counts over all packets, and the header's duration."""
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
-    broken: str | None = None  # why reading stopped before the end, None where it did not
-    is_cut_short: bool = False  # whether the file ends before its structure says
+    broken: str | None = None  # why reading stopped before the end; None if it did not
+    is_cut_short: bool = False  # whether the file is shorter than its structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""A video track's index in numbers: times, order and where decoding can begin."""
+"""Statistics of a video track's index: times, order and access points."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from ...actors.bitstream.access_points import RandomAccess
 from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
 from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 
-_FINE_TICKS = 10  # from this many ticks a picture on, a difference of one tick is rounding
-_SPAN_GAP_PACKETS = 16  # unreliable packets no further apart than this are one span: a decoder's reordering joins them
+_FINE_TICKS = 10  # with at least this many ticks per picture, a difference of one tick is rounding
+_SPAN_GAP_PACKETS = 16  # unreliable packets at most this far apart (a decoder's reordering) form one span
 
 
 def describe_timeline(index: TrackIndex) -> TimelineFacts:
-    """Return the numbers of an index that has at least one presented picture."""
+    """Return the statistics of an index with at least one visible picture."""
     places = [*(point.packet for point in index.access_points), index.packets]
     points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
     missing = index.dts == MISSING
@@ -69,9 +69,9 @@ def _access_point(index: TrackIndex, packet: int, end: int) -> AccessPointFacts:
 def _gop(index: TrackIndex, points: Sequence[AccessPointFacts]) -> GopFacts:
     if not points[1:]:
         return GopFacts(structure="single" if points else "none")
-    # Behind its leading pictures, a closed access point starts a group that needs nothing from before it.
+    # After an IDR, leading pictures do not depend on earlier pictures.
     is_open = any(point.leading_pictures and point.kind != RandomAccess.IDR.value for point in points[1:])
-    # The presented packets from each access point to the next, and from the last one to the end.
+    # The visible packets from each access point to the next, and from the last one to the end.
     before = np.concatenate(([0], np.cumsum(index.presented)))
     places = [*(point.packet for point in points), index.packets]
     lengths = sorted(int(before[end] - before[start]) for start, end in pairwise(places))

@@ -1,4 +1,4 @@
-"""What ``probe`` reports: docs/probe.md. Times are exact; in JSON, seconds are numbers and ratios strings."""
+"""The values that ``probe`` reports (docs/probe.md). Times are exact; in JSON, seconds are numbers, ratios strings."""
 
 from fractions import Fraction
 from typing import Annotated, Final, Literal
@@ -10,13 +10,13 @@ Ratio = Annotated[Fraction, PlainSerializer(str, return_type=str, when_used="jso
 
 
 class Value(BaseModel):
-    """A part of what is reported."""
+    """A part of the report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
 class Oddity(Value):
-    """Something unexpected. ``code`` is stable, ``message`` is for people; ``track`` None is the whole file."""
+    """Something unexpected. ``code`` is stable, ``message`` is text; ``track`` None means the whole file."""
 
     code: str
     message: str
@@ -51,7 +51,7 @@ class ColourFacts(Value):
 
 
 class HdrFacts(Value):
-    """Static HDR values: chromaticities as fractions of 1, luminance in cd/m²; None where the source has none."""
+    """Static HDR values: chromaticities from 0 to 1, luminance in cd/m²; None if the source has none."""
 
     red: tuple[Ratio, Ratio] | None = None
     green: tuple[Ratio, Ratio] | None = None
@@ -78,15 +78,15 @@ RIDER_WORDS: Final = {
 
 
 class RiderFacts(Value):
-    """A kind of data that rides on pictures, and where it begins and ends, after the first picture."""
+    """A kind of side data of pictures; times count from the first picture."""
 
-    kind: str  # FFmpeg's name of the pictures' side data, or ``ALPHA`` or ``LCEVC``
-    first_s: Seconds | None  # when the first picture that has it is shown; None where that is not known
-    last_s: Seconds | None  # when the last one is
+    kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
+    first_s: Seconds | None  # the time of the first picture with it; None if unknown
+    last_s: Seconds | None  # the time of the last one
 
 
 class CropFacts(Value):
-    """How many samples at each edge of a picture are not to be shown."""
+    """How many samples are hidden at each edge of a picture."""
 
     top: int
     bottom: int
@@ -95,7 +95,7 @@ class CropFacts(Value):
 
 
 class PictureFacts(Value):
-    """What the pictures are."""
+    """The properties of the pictures."""
 
     width: int
     height: int
@@ -106,20 +106,20 @@ class PictureFacts(Value):
     colour: ColourFacts
     hdr: HdrFacts | None
     rotation_degrees: int  # counter-clockwise
-    mirrored: bool  # whether the display matrix flips as well
+    mirrored: bool  # whether the display matrix also mirrors
     display_matrix: tuple[int, ...] | None
-    crop: CropFacts | None = None  # what the container says is not to be shown
+    crop: CropFacts | None = None  # the edges that the container hides
     dolby_vision_profile: int | None
     spherical: str | None
     stereo3d: bool
     captions: bool
     side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
-    riders: tuple[RiderFacts, ...] = ()  # of those, what the packets have, and from when to when
-    decoded: bool  # whether the first picture was decoded; without it the header speaks alone
+    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, with their times
+    decoded: bool  # whether the first picture was decoded; if not, the header alone is described
 
 
 class RateFacts(Value):
-    """The nominal frame rate, and what the times of the pictures say. Measured values are None for a single picture."""
+    """The nominal frame rate, and the measured steps between pictures; None for a single picture."""
 
     nominal_fps: Ratio
     measured_fps: Ratio | None = None
@@ -130,43 +130,43 @@ class RateFacts(Value):
 
 
 class AccessPointFacts(Value):
-    """Where decoding can begin."""
+    """Where decoding can start."""
 
     packet: int
     time_ticks: int | None
-    time_s: Seconds | None  # after the first picture; None where the packet has no time
+    time_s: Seconds | None  # after the first picture; None if the packet has no time
     kind: str
-    leading_pictures: int  # follow it in decoding order and are shown before it
+    leading_pictures: int  # decoded after it, but shown before it
 
 
 class GopFacts(Value):
-    """How many pictures lie between one access point and the next."""
+    """The number of pictures from one access point to the next."""
 
-    structure: Literal["closed", "open", "single", "none"]  # open: pictures need others from before their group
+    structure: Literal["closed", "open", "single", "none"]  # open: some pictures depend on an earlier group
     shortest_frames: int | None = None
     median_frames: int | None = None
     longest_frames: int | None = None
 
 
 class TimelineFacts(Value):
-    """The index of a video track in numbers; packets are counted in the file's order, from 0."""
+    """Statistics of a video track; packets are numbered in the file's order, from 0."""
 
     time_base: Ratio
     packets: int
     pictures: int
-    first_s: Seconds  # when the first picture is shown, on the source's own clock
+    first_s: Seconds  # the first picture's time, on the source's own clock
     last_s: Seconds
     duration_s: Seconds
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # those before the first known one do not count, unless none is known
+    missing_dts: int  # after the first packet with a DTS; all packets if none has one
     repeated_pts: int
     backward_dts: int
     clock_resets: int
-    unreliable_spans: tuple[tuple[int, int], ...]  # first and last packet of every span inside which no cut may fall
+    unreliable_spans: tuple[tuple[int, int], ...]  # first and last packet of every span without cuts
     flagged_packets: int  # packets that the container flags as keyframes
-    unusable_keyframes: int  # those of them at which decoding cannot begin
+    unusable_keyframes: int  # flagged packets at which decoding cannot start
     access_points: tuple[AccessPointFacts, ...]
     access_point_kinds: dict[str, int]
     gop: GopFacts
@@ -181,7 +181,7 @@ class CutFacts(Value):
 
 
 class VideoFacts(Value):
-    """A video track; ``picture`` and ``timeline`` are None where nothing could be learnt of them."""
+    """A video track; ``picture`` and ``timeline`` are None if they could not be read."""
 
     picture: PictureFacts | None
     timeline: TimelineFacts | None = None
@@ -190,14 +190,14 @@ class VideoFacts(Value):
 
 
 class TrackFacts(Value):
-    """One track, as the container describes it and as its packets show it."""
+    """One track, from the container's header and its packets."""
 
     index: int
     kind: str
     codec: str | None
     tag: str
     language: str | None
-    language_tag: str | None = None  # BCP 47, where the container states one that says more: pt-BR, zh-Hans
+    language_tag: str | None = None  # BCP 47, if more specific than ``language``: pt-BR, zh-Hans
     title: str | None
     dispositions: tuple[str, ...]
     decodable: bool

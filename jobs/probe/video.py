@@ -1,4 +1,4 @@
-"""One video track: its pictures, its timeline and where it would be cut."""
+"""Describes one video track: its pictures, its timeline and its default cuts."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -32,12 +32,12 @@ class ChangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class VideoFindings:
-    """What was found of one video track, and why not more."""
+    """The description of one video track, and what prevented a complete one."""
 
     facts: VideoFacts
     unreadable: str | None = None  # why its packets could not be indexed
     undecodable: str | None = None  # why no picture of it could be decoded
-    changes: tuple[ChangeFacts, ...] = ()  # what changes in its pictures in mid-stream
+    changes: tuple[ChangeFacts, ...] = ()  # changes of its pictures in mid-stream
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
@@ -63,7 +63,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return what the container alone says of the pictures; None if not even their size."""
+    """Return the picture's properties from the container alone; None if not even the size is known."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

@@ -1,1 +1,1 @@
-"""What a job tells: events, warnings, the report."""
+"""A job's events, warnings and report."""

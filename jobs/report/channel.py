@@ -1,4 +1,4 @@
-"""A job's events, timed and in order; every listener gets all of them, whenever it begins to listen."""
+"""A job's events, in order and with times; every listener gets all of them, even if it starts late."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 
 class EventChannel:
-    """One writer, any number of listeners. Progress that newer progress overtook is skipped; nothing else is."""
+    """One writer, any number of listeners. Outdated progress is skipped; nothing else is."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []
@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Overtaken before anything else happened: the memory of a job does not grow with its duration.
+                # Replace trailing progress, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))
@@ -48,7 +48,7 @@ class EventChannel:
             self._changed.notify_all()
 
     async def listen(self) -> AsyncIterator[Event]:
-        """Yield every event from the first on, except progress that newer progress has overtaken."""
+        """Yield every event from the first on, except outdated progress."""
         seen = 0
         while True:
             async with self._changed:
@@ -72,13 +72,12 @@ class JobEvents:
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
-        self.traceparent = ""
-        """The job's span, of which its stages are parts; "" for none."""
+        self.traceparent = ""  #: the job's span, the parent of its stages'; "" for none
         self._waits_for = ""
 
     @property
     def elapsed_s(self) -> float:
-        """How long the job has run."""
+        """The time since the job began."""
         return time.monotonic() - self._began
 
     async def emit(self, kind: type[Event], **fields: Any) -> None:  # noqa: ANN401 - each event's own fields
@@ -89,13 +88,13 @@ class JobEvents:
         await self._channel.send(event)
 
     async def emit_waiting(self, reason: str) -> None:
-        """Report why there is no worker, unless that was the last reason given."""
+        """Report why there is no worker, if the reason is new."""
         if reason and reason != self._waits_for:
             self._waits_for = reason
             await self.emit(events.Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def timed(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
-        """Report that a stage begins, await its work and record how long it took."""
+        """Report the beginning of a stage, await its work, and record its duration."""
         began = time.monotonic()
         try:
             await self.emit(events.StageStarted, stage=stage)
@@ -110,7 +109,7 @@ class JobEvents:
 
 
 def log_event(event: Event) -> None:
-    """Log what operators look for: neither progress nor the start of a first attempt."""
+    """Log events of interest to operators: all but progress and first attempts."""
     match event:
         case events.Planned():
             line = f"{counted(event.segments, 'segment')}, {counted(event.frames, 'frame')} to {event.encoder}"

@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a job; ``at_s`` is seconds since the job was submitted."""
+    """An event of a job; ``at_s`` is in seconds since the job was submitted."""
 
     kind: ClassVar[str] = "event"
     job: str
@@ -45,17 +45,17 @@ class Planned(Event):
 
     kind: ClassVar[str] = "planned"
     segments: int
-    frames: int  # pictures that the index promises; the true number is in the report
+    frames: int  # by the index; the report has the actual number
     duration_s: Fraction
     codec: str
     encoder: str
     workers: int
-    warm_fleet: int | None = None  # process id of the warm fleet that it runs on; None: its own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet it runs on; None: its own workers or a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker; ``is_second`` where an earlier run of it goes on and is late."""
+    """A segment went to a worker; ``is_second``: an earlier run is late and continues."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int
@@ -74,12 +74,12 @@ class SegmentFinished(Event):
     frames: int
     payload_bytes: int
     wall_s: float
-    worker: str  # the worker that did it; "" where the pool names none
+    worker: str  # "" if the pool names none
 
 
 @dataclass(frozen=True, slots=True)
 class Progress(Event):
-    """Where the whole job stands; sent a few times a second at most."""
+    """The progress of the whole job; sent a few times a second at most."""
 
     kind: ClassVar[str] = "progress"
     frames_done: int
@@ -101,17 +101,17 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True)
 class JournalOpened(Event):
-    """From here on the job can be continued: ``codecfleet resume WORK``."""
+    """From now on the job can be continued: ``codecfleet resume WORK``."""
 
     kind: ClassVar[str] = "journal"
     work: str  # the work location: a folder or a URL
-    restored: int  # planned segments that an earlier run has finished
-    redone: int  # planned segments that were in flight when that run ended, or whose payload was damaged since
+    restored: int  # planned segments that an earlier run finished
+    redone: int  # planned segments that were in flight when that run ended, or whose payload is damaged
 
 
 @dataclass(frozen=True, slots=True)
 class WorkKept(Event):
-    """The job ends without an output; what it has finished stays, and ``codecfleet resume WORK`` continues it."""
+    """The job ended without an output; ``codecfleet resume WORK`` continues from its finished segments."""
 
     kind: ClassVar[str] = "kept"
     work: str
@@ -131,14 +131,14 @@ class Failed(Event):
     """The job ended without an output, and awaiting it raises; nothing follows."""
 
     kind: ClassVar[str] = "failed"
-    error: str  # the error's class, as in ``codecfleet.errors``; the exception's own for anything unexpected
+    error: str  # the error's class, from ``codecfleet.errors``; for a defect, the exception's
     message: str
     next_step: str
     exit_code: int
 
     @classmethod
     def of(cls, job: str, at_s: float, error: BaseException) -> Self:
-        """Return the event of what ended a job."""
+        """Return the event of a job that ``error`` ended."""
         if isinstance(error, CodecfleetError):
             return cls(job, at_s, type(error).__name__, error.message, error.next_step, error.exit_code)
         text = redacted(str(error))

@@ -1,4 +1,4 @@
-"""What happened in a job, for people and for machines."""
+"""The report of a job, as pydantic models."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -9,15 +9,15 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from ...errors import redacted
 from ..request.values import FPS_MAX, FPS_MIN
 
-ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]  # a path or address as it is shown: without its secrets
-_SIDE_MAX: Final = 1 << 20  # more than any codec has
+ShownName: TypeAlias = Annotated[str, AfterValidator(redacted)]  # a path or address without its secrets
+_SIDE_MAX: Final = 1 << 20  # more than any codec allows
 _Side: TypeAlias = Annotated[int, Field(ge=1, le=_SIDE_MAX)]
 _Place: TypeAlias = Annotated[int, Field(ge=0, le=_SIDE_MAX)]
 _Unit: TypeAlias = Annotated[int, Field(ge=-1, le=1)]
 
 
 def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
-    """Return the validator of text that is a fraction for which something holds."""
+    """Return a validator for text that is a fraction with a given property."""
 
     def checked(text: str) -> str:
         try:
@@ -37,29 +37,29 @@ _Rate: TypeAlias = Annotated[str, _fraction(lambda value: FPS_MIN <= value <= FP
 
 
 class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning" is a builtin
-    """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is for people."""
+    """Something lost, changed, repaired or damaged. ``code`` is stable, ``message`` is not."""
 
     code: str
     message: str
-    checks: tuple[str, ...]  # of ``verify`` that may fail because of it, by name or first words: ``audio.1``
+    checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of it, by name or prefix: ``audio.1``
 
     def explains(self, check: str) -> bool:
-        """Return whether the check of that name may fail because of it."""
+        """Return whether a check may fail because of it."""
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
 class AttemptReport(BaseModel, frozen=True, extra="forbid"):
-    """An attempt at a segment that failed, and what ended it."""
+    """A failed attempt at a segment."""
 
     attempt: int
     step: str  # "beside other work", "in a process of its own", "decoded in software", or the last two together
-    where: str  # the worker; "" where the pool names none
+    where: str  # the worker; "" if the pool names none
     fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
 
 
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
-    """What one segment took from the source and gave to the output. Times are ticks of the source's time base."""
+    """One segment. Times are in ticks of the source's time base."""
 
     segment: int
     start_ticks: int | None
@@ -72,14 +72,14 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     payload_bytes: int
     payload_sha256: str
     damaged_packets: int
-    damaged_frames: int = 0  # pictures that their decoder called wrong, or of which parts were never decoded
-    damaged_pts_ticks: tuple[int, ...] = ()  # when the first 16 of them are shown
-    entry_moves: int  # how often its access point had to move back before the seam agreed
+    damaged_frames: int = 0  # pictures that the decoder reported as damaged, or that were only partly decoded
+    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 of them
+    entry_moves: int  # how often its access point moved back before the seam agreed
     attempts: int
-    failures: tuple[AttemptReport, ...] = ()  # those of them that failed, in order
+    failures: tuple[AttemptReport, ...] = ()  # in order
     restored: bool = False  # whether an earlier run of the job encoded it
-    decoded_by: str = "software"  # what decoded it: "software", or "nvdec"
-    fallback: str = ""  # why software decoded it on a worker that has a device for it; "" where that was not so
+    decoded_by: str = "software"  # "software" or "nvdec"
+    fallback: str = ""  # why software decoded it on a worker with a device for it; "" if it did not
     decode_s: float
     encode_s: float
     wall_s: float
@@ -97,7 +97,7 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse a matrix that is no turn, and parts that lie outside."""
+        """Refuse a matrix that is not a turn, and parts outside of their whole."""
         a, b, c, d = self.turn
         inner = [(self.crop[:2], self.crop[2:], self.size), (self.scaled, self.place, self.padded)]
         sides = [side for part, place, whole in inner for side in zip(part, place, whole, strict=True)]
@@ -107,35 +107,35 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class ToneReport(BaseModel, frozen=True, extra="forbid"):
-    """How HDR became SDR: docs/filters.md has the formula."""
+    """How HDR was mapped to SDR: docs/filters.md has the formula."""
 
     operator: Literal["bt2390", "hable"]
-    transfer: Literal["pq", "hlg"]  # how the source codes light
-    peak_cd: _Ratio  # the brightest light that is told apart, in cd/m², as a fraction
+    transfer: Literal["pq", "hlg"]  # the source's transfer function
+    peak_cd: _Ratio  # the brightest light that is distinguished, in cd/m², as a fraction
 
 
 class OverlayReport(BaseModel, frozen=True, extra="forbid"):
-    """What was laid over every picture: docs/filters.md has the formula."""
+    """The picture laid over every picture: docs/filters.md has the formula."""
 
     picture: ShownName
     sha256: str  # of the picture's file
-    place: tuple[_Place, _Place]  # where its upper left corner lies, in samples of the output
+    place: tuple[_Place, _Place]  # of its upper left corner, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
 class BurnReport(BaseModel, frozen=True, extra="forbid"):
-    """Which subtitles were burnt in, and where the whole of the source's picture lies in the output's."""
+    """The burnt-in subtitles, and the place of the source's whole picture in the output's."""
 
     source_index: int
-    sha256: str  # of all that the track shows: samples, places and times
+    sha256: str  # of everything that the track shows: samples, places and times
     screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
-    source: tuple[_Side, _Side]  # the size of the source's picture, turned as the output is
+    source: tuple[_Side, _Side]  # the size of the source's picture, turned like the output
     shape: _Ratio  # the output's sample aspect ratio, as a fraction
-    font: ShownName | None = None  # the file in which text was to be set; None where none was named
+    font: ShownName | None = None  # the font file for text; None if none was named
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
-    """What became of one track of the source."""
+    """What was done with one track of the source."""
 
     kind: str
     source_index: int
@@ -147,7 +147,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
-    """How loud an encoded track was by EBU R 128, in LUFS and dBTP, and the gain that it got; None: silence."""
+    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain; None: silence."""
 
     source_index: int
     source_lufs: float | None
@@ -156,16 +156,16 @@ class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def lufs(self) -> float | None:
-        """How loud the track is after the gain."""
+        """The loudness after the gain."""
         return None if self.source_lufs is None else self.source_lufs + self.gain_db
 
 
 class Proof(BaseModel, frozen=True, extra="forbid"):
-    """What the gather step checked before and after the join."""
+    """The results of the checks before and after the join."""
 
     frames_in: int
     frames_out: int
-    frames_due: int | None = None  # pictures that the requested frame rate gives; None: one for each taken
+    frames_due: int | None = None  # by the requested frame rate; None: one for each taken
     first_pts_s: str
     last_pts_s: str
     seams: int
@@ -176,15 +176,15 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
 
 class Resumed(BaseModel, frozen=True, extra="forbid"):
-    """What a job had from an earlier run of itself, in planned segments."""
+    """What a job took over from an earlier run, in planned segments."""
 
-    restored: int  # they were finished, and were not encoded again
-    redone: int  # they were in flight when that run ended, or their payload was damaged since
-    published: bool = False  # the earlier run had published the output; the report is that run's
+    restored: int  # finished, and not encoded again
+    redone: int  # in flight when that run ended, or with a damaged payload
+    published: bool = False  # whether the earlier run had published the output; then the report is that run's
 
 
 class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The whole story of one job."""
+    """The report of one job."""
 
     schema_version: int = Field(default=1, alias="schema")
     job: str
@@ -192,10 +192,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     output: ShownName
     container: str
     codec: str
-    start_s: _Span | None = None  # the requested part begins, after the first picture; None: with that picture
-    end_s: _Span | None = None  # where it ends; None: with the source
+    start_s: _Span | None = None  # the requested part, in seconds after the first picture; None: from that picture
+    end_s: _Span | None = None  # None: to the source's end
     video_track: int = Field(default=0, ge=0)
-    encoder_kind: str  # implementation, version and every option: what the output's bytes depend on besides the source
+    encoder_kind: str  # implementation, version and every option on which the output's bytes depend
     width: int
     height: int
     pix_fmt: str
@@ -209,22 +209,22 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     loudness: tuple[LoudnessReport, ...] = ()  # of each track whose loudness was changed
     proof: Proof
     warnings: tuple[Warning_, ...]
-    choices: tuple[Warning_, ...] = ()  # differences from the source that were asked for; no warning is given
+    choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
     timings_s: dict[str, float]  # wall time of index, plan, startup, encode, gather, proof, publish; and total
-    fps: float  # encoded frames a second of the encode stage, as in progress: without start-up, join and proof
-    resumed: Resumed | None = None  # where the job went on after an earlier run of it; None where it began afresh
-    steps: PictureReport | None = None  # how pictures were cropped, turned and padded; None where they were not
+    fps: float  # frames per second of the encode stage, as in progress: without start-up, join and proof
+    resumed: Resumed | None = None  # None if the job started over
+    steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
     warm_fleet: int | None = None  # process id of the warm fleet that it began on; None: own workers or a cluster
-    tone: ToneReport | None = None  # how HDR became SDR; None where colours stayed what they were
-    overlay: OverlayReport | None = None  # what was laid over the pictures; None: nothing
-    burnt: BurnReport | None = None  # which subtitles were burnt in after all else; None: none
-    frame_rate: _Rate | None = None  # requested pictures a second, as a fraction; None: the source's own times
+    tone: ToneReport | None = None  # None if colours were not mapped
+    overlay: OverlayReport | None = None
+    burnt: BurnReport | None = None  # subtitles burnt in after all other steps
+    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None: the source's own times
     # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "": pictures were not denoised.
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    gpu_refusal: str = ""  # why no GPU worked for the job; empty where one did, where there is none, or none was to
+    gpu_refusal: str = ""  # why no GPU worked for the job; "" if one did, none exists, or none was wanted
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:
-        """The part of the source that was asked for: its start and its end."""
+        """The start and end of the requested part of the source."""
         start_s, end_s = (None if each is None else Fraction(each) for each in (self.start_s, self.end_s))
         return start_s, end_s

@@ -1,14 +1,14 @@
-"""How long what is left will take, at the pace so far."""
+"""Estimates the remaining time from the pace so far."""
 
 from typing import Final
 
 _SOON_S: Final = 60.0
 _PART_SOON: Final = 1 / 100
-_PART: Final = 1 / 1000  # least part done whose pace is believed: in the first minute, and later
+_PART: Final = 1 / 1000  # the smallest finished part from which to estimate: in the first minute, and later
 
 
 def time_left_s(elapsed_s: float, *, done: float, left: float) -> float | None:
-    """Return the seconds that what is left takes at the pace so far; None while too little is done to say."""
+    """Return the remaining seconds at the pace so far; None while too little is done."""
     if left <= 0:
         return 0.0
     least = _PART_SOON if elapsed_s < _SOON_S else _PART

@@ -1,1 +1,1 @@
-"""What a job is asked for: specs, spec files, values."""
+"""Requests: specs, spec files, presets, configuration and their values."""

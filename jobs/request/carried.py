@@ -1,4 +1,4 @@
-"""The options of what is carried beside the video, and of what becomes of its sound: docs/containers.md."""
+"""The options for sound and subtitles: docs/containers.md."""
 
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -11,7 +11,7 @@ from .values import LOUDNESS_MAX, LOUDNESS_MIN
 
 
 class Carried(Part):
-    """What is carried beside the video."""
+    """What happens to sound and subtitles."""
 
     audio_tracks: AudioTracks = None
     audio: Annotated[

@@ -1,6 +1,6 @@
-"""The user's configuration, set once for all jobs by a file and environment variables, which win: docs/config.md.
+"""The user's configuration for all jobs: a file, and environment variables, which take precedence (docs/config.md).
 
-``Config`` knows where each value came from. Only the command line reads it by itself.
+``Config`` knows where each value came from. Only the command line loads it automatically.
 """
 
 import os
@@ -28,13 +28,13 @@ from .running import Journaling, RunOptions, Segmenting, WaitOptions
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 
-PREFIX: Final = "CODECFLEET_"  #: A key's variable has this before the key in capitals
+PREFIX: Final = "CODECFLEET_"  #: Followed by the key in capitals
 _CLUSTER_VARIABLE: Final = "RAY_ADDRESS"
 _BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
-"""What Kubernetes puts into every pod's environment for a service whose name begins with codecfleet."""
+"""Variables that Kubernetes sets in every pod for a service whose name starts with codecfleet."""
 _HELP: Final = "docs/config.md lists the keys of the configuration."
 _SCHEMA: Final = 1
-_DIGITS_MAX: Final = 40  #: More than a time has that the parser takes
+_DIGITS_MAX: Final = 40  #: More digits than the parser accepts in a time
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -95,7 +95,7 @@ class _FleetOptions(Part):
     ] = "late"
     warm: Annotated[
         Literal["auto", "never"],
-        Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/warm-fleet.md."),
+        Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/fleet.md."),
         Option(""),
     ] = "auto"
     cuda_compat: Annotated[
@@ -127,7 +127,7 @@ class _FleetOptions(Part):
 
 # The fields of a later base come first.
 class Settings(LimitOptions, _FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
-    """What may be set once for all jobs: how the work is done, and what runs it. docs/config.md lists the fields."""
+    """What can be configured for all jobs: how and where they run. docs/config.md lists the fields."""
 
     strict: Strict = False
 
@@ -137,7 +137,7 @@ _FIELDS: Final = {option.key: field for field, option in OPTIONS.items()}
 
 
 class OriginKind(StrEnum):
-    """Which kind of place a value came from."""
+    """Where a value came from."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -146,26 +146,26 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """Where a value came from. ``place`` is file and line, or a variable; "" for a default."""
+    """A value's origin. ``place`` is file and line, or a variable; "" for a default."""
 
     kind: OriginKind = OriginKind.DEFAULT
     place: str = ""
 
     def spelled(self, key: str) -> str:
-        """Return a key's name as the user wrote it there."""
+        """Return a key as the user wrote it."""
         return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration."""
+    """A configuration, and where its values came from."""
 
     settings: Settings
-    origins: Mapping[str, ValueOrigin]  #: By field, of those that were set
-    path: Path | None  #: The file's, if any; None for a user without a home
-    is_there: bool  #: Whether the file is, and may be read
-    own_presets: Path | None  #: The folder of the user's presets, if any; None without a home
-    sent: SentFiles = field(default_factory=SentFiles)  #: Files that count instead of those of the same name here
+    origins: Mapping[str, ValueOrigin]  #: By field, for those that were set
+    path: Path | None  #: The file's path; None for a user without a home
+    is_there: bool  #: Whether the file exists and can be read
+    own_presets: Path | None  #: The folder of the user's presets; None for a user without a home
+    sent: SentFiles = field(default_factory=SentFiles)  #: Files that replace those with the same name here
 
     def origin(self, field: str) -> ValueOrigin:
         """Return where a field's value came from."""
@@ -176,7 +176,7 @@ class Config:
         return self.origin(field).spelled(OPTIONS[field].key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's path and each key's value and origin, as JSON's types."""
+        """Return the file's path and each key's value and origin, as JSON values."""
         keys = [
             {
                 "key": option.key,
@@ -191,7 +191,7 @@ class Config:
         return {"schema": _SCHEMA, "path": path, "is_there": self.is_there, "keys": keys}
 
     def variables(self) -> dict[str, str]:
-        """Return what was set of the settings that codecfleet's processes read from their environment."""
+        """Return the variables for settings that codecfleet's processes read from their environment."""
         values = {
             fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
@@ -206,7 +206,7 @@ class Config:
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 
     def layer(self, model: type[BaseModel]) -> Layer:
-        """Return what was set of a model's fields. A preset is none of them: ``spec`` takes its options."""
+        """Return the fields of a model that were set, except the preset, whose options ``spec`` adds."""
         fields = [field for field in self.origins if field in model.model_fields and field != "preset"]
         return Layer({field: getattr(self.settings, field) for field in fields}, self.spell)
 
@@ -219,13 +219,13 @@ class Config:
         spec_file: str | None = None,
         next_step: str = _HELP,
     ) -> SpecT:
-        """Return the spec of a job or a batch: ``given`` over a spec file over a preset over this configuration.
+        """Return the spec of a job or batch: ``given`` overrides a spec file, a preset and this configuration.
 
-        ``choice`` is its ``--preset``, ``spec_file`` its ``--spec``; without either the configuration's preset counts.
-        ``next_step`` says what to type where options do not fit together.
+        ``choice`` is its ``--preset``, ``spec_file`` its ``--spec``; without both, the configuration's preset applies.
+        ``next_step`` is the advice if options conflict.
 
         Raises:
-            UsageError: there is no such preset; a file or an option makes no sense.
+            UsageError: there is no such preset; a file or an option is invalid.
         """
         return spec_of(model, [self.layer(model), *self._below(choice, spec_file), given], next_step)
 
@@ -248,9 +248,9 @@ class Config:
 
 
 def load_config(environment: Mapping[str, str] = os.environ) -> Config:
-    """Return the user's configuration, of the file and the variables that ``environment`` names.
+    """Return the user's configuration from its file and ``environment``.
 
-    Raises UsageError: the file cannot be read or is not TOML; a key or a variable is unknown, or its value is wrong.
+    Raises UsageError: the file cannot be read or is not TOML; a key or variable is unknown, or its value is wrong.
     """
     path = config_path(environment)
     is_there = path is not None and os.access(path, os.F_OK)
@@ -268,7 +268,7 @@ def load_config(environment: Mapping[str, str] = os.environ) -> Config:
 
 
 def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
-    wrong = 'Text stands in quotes: device = "cpu".'
+    wrong = 'Write text in quotes: device = "cpu".'
     file = read_toml("configuration", path, missing="Check the path.", wrong=wrong, parse_float=str)
     for key, raw in file.tables.items():
         if key not in _FIELDS:
@@ -292,7 +292,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, 
 
 
 def _plain(value: object) -> object:
-    """Return a value as TOML and JSON have it; a time that is not whole is text, which keeps every digit."""
+    """Return a value for TOML and JSON; fractions of a second become text, which keeps every digit."""
     match value:
         case PresetChoice(name=name, speed=speed):
             given = [each for each in (name, speed) if each is not None]
@@ -305,9 +305,9 @@ def _plain(value: object) -> object:
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
-    """Return the error for a key that is not ``known``; ``spell`` says how one that is is written there."""
+    """Return the error for an unknown key; ``spell`` spells the suggested one."""
     if key in KEYS:
-        return UsageError(message, "What the output is stands in a preset or a spec file: docs/config.md.")
+        return UsageError(message, "Put options of the output into a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})
     return UsageError(message, f"Did you mean {spell(near)}?" if near else _HELP)
 

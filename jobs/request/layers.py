@@ -1,4 +1,4 @@
-"""A job's options from several places, one over the other: configuration, preset, spec file, command line."""
+"""Merges a job's options from several places: configuration, preset, spec file, command line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from .spellings import CODECS
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 _EXCLUDED: Final = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
-_OF_A_CODEC: Final = ("quality", "encoder_options")  #: What another codec's encoder reads otherwise, or not at all
+_OF_A_CODEC: Final = ("quality", "encoder_options")  #: Values that are only valid for one codec
 _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The fields of a spec that one place gives, and the names that they have there."""
+    """The fields of a spec from one place, and how to spell their names there."""
 
     fields: Mapping[str, Any]
     spell: Speller
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Return the ``model`` of all layers; later ones win (``left_by``), and the last one spells what none has.
+    """Build ``model`` from all layers; later ones win (``left_by``).
 
-    Raises UsageError: the fields do not fit together, or one makes no sense.
+    Raises UsageError: a field is invalid, or fields conflict; the message spells them as their layer does.
     """
     values: dict[str, Any] = {}
     spellers: dict[str, Speller] = {}
@@ -37,10 +37,10 @@ def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> Spec
 
 
 def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of ``former`` still counts under ``given``.
+    """Return the fields of ``former`` that still apply under ``given``.
 
-    Quality and bitrate end each other; another codec ends the quality and options meant for the earlier one; sound that
-    is not encoded ends how it would be.
+    Quality and bitrate replace each other. Another codec drops the quality and encoder options; sound that is not
+    encoded drops its settings.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

@@ -1,4 +1,4 @@
-"""What a source may have at most, as the configuration says it. docs/security.md has the reason for each default."""
+"""The configurable limits for sources. docs/security.md has the reason for each default."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -58,6 +58,6 @@ class LimitOptions(Part):
 
 
 def limit_variables(options: LimitOptions) -> Mapping[str, tuple[str, str]]:
-    """Return, by variable, the field that sets it and its value."""
+    """Return the field and value of each variable."""
     names = [each.name for each in fields(InputLimits)]
     return {f"{VARIABLE}{name.upper()}": (name, str(getattr(options, name))) for name in names}

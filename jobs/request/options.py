@@ -1,6 +1,6 @@
-"""Options, stated once: ``Option`` is metadata of a pydantic field, for the command line, TOML files and the documents.
+"""Declares each option once: ``Option`` is metadata of a pydantic field, for command line, TOML files and docs.
 
-The field's type and bounds say what values look like; a type that can be written in several ways names its ``Kind``.
+The field's type and bounds define the values; a type with its own notation names a ``Kind``.
 """
 
 import re
@@ -40,17 +40,17 @@ from .values import (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Speller = Callable[[str], str]  #: Turns a field's name into the name that the user wrote, or would write
+Speller = Callable[[str], str]  #: Returns a field's name as the user writes it
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a kind are written; ``read(name, value)`` takes the command line's text or TOML's value."""
+    """The notation of a value."""
 
     metavar: str
-    values: str  #: What a TOML file takes, in the words of docs/config.md
-    read: Callable[[str, object], Any]
-    is_list: bool = False  #: Whether the command line may give it more than once
+    values: str  #: What a TOML file accepts, for docs/config.md
+    read: Callable[[str, object], Any]  #: Takes a name for errors, and the command line's text or TOML's value
+    is_list: bool = False  #: Whether the command line may repeat the option
 
 
 def _word(raw: object) -> str | None:
@@ -128,7 +128,7 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return a field's value, parsed as on the command line if it is text. Raises ValueError: it makes no sense."""
+    """Return a field's value; text is parsed as on the command line. Raises ValueError: it is invalid."""
     if not isinstance(value, str):
         return value
     try:
@@ -140,26 +140,26 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written. ``docs/NAME.md`` and ``--flags`` in its texts become links and keys."""
+    """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in its texts into links and keys."""
 
-    flag: str  #: Without dashes an argument, which no file sets; "" only for files and variables
-    panel: str | None = None
-    default: str = ""  #: What an empty field means, in words
+    flag: str  #: Without dashes: a positional argument; "": only for files and variables
+    panel: str | None = None  #: Its group in the help
+    default: str = ""  #: The meaning of an empty field, in words
     example: str = ""  #: A value in TOML
-    key: str = ""  #: "" where it is the flag's own name, or the field's
-    metavar: str = ""
-    kind: Kind = NAME  #: May be left out if the field's type implies it
+    key: str = ""  #: By default the flag's name, or the field's
+    metavar: str = ""  #: By default the kind's
+    kind: Kind = NAME  #: Only needed if the field's type does not imply it
     help: str = ""  #: The field's description
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  #: Other flags
 
     @property
     def is_argument(self) -> bool:
-        """Whether its place on the command line names it."""
+        """Whether it is a positional argument."""
         return bool(self.flag) and not self.flag.startswith("--")
 
     @property
     def also(self) -> tuple[str, ...]:
-        """What its aliases are called as keys."""
+        """Its aliases as keys."""
         return tuple(alias.removeprefix("--").replace("-", "_") for alias in self.aliases)
 
     @property
@@ -195,7 +195,7 @@ def _choice(choices: Sequence[str]) -> Kind:
 
 @cache
 def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
-    """Return a model's options by field, in the order of its fields, with their kinds and their defaults in words."""
+    """Return a model's options by field, in order, with kinds and defaults filled in."""
     return {
         name: _settled(name, field, option)
         for name, field in model.model_fields.items()
@@ -218,7 +218,7 @@ def _settled(name: str, field: FieldInfo, option: Option) -> Option:
 
 
 def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """Return fields or keys under their own names, by {alias: name}. Raises ValueError: one is given under both."""
+    """Replace aliases by names, as {alias: name} says. Raises ValueError: an option is given under both."""
     for alias, name in aliases.items():
         if alias in given and name in given:
             raise ValueError(f"{alias} and {name} are one option: leave one of them out")
@@ -226,12 +226,12 @@ def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict
 
 
 def flag_of(model: type[BaseModel]) -> Speller:
-    """Return what spells a model's fields as on the command line."""
+    """Return a speller for a model's fields on the command line."""
     return lambda field: options_of(model)[field].flag
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields. Raises UsageError: values make no sense; ``spell`` names their fields."""
+    """Return a model of these fields. Raises UsageError: a value is invalid; ``spell`` names its field."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

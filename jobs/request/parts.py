@@ -1,4 +1,4 @@
-"""The parts that specs are made of: each option with its type, bounds and help, shared by every job that has it."""
+"""The parts of specs: each option with its type, bounds and help, shared by all jobs that have it."""
 
 import os
 from fractions import Fraction
@@ -21,9 +21,9 @@ BATCH: Final = "The batch"
 
 
 class Part(BaseModel):
-    """Some options. Times are in seconds as ``Fraction``, rates in bit/s."""
+    """A group of options. Times are in seconds as ``Fraction``, rates in bit/s."""
 
-    # A model's validators are built when it is first used: most that are imported are parts of others.
+    # Validators are built on first use: most of these models are only bases of others.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
@@ -82,7 +82,7 @@ Strict = Annotated[
 
 
 class CodecAndRate(Part):
-    """A codec of None follows the container, a quality of None the codec."""
+    """Codec and rate; by default, the container decides the codec, and the codec the quality."""
 
     codec: Annotated[
         Codec | None,
@@ -110,7 +110,7 @@ class CodecAndRate(Part):
 
 
 class RateLimit(Part):
-    """A peak and the buffer over which it holds."""
+    """A peak bitrate, and the buffer over which it is measured."""
 
     maxrate_bps: Annotated[
         int | None,
@@ -153,7 +153,7 @@ class _Keyframes(Part):
 
 
 class EncoderTuning(Part):
-    """Speed, and whatever else the encoder takes."""
+    """Speed, and other options of the encoder."""
 
     preset: Annotated[
         int,
@@ -177,24 +177,24 @@ class EncoderTuning(Part):
 
 # The fields of a later base come first.
 class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
-    """What the video is encoded with."""
+    """How the video is encoded."""
 
 
 class CudaPlace(Part):
-    """A GPU as a program that uses CUDA itself names it."""
+    """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; None: the context's, or first
-    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps; None: the primary one
+    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; None: the context's, or the first
+    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps alive; None: the primary one
     stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is CUDA's legacy default stream, 2 the thread's
 
     @property
     def names_cuda(self) -> bool:
-        """Whether any of it is given."""
+        """Whether any field is set."""
         return (self.device, self.context, self.stream) != (None, None, None)
 
 
 class SourceRange(Part):
-    """The part of a video track that is used; times count from the first presented frame."""
+    """The part of a video track to use; times count from the first visible frame."""
 
     start_s: Annotated[
         Fraction | None,
@@ -225,7 +225,7 @@ class SourceRange(Part):
 
 
 class BatchRules(Part):
-    """Which files a batch takes, what it calls their outputs, and what it does with each."""
+    """Which files a batch processes, how outputs are named, and what happens to each file."""
 
     output_template: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""The options of what becomes of each picture: docs/filters.md."""
+"""The options for processing pictures: docs/filters.md."""
 
 from fractions import Fraction
 from functools import partial
@@ -103,7 +103,7 @@ class _Burn(Part):
 
 
 class Picture(_Burn, _Overlay, _Steps):
-    """What becomes of each picture. ``scale`` is (width, height); width None keeps the display shape."""
+    """How pictures are processed. ``scale`` is (width, height); a width of None keeps the display shape."""
 
     scale: Annotated[
         tuple[int | None, int] | None,

@@ -1,4 +1,4 @@
-"""Where a user's own files lie: the configuration, and presets; and those that came with a submitted command."""
+"""The user's own files: configuration and presets, and those sent with a submitted command."""
 
 import json
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ from typing import Any, Final, Self
 
 from ...errors import UsageError
 
-CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Names another file than ``config.toml`` in the user's folder
-SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: Has the files that `codecfleet submit` has sent along with a command
-SENT_BYTES_MAX: Final = 32 << 10  #: As they are sent: Linux limits an argument of a program to 128 KiB
+CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Replaces ``config.toml`` in the user's folder
+SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: The files that `codecfleet submit` sent with a command
+SENT_BYTES_MAX: Final = 32 << 10  #: Encoded; Linux limits an argument of a program to 128 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class SentFiles:
-    """The texts of files that lie where a command was typed: spec files by path, presets by name."""
+    """The texts of files from the machine where a command was submitted: spec files by path, presets by name."""
 
     specs: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return what the environment has. Raises UsageError: it is not what ``variables`` gives."""
+        """Return the files in the environment. Raises UsageError: they are not from ``variables``."""
         try:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
@@ -32,7 +32,7 @@ class SentFiles:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What has the environment of the command say it. Raises UsageError: that is more than may be sent."""
+        """The environment variable to send. Raises UsageError: the files are too large."""
         if not self.specs and not self.presets:
             return {}
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})
@@ -43,7 +43,7 @@ class SentFiles:
 
 
 def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - what JSON has
-    """Return a mapping of mappings of texts; raise ``TypeError`` or ``ValueError`` where it is something else."""
+    """Return a mapping of mappings of texts. Raises TypeError or ValueError: it is something else."""
     files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
     if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):
         raise TypeError
@@ -51,7 +51,7 @@ def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - what JSON
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
-    """Return the file that the configuration is read from, if it is there; None for a user without a home."""
+    """Return the path of the configuration, which may not exist; None for a user without a home."""
     if named := environment.get(CONFIG_VARIABLE, ""):
         return Path(named)
     folder = _folder(environment)
@@ -59,14 +59,14 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def presets_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder of the user's own presets, if it is there; None for a user without a home."""
+    """Return the folder of the user's presets, which may not exist; None for a user without a home."""
     folder = _folder(environment)
     return None if folder is None else folder / "presets"
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:
     named = environment.get("XDG_CONFIG_HOME", "")
-    if named and Path(named).is_absolute():  # another one is to be ignored: XDG Base Directory Specification 0.8
+    if named and Path(named).is_absolute():  # relative paths must be ignored: XDG Base Directory Specification 0.8
         return Path(named) / "codecfleet"
     with suppress(RuntimeError):
         return Path.home() / ".config" / "codecfleet"

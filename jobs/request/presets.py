@@ -1,7 +1,7 @@
-"""Presets: spec files with a name, ours and the user's own; and what ``--preset`` asks for.
+"""Presets: named spec files, built in or the user's own; and the values of ``--preset``.
 
-docs/config.md lists ours. A preset is the spec file ``NAME.toml``; where its first line is a comment, that says what
-it is for.
+docs/config.md lists the built-in ones. A preset is the spec file ``NAME.toml``; a comment in its first line is its
+summary.
 """
 
 import os
@@ -28,7 +28,7 @@ PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` 
 
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
-    """What ``--preset`` asks for: a preset's name, a speed of 1 to 7, or both; a speed counts over the preset's own."""
+    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; the speed overrides the preset's."""
 
     name: str | None = None
     speed: int | None = None
@@ -45,22 +45,22 @@ class NamedPreset:
 
     @property
     def text(self) -> str:
-        """The file as it is."""
+        """The file's text."""
         return SpecFile.read(self.path).file.text
 
     @property
     def codec(self) -> str:
-        """Its codec; "" where the container decides."""
+        """Its codec; "" if the container decides."""
         return str(SpecFile.read(self.path).fields.get("codec", ""))
 
     @property
     def summary(self) -> str:
-        """What it is for: its first line, if that is a comment."""
+        """Its purpose: the first line, if that is a comment."""
         first = self.text.partition("\n")[0]
         return first.removeprefix("#").strip() if first.startswith("#") else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON's types."""
+        """Return it as JSON values."""
         return {
             "name": self.name,
             "codec": self.codec or None,
@@ -72,13 +72,13 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets, sorted by name; the user's win. Raises UsageError: ``--preset`` cannot take a file's name."""
+    """Return all presets, sorted by name; the user's win. Raises UsageError: a file's name is not valid there."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
         if not _NAME.fullmatch(name) or _is_speed(name):
             reason = "a speed's" if _is_speed(name) else "not made of letters, digits, dots and dashes"
-            raise UsageError(f"the name of the preset {path} is {reason}", "Give the file another name.")
+            raise UsageError(f"the name of the preset {path} is {reason}", "Rename the file.")
     found = {
         name: NamedPreset(name, path, is_own=name in own, hides=name in own and name in built_in)
         for name, path in (built_in | own).items()
@@ -91,7 +91,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset; ``asked_by`` names what asks for it. Raises UsageError: there is none of that name."""
+    """Return a preset; ``asked_by`` is the option, for errors. Raises UsageError: there is no such preset."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]
@@ -112,7 +112,7 @@ def load_preset(
         overrides: as in ``load_spec``.
 
     Raises:
-        UsageError: there is no such preset, or its file or the fields make no sense.
+        UsageError: there is no such preset, or its file or a field is invalid.
     """
     preset = preset_named(name, presets_folder(os.environ), "name")
     given = given_layer(source, output, overrides)
@@ -120,7 +120,7 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Return what ``--preset`` asks for, whether it exists or not. Raises UsageError: it is neither name nor speed."""
+    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is neither name nor speed."""
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
@@ -144,7 +144,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # a speed's name, which is answered with those beside it
+        return True  # a speed of x264's, answered with its neighbours
     try:
         _speed("", word)
     except UsageError:

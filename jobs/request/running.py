@@ -1,4 +1,4 @@
-"""The parts of specs that say how the work is done: cut, placed on machines, waited for, and kept for going on."""
+"""The options for running a job: segments, machines, deadlines, and the journal for resuming."""
 
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -29,7 +29,7 @@ class Segmenting(Part):
 
 
 class WaitOptions(Part):
-    """How long a job waits for workers, and work for progress; how much of it may run twice."""
+    """How long to wait for workers and for progress, and how many segments may run twice."""
 
     wait_s: Annotated[
         Fraction,
@@ -67,7 +67,7 @@ class WaitOptions(Part):
 
 
 class Reaching(Part):
-    """How nodes that do not see the source come to it."""
+    """How nodes that cannot see the source get it."""
 
     ship: Annotated[
         bool,
@@ -115,7 +115,7 @@ class MachineOptions(Part):
 
 
 class RunOptions(MachineOptions):
-    """What encodes, and what is kept of a failure."""
+    """Which encoder to use, and what to keep of a failure."""
 
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],
@@ -144,7 +144,7 @@ class RunOptions(MachineOptions):
 
 
 class Journaling(Part):
-    """Whether finished segments are kept for a job that goes on after its death, and where."""
+    """Where finished segments are stored, so that a killed job can resume."""
 
     work: Annotated[
         str | None,
@@ -163,7 +163,7 @@ class Journaling(Part):
 
 
 class Restarting(Part):
-    """What becomes of an earlier job's work."""
+    """What happens to an earlier job's work."""
 
     restart: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""What a user asks for: ``TranscodeSpec`` and ``BatchSpec``, validated, frozen, and equal for the CLI and the API."""
+"""A user's request: ``TranscodeSpec`` and ``BatchSpec``, validated, frozen, and the same for the CLI and the API."""
 
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Self
@@ -64,10 +64,10 @@ class JobOptions(
     Picture,
     VideoOptions,
 ):
-    """What a job is asked for, whatever its files are."""
+    """A job's options, apart from its files."""
 
     def _beside(self) -> dict[str, str | None]:
-        """Return the files that it reads beside its source, with local paths made absolute."""
+        """Return the other files that the job reads, with local paths made absolute."""
         named = {"overlay": self.overlay, "subtitle_font": self.subtitle_font}
         return {field: None if place is None else absolute(place) for field, place in named.items()}
 
@@ -79,7 +79,7 @@ class TranscodeSpec(JobOptions, _Files):
     """
 
     if TYPE_CHECKING:
-        # What a field takes is more than what it holds.
+        # Fields accept more types than they hold.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -1,4 +1,4 @@
-"""Specs in files: TOML whose keys are the options of ``codecfleet transcode``, written alike: docs/config.md."""
+"""Spec files: TOML with the options of ``codecfleet transcode`` as keys (docs/config.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ KEYS_HELP: Final = "docs/config.md lists the keys and their values."
 KEYS: Final = {option.key: field for field, option in options_of(TranscodeSpec).items() if option.key}
 """The field of ``TranscodeSpec`` that each key sets."""
 KEY_ALIASES: Final = {alias: option.key for option in options_of(TranscodeSpec).values() for alias in option.also}
-"""The key that each other name of one stands for."""
+"""The key for each alias."""
 
 
 def load_spec(
@@ -25,27 +25,26 @@ def load_spec(
     """Return the spec that a TOML file describes, for one input and output.
 
     Args:
-        path: the file, which names neither input nor output.
+        path: the file, which contains neither input nor output.
         source: as in ``TranscodeSpec``.
         output: as in ``TranscodeSpec``.
-        overrides: fields of ``TranscodeSpec`` that replace the file's; a bitrate also its quality, and a quality its
-            bitrate.
+        overrides: fields of ``TranscodeSpec`` that replace the file's; a bitrate also replaces its quality, and the
+            reverse.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, has a key or a value that makes no sense; or the fields do
-            not fit together.
+        UsageError: the file cannot be read or is not TOML, a key or a value is invalid, or fields conflict.
     """
     return spec_of(TranscodeSpec, [SpecFile.read(path).layer, given_layer(source, output, overrides)], KEYS_HELP)
 
 
 def given_layer(source: str | PathLike[str], output: str | PathLike[str], overrides: Mapping[str, object]) -> Layer:
-    """Return what a call gives beside a file. Raises UsageError: a field is given under two names."""
+    """Return a call's own fields. Raises UsageError: a field is given under two names."""
     aliases = {alias: KEYS[key] for alias, key in KEY_ALIASES.items()}
     return Layer(_own_names({"source": source, "output": output, **overrides}, aliases), str)
 
 
 def own_keys(given: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return what a file has under its keys' own names; ``place`` is for the UsageError about one given twice."""
+    """Replace aliases by their keys. Raises UsageError: a key is given twice; ``place`` names the file."""
     return _own_names(given, KEY_ALIASES, f"{place}: ")
 
 
@@ -65,13 +64,13 @@ class SpecFile:
 
     @classmethod
     def read(cls, path: str | PathLike[str], text: str | None = None) -> Self:
-        """Read a file, or the ``text`` of one that lies elsewhere; raises ``UsageError`` as ``load_spec`` does."""
-        # A float would round times and rates; as text they reach the same parsers as the command line's.
+        """Read a file, or parse ``text`` in its place; raises UsageError as ``load_spec``."""
+        # Floats would round times and rates; as text they reach the command line's parsers.
         file = read_toml(
             "spec",
             path,
             missing="Check the path.",
-            wrong='Text stands in quotes: start = "1:30".',
+            wrong='Write text in quotes: start = "1:30".',
             parse_float=str,
             text=text,
         )
@@ -85,7 +84,7 @@ class SpecFile:
 
     @property
     def layer(self) -> Layer:
-        """Its fields, named with file and line."""
+        """Its fields; errors name them with file and line."""
         return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
 
 
@@ -94,9 +93,9 @@ def _spelled(file: TomlFile, key: str) -> str:
 
 
 def unknown_key(place: str, key: str) -> UsageError:
-    """Return the error of a key that is none of an option's, at a place in words."""
+    """Return the error for an unknown key at ``place``."""
     message = f"{place}: there is no key {key}"
     if key in ("source", "output"):
-        return UsageError(message, "Input and output are given with each job, not in its spec.")
+        return UsageError(message, "Give input and output with each job, not in its spec.")
     near = name_for(key, KEYS, {field: each for each, field in KEYS.items()})
     return UsageError(message, f"Did you mean {near}?" if near else KEYS_HELP)

@@ -1,4 +1,4 @@
-"""What others call our options and values: FFmpeg, x264 and its kin. They are understood, or answered with advice."""
+"""Other programs' names for options and values (FFmpeg, x264 and others): accepted, or answered with advice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ CODECS: Final[Mapping[str, Codec]] = {
     **dict.fromkeys(("av01", "svtav1", "svt-av1"), Codec.AV1),
     **dict.fromkeys(("vp09", "libvpx-vp9"), Codec.VP9),
 }
-"""Every accepted name of a codec: its own, and those of the encoder that writes it."""
+"""Every accepted name of a codec, including its encoder's."""
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
@@ -63,7 +63,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-loglevel", "-v", "-hide_banner", "-nostats"), "--quiet"),
     "-progress": "--json",
 }
-"""What FFmpeg's options are here, and one that many look for."""
+"""FFmpeg's options, and ours for each; plus one of HandBrake's."""
 GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--profile", "--level", "--bframes", "--refs"), "--encoder-option NAME=VALUE"),
     **dict.fromkeys(("--size", "--resolution", "--width", "--height", "--max-height"), "--scale"),
@@ -83,7 +83,7 @@ GUESSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--force-overwrite", "--yes"), "--overwrite"),
     **dict.fromkeys(("--input", "--output"), "the input and the output without an option"),
 }
-"""What else people type, and what it is here."""
+"""Other guesses, and our option for each."""
 MISSING: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("--target-vmaf", "--vmaf", "--target-quality", "--target-ssim"),
@@ -96,19 +96,19 @@ MISSING: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--hls", "--dash", "--ladder"), "One output is written; --fragmented is what packagers take."),
     "--watch": "No folder is watched; codecfleet batch, run again, does what is new.",
 }
-"""What people look for that is not there, and what is."""
-_NEAR: Final = 0.8  #: From this ratio of ``difflib`` on, a name is taken for a typo of another
+"""Features that do not exist, and the alternative to each."""
+_NEAR: Final = 0.8  #: ``difflib``'s ratio from which a name counts as a typo of another
 _KEYWORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),
     "acodec": "audio",
     "size": "scale",
     "overwrite_output": "overwrite",
 }
-"""What some call the fields of a spec in Python and in files."""
+"""Common wrong names for fields in Python and in files."""
 
 
 def parse_codec(name: str, text: str) -> str:
-    """Return the codec of ``text``: ``hevc`` of ``h265``, ``x265`` and ``libx265`` too."""
+    """Return the codec that ``text`` names: ``hevc`` also for ``h265``, ``x265`` and ``libx265``."""
     if (known := CODECS.get(text.lower())) is not None:
         return known.value
     codec, _, encoder = text.lower().partition("_")
@@ -119,7 +119,7 @@ def parse_codec(name: str, text: str) -> str:
 
 
 def parse_preset(name: str, text: str) -> int:
-    """Return the preset, 1 to 7, of ``text``: a number, or x264's name of that preset."""
+    """Return the preset, 1 to 7, that ``text`` names: by number, or by x264's name."""
     if (known := PRESET_NAMES.get(text.lower())) is not None:
         return known
     if text.lower() in BETWEEN:
@@ -132,7 +132,7 @@ def parse_preset(name: str, text: str) -> int:
 
 
 def near_to(name: str, flags: Iterable[str]) -> list[str]:
-    """Return the flags that a name may be a typo of, nearest first."""
+    """Return the flags that resemble a name, nearest first."""
     plain = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
     return [plain[near] for near in get_close_matches(name.lstrip("-").lower(), plain, n=2, cutoff=_NEAR)]
 
@@ -152,7 +152,7 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that ``name`` stands for or resembles, or ""; ``written`` are other names of fields."""
+    """Return the field that ``name`` means or resembles, or ""; ``written`` maps other names to fields."""
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

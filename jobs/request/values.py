@@ -1,7 +1,7 @@
-"""Values as people write them, on the command line and in TOML files, parsed exactly, never through a float.
+"""Parses values from the command line and TOML files, exactly and never through a float.
 
-Every parser takes the name of what it parses, for the ``UsageError`` that says how to write it. Only ASCII digits
-count: ``nan``, ``inf``, ``1e9`` and other scripts' digits are refused.
+Every parser takes the option's name, for the UsageError that says how to write the value. Only ASCII digits are
+accepted: no ``nan``, ``inf``, ``1e9`` or digits of other scripts.
 """
 
 import os
@@ -27,16 +27,16 @@ _RATIO = re.compile(r"([0-9]{1,6})[:/]([0-9]{1,6})")
 _REGION = re.compile(r"([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})")
 _PLACE = re.compile(r"([0-9]{1,5}),([0-9]{1,5})")
 _HEIGHT = re.compile(r"([0-9]{1,6})p")
-SIDE_MAX: Final = 65_536  #: The longest side of a picture that may be asked for
+SIDE_MAX: Final = 65_536  #: The longest side of a picture
 TERM_MAX: Final = (1 << 31) - 1  #: FFmpeg's rationals have terms of 32 bits (libavutil, rational.h)
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: As in BCP 47, in part
 _TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
-LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: In LUFS: what programmes are brought to lies well within
+LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: LUFS; usual targets are well inside
 _FRAME_RATE = re.compile(r"([0-9]{1,6})(?:/([0-9]{1,6}))?")
-FPS_MIN, FPS_MAX = 1, 300  #: In pictures a second: the last is the highest that a source may state
+FPS_MIN, FPS_MAX = 1, 300  #: Pictures per second; the maximum is also the limit for sources
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -93,7 +93,7 @@ def parse_size(name: str, text: str) -> tuple[int | None, int]:
 
 
 def parse_track(name: str, text: str) -> int | str:
-    """Return the number of a track, counted from 0, or the language, such as ``eng``, that ``text`` names it by."""
+    """Return a track's number, counted from 0, or its language, such as ``eng``."""
     if _COUNT.fullmatch(text) is not None and int(text) <= _TRACK_MAX:
         return int(text)
     if _LANGUAGE.fullmatch(text) is None:
@@ -217,7 +217,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_path(name: str, text: str) -> str:
-    """Return ``text`` when it can name a file, an address, a pixel format: not "", a NUL, or an option."""
+    """Return ``text`` if it can name a file, address or pixel format: it is not empty, has no NUL, is no option."""
     if not text.strip():
         raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:
@@ -234,7 +234,7 @@ def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
 
 
 def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
-    """Return the error that says why ``text`` cannot be a value of ``name``, and how to write one."""
+    """Return the error for a wrong value ``text`` of ``name``: why it is wrong, and how to write one."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)
 

@@ -1,1 +1,1 @@
-"""A transcode job from plan to report."""
+"""Runs a transcode job, from plan to report."""

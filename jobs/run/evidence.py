@@ -1,4 +1,4 @@
-"""What a segment read that no attempt completed, saved for a report of the defect."""
+"""Saves the packets of a segment that no attempt could complete, for a bug report."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _PacketCopy(PictureDecoder[VideoFrame]):
-    """Copies the packets that a decoder would be fed, and decodes none."""
+    """Copies a decoder's packets without decoding them."""
 
     name = "copy"
     track: dict[str, Any] = field(default_factory=dict)
@@ -51,10 +51,10 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
 
 
 def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
-    """Save the packets that ``segment`` reads, and beside them what they are and what was tried (docs/reliability.md).
+    """Save the packets that ``segment`` reads, with a description of them and of the attempts (docs/reliability.md).
 
-    Returns the file of the packets, one after the other: a playable stream where the codec is (MPEG-TS, raw streams).
-    Raises InputError if the source cannot be read any more, or StorageFailed.
+    Return the file of concatenated packets, which plays if the codec's raw stream does. Raises InputError: the source
+    can no longer be read; StorageFailed.
     """
     copy = _PacketCopy()
     with closing(decode_range(range_, DecodeTally(), copy)) as pictures:

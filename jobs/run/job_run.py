@@ -1,4 +1,4 @@
-"""The running of one job, from a spec to a published file: plan, encoder, track, proof, publishing."""
+"""Runs one job from a spec to a published file: plan, encoder, track, proof, publishing."""
 
 import asyncio
 import os
@@ -27,13 +27,13 @@ from ...errors import (
     Unsupported,
     WorkerLost,
 )
+from ..board.loop import WorkerWait
 from ..board.threads import in_thread, shielded, uncancellable
-from ..board.waiting import WorkerWait
 from ..join.proof import prove
 from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
 from ..journal.header import header_of
-from ..journal.replay import Replay
+from ..journal.journal import Replay
 from ..journal.work import WorkPlace
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
@@ -48,15 +48,15 @@ from .reporting import FinishedTrack, damage_warnings, make_report
 from .track_run import TrackRun, with_retries
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
-"""Errors that the encoder may have caused: it failed, is gone, or its segments do not fit together."""
-_TOO_LATE = "processors had done it before a GPU was ready for it"  # why no GPU worked, if nothing else prevented it
+"""Errors that NVENC may have caused: it failed, is gone, or its segments do not fit together."""
+_TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked, if nothing prevented it
 
 
 class JobRun:
-    """The running of one job. Used once.
+    """Runs one job. Used once.
 
-    ``start`` awaits the start of ``pool``, which may be under way, once planning has found nothing to refuse.
-    ``keeps_if_cancelled`` says whether a cancelled job leaves what it has finished for another run of it.
+    ``start`` is awaited after planning; it may continue a start of ``pool`` that is under way. ``keeps_if_cancelled``
+    returns whether a cancelled job keeps its finished segments for another run.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Do everything; the output's name has either the complete file or nothing. Raises CodecfleetError.
+        """Run the job; afterwards the output's name has either the complete file or nothing. Raises CodecfleetError.
 
-        What a failed job has finished stays in its work location, from which another run of it continues.
+        The finished segments of a failed job stay in its work location, from which another run continues.
         """
         spec = self._spec
         parent = os.environ.get(PARENT, "")
@@ -104,9 +104,9 @@ class JobRun:
             report = await self._published()
             if report is None:
                 if taken is not None:
-                    raise taken  # noqa: TRY301 - what was found is let go of as after any failure
+                    raise taken  # noqa: TRY301 - the work location is released as after any failure
                 report = await self._sharing_blocks()
-        except BaseException as error:
+        except BaseException as error:  # also a cancellation: work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
@@ -134,7 +134,7 @@ class JobRun:
         return report
 
     async def _keep_or_remove(self, error: BaseException) -> None:
-        """Keep what is finished, unless it is useless, cancelled for good, or of another source."""
+        """Keep finished segments, unless they are useless, the job was cancelled for good, or the source changed."""
         is_over = isinstance(error, NotSmaller)
         is_over |= isinstance(error, asyncio.CancelledError) and not self._keeps_if_cancelled()
         if is_over or await in_thread(self._stamp.is_replaced):
@@ -143,7 +143,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run; this machine reads each block of a remote source once."""
+        """Run, with each block of a remote source read only once by this machine."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)
@@ -157,7 +157,7 @@ class JobRun:
         try:
             reads = await self._events.timed("index", in_thread(read_for, spec))
             software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
-        except Exception as error:
+        except Exception as error:  # any failure may be due to a source that changed
             await in_thread(self._stamp.explain, error)
             raise
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
@@ -172,20 +172,20 @@ class JobRun:
         await self._say_plan(plan)
         try:
             return await self._on_nvenc_or_software(plan, software)
-        except Exception as error:
+        except Exception as error:  # as above
             await in_thread(self._stamp.explain, error)
             raise
 
     def _check_machine(self, software: Plan) -> None:
-        """Refuse what this machine alone can never hold or do, before its workers start."""
+        """Refuse, before workers start, a job that this machine can never do."""
         if self._pool.state.is_here and (machine := sole_processor()) is not None:
             check_driver(software)
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Settle the encoder; report why no worker comes, and fail after a while."""
+        """Choose the encoder; report why no worker comes, and fail after a while."""
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
-            return software, []  # an earlier run began in software
+            return software, []  # an earlier run used software
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
         async with TaskOwner() as owner:
             owner.start(wait.run(), "wait for a worker")
@@ -220,7 +220,7 @@ class JobRun:
         done, again = found.segments_done, len(found.in_flight)
         self._resumed = Resumed(restored=done, redone=again) if found.header is not None else None
         if found.broken:
-            message = f"the journal is damaged, and what followed is done again: {found.broken}"
+            message = f"the journal is damaged, and the segments after the damage are encoded again: {found.broken}"
             self._late_warnings.append(Warning_(code="journal", message=message, checks=()))
             await self._say_warnings(self._late_warnings)
         if self._work.journal.keeps:
@@ -237,24 +237,14 @@ class JobRun:
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.if_smaller:
             await in_thread(self._check_size, size)
-        # Nothing that may take long comes after publishing: a job that is cancelled meanwhile leaves no output.
+        # Everything slow comes before publishing: a job that is cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
         await in_thread(self._work.check)
-        report = make_report(
-            plan,
-            track,
-            job=self._job,
-            proof=proof,
-            warnings=(*plan.warnings, *late),
-            stages_s=events.stages_s | {"total": events.elapsed_s},
-            output_bytes=size,
-            workers=self._workers,
-            resumed=self._resumed,
-            gpu_refusal=gpu_refusal,
-            warm_fleet=self._warm_fleet,
-        )
-        # Noted first: a run that is killed before it has cleaned up is known to be finished.
+        facts = {"job": self._job, "workers": self._workers, "warm_fleet": self._warm_fleet, "resumed": self._resumed}
+        facts |= {"warnings": (*plan.warnings, *late), "output_bytes": size, "gpu_refusal": gpu_refusal}
+        report = make_report(plan, track, proof, events.stages_s | {"total": events.elapsed_s}, facts)
+        # Recorded first, so that a run killed before its clean-up is known to be finished.
         await shielded(self._work.complete, report)
         await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         timings_s = events.stages_s | {"total": events.elapsed_s}
@@ -265,7 +255,7 @@ class JobRun:
     def _check_size(self, size_bytes: int) -> None:
         source, source_bytes = self._spec.source, self._stamp.size_bytes
         if source_bytes is None and not is_local(source):
-            _, source_bytes = remote_state(source)  # its store may state that, and no version
+            _, source_bytes = remote_state(source)  # a store may state the size without a version
         if source_bytes is None:
             message = f"--if-smaller needs the size of {source}, which its store does not report"
             raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
@@ -274,13 +264,13 @@ class JobRun:
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
-        """Return why no GPU worked, where one might have."""
+        """Return why no GPU worked; "" if one did, or was not wanted."""
         tallies = [segment.facts.tally for segment in track.segments]
         has_worked = plan.kind is not None or any(tally.decoded_by != SOFTWARE.name for tally in tallies)
         if self._spec.device == "cpu" or has_worked:
             return ""
         preview = await self._pool.preview(settled_demand(plan, self._job))
-        # One that would take part, and was not given up for a reason of the pictures', came too late.
+        # A GPU suits the work, and none refused its pictures, so it came too late.
         is_late = preview.takes_gpu and not any(tally.fallback for tally in tallies)
         return _TOO_LATE if is_late else preview.gpu_refusal
 

@@ -1,4 +1,4 @@
-"""A job's report, made of what its stages returned."""
+"""Builds a job's report and late warnings from the results of its stages."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from typing import Any, Final
 from ...actors.device.interface import SESSIONS_OPENING
 from ...actors.segment.burn import BurntSubtitles
 from ...actors.segment.filtering import DENOISE
-from ...actors.segment.overlay import Overlay
 from ...actors.segment.walk import NAMED_DAMAGED_FRAMES, SegmentTally
 from ...actors.tracks.loudness import Loudness
+from ...cluster.grouping import counted
 from ...cluster.worker_names import WorkerId
 from ..board.events import Run
 from ..board.ladder import Attempt
@@ -22,10 +22,8 @@ from ..report.report import (
     AttemptReport,
     BurnReport,
     LoudnessReport,
-    OverlayReport,
     Proof,
     Report,
-    Resumed,
     SegmentReport,
     Warning_,
 )
@@ -35,34 +33,34 @@ _STATIONS_NAMED: Final = 4
 _MET_ONE: Final = {
     "damaged": "1 packet of the source does not decode; it was skipped",
     "corrupt": "1 picture of the source is damaged; it was kept",
-    "time-missing": "1 picture has no timestamp; its own was derived",
+    "time-missing": "1 picture has no timestamp; one was derived",
     "time-repeated": "1 picture shared a timestamp; it was moved",
-    "merged": "1 cut was given up, because no access point proved it",
+    "merged": "1 cut was removed, because no access point proved it",
 }
 _MET_MORE: Final = {
     "damaged": "{} packets of the source do not decode; they were skipped",
     "corrupt": "{} pictures of the source are damaged; they were kept",
-    "time-missing": "{} pictures have no timestamp; theirs was derived",
+    "time-missing": "{} pictures have no timestamps; they were derived",
     "time-repeated": "{} pictures shared a timestamp; they were spread",
-    "merged": "{} cuts were given up, because no access point proved them",
+    "merged": "{} cuts were removed, because no access point proved them",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTrack:
-    """A track that was encoded and joined."""
+    """An encoded and joined track."""
 
     path: Path
     joined: JoinedTrack
     segments: tuple[SpooledSegment, ...]
-    restored: frozenset[int]  # the segments that an earlier run of the job encoded
+    restored: frozenset[int]  #: the segments that an earlier run of the job encoded
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
-    loudness: Mapping[int, Loudness]  # of encoded sound, by the source's stream index
+    loudness: Mapping[int, Loudness]  #: of encoded sound, by the source's stream index
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
-    """Return what the workers met that the index could not know; waiting for a session to open is normal."""
+    """Return warnings about damage and fallbacks that the index could not predict."""
     met = [segment.facts.tally for segment in segments]
     damaged = sum(m.corrupt_frames for m in met)
     counts = {
@@ -79,6 +77,7 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         texts["corrupt"] += _times(plan, met)
     found = [Warning_(code=code, message=text, checks=()) for code, text in texts.items()]
     found += _resized(plan, segments)
+    # Waiting for a session to open is normal.
     reasons = Counter(each.fallback for each in met if each.fallback not in ("", SESSIONS_OPENING))
     return found + [
         Warning_(code="fallback", message=f"software decoded {count} of {len(met)} segments: {reason}", checks=())
@@ -87,24 +86,20 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
 
 
 def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
-    """Return what ran twice: segments that were late, and work on a hung worker."""
+    """Return warnings about late segments and hung work that ran again."""
     found = [Warning_(code="second-run", message=second_runs, checks=())] if second_runs else []
-    message = f"{_pieces(hangs)} made no progress within the deadline and ran again elsewhere"
+    message = f"{counted(hangs, 'run')} made no progress within the deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
 
 
-def _pieces(count: int) -> str:
-    return "1 piece of work" if count == 1 else f"{count} pieces of work"
-
-
 def loss_warnings(lost_on: Sequence[WorkerId]) -> list[Warning_]:
-    """Return that workers died; ``lost_on`` is where each lost run was, "" if unknown."""
+    """Return a warning about dead workers; ``lost_on`` has the worker of each lost run, "" if unknown."""
     if not lost_on:
         return []
     stations = sorted({where.station for where in lost_on} - {""})
     named = ", ".join(stations[:_STATIONS_NAMED]) + (" and others" if len(stations) > _STATIONS_NAMED else "")
-    died = f"a worker died at work on {named}" if named else "a worker died at work"
-    return [Warning_(code=WORKER_LOST, message=f"{died}: {_pieces(len(lost_on))} ran again", checks=())]
+    died = f"a worker died while running on {named}" if named else "a worker died while running"
+    return [Warning_(code=WORKER_LOST, message=f"{died}: {counted(len(lost_on), 'run')} repeated", checks=())]
 
 
 def _resized(plan: Plan, segments: Sequence[SpooledSegment]) -> Iterator[Warning_]:
@@ -125,24 +120,13 @@ def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
 
 
 def make_report(
-    plan: Plan,
-    track: FinishedTrack,
-    *,
-    job: str,
-    proof: Proof,
-    warnings: tuple[Warning_, ...],
-    stages_s: dict[str, float],
-    output_bytes: int,
-    workers: int,
-    resumed: Resumed | None,
-    gpu_refusal: str,
-    warm_fleet: int | None,
+    plan: Plan, track: FinishedTrack, proof: Proof, timings_s: dict[str, float], facts: dict[str, Any]
 ) -> Report:
-    """Return the report of a finished job."""
-    encode_s = stages_s.get("encode", 0.0)
+    """Return the report of a finished job; ``facts`` are the fields that only the run knows."""
+    encode_s = timings_s.get("encode", 0.0)
     encoded = sum(each.facts.frames_out for each in track.segments if each.facts.segment not in track.restored)
     return Report(
-        job=job,
+        **facts,
         source=plan.spec.source,
         output=plan.spec.output,
         container=plan.container.name,
@@ -155,8 +139,6 @@ def make_report(
         time_base=str(plan.index.time_base),
         duration_s=str(plan.duration_s),
         frames=proof.output_frames,
-        output_bytes=output_bytes,
-        workers=workers,
         segments=tuple(
             _segment(plan, run, segment, restored=run.segment in track.restored)
             for run, segment in zip(track.runs, track.segments, strict=True)
@@ -164,13 +146,9 @@ def make_report(
         tracks=plan.tracks_report,
         loudness=tuple(_loudness(index, each) for index, each in sorted(track.loudness.items())),
         proof=proof,
-        warnings=warnings,
         choices=plan.choices,
-        timings_s=stages_s,
+        timings_s=timings_s,
         fps=round(encoded / encode_s, 2) if encode_s else 0.0,
-        resumed=resumed,
-        gpu_refusal=gpu_refusal,
-        warm_fleet=warm_fleet,
     )
 
 
@@ -185,16 +163,17 @@ def _pictures(plan: Plan) -> dict[str, Any]:
         "tone": None
         if (tone := filters.tone) is None
         else {"operator": tone.operator.value, "transfer": tone.transfer.value, "peak_cd": str(tone.peak_cd)},
-        "overlay": None if filters.overlay is None else _overlay(plan.spec.overlay or "", filters.overlay),
+        "overlay": None
+        if (laid := filters.overlay) is None
+        else {
+            "picture": plan.spec.overlay,
+            "sha256": laid.sha256,
+            "place": (laid.x, laid.y),
+            "opacity_percent": laid.opacity,
+        },
         "burnt": None if filters.burn is None else _burnt(filters.burn, plan.spec.subtitle_font),
         "frame_rate": None if filters.rate is None else str(filters.rate.fps),
     }
-
-
-def _overlay(picture: str, overlay: Overlay) -> OverlayReport:
-    return OverlayReport(
-        picture=picture, sha256=overlay.sha256, place=(overlay.x, overlay.y), opacity_percent=overlay.opacity
-    )
 
 
 def _burnt(burn: BurntSubtitles, font: str | None) -> BurnReport:

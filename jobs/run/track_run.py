@@ -1,4 +1,4 @@
-"""Encoding and joining one planned track: the async shell around the decisions of ``board`` and ``proof``."""
+"""Encodes and joins one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,14 +20,12 @@ from ...cluster.logs.writing import log
 from ...cluster.placement.rates import usual_fps
 from ...cluster.worker_names import WorkerId
 from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed, WorkerLost
-from ..board.board import Board
+from ..board.board import Board, restored
 from ..board.events import Finished, Lost, Run
 from ..board.ladder import Attempt, next_step
-from ..board.loop import BoardLoop, PoolCapacity, finished
+from ..board.loop import BoardLoop, PoolCapacity, WorkerWait, finished
 from ..board.reach import SourceReach
-from ..board.restoring import restored
 from ..board.threads import in_thread, shielded
-from ..board.waiting import WorkerWait
 from ..board.watch import WorkWatch
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
@@ -53,9 +51,9 @@ ResultT = TypeVar("ResultT")
 
 
 class TrackRun:
-    """The encoding and joining of one plan, whose encoder is settled. Used once.
+    """Encodes and joins one plan whose encoder is chosen. Used once.
 
-    The source must stay as its ``stamp``; the open ``work`` has spooled segments and the joined file.
+    The source must match its ``stamp``; the open ``work`` holds spooled segments and the joined file.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class TrackRun:
         self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
-        """Start with what an earlier run has encoded. Raises InputDamaged if ``strict`` accepts no damage in it."""
+        """Start with the segments of an earlier run. Raises InputDamaged: ``strict`` refuses their damage."""
         results = []
         for each in found:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
@@ -113,7 +111,7 @@ class TrackRun:
             self._queue_join(self._board.board, segment)
 
     async def run(self) -> FinishedTrack:
-        """Encode and join everything. Raises CodecfleetError if a segment or the join failed."""
+        """Encode and join everything. Raises CodecfleetError: a segment or the join failed."""
         path = self._files.spool.folder / f"output.{self._plan.container.name}"
         try:
             async with TaskOwner() as owner:
@@ -150,7 +148,7 @@ class TrackRun:
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error with the place where the segment's packets were saved, if asked for."""
+        """Return the error; if packets are saved, with the file of the segment's packets."""
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error
@@ -159,7 +157,7 @@ class TrackRun:
         try:
             path = await in_thread(save_evidence, Path(folder), failed.number, range_, failed.history)
         except CodecfleetError as unsaved:
-            return SegmentFailed(error.message, f"What it reads was not saved: {unsaved}", error.segment)
+            return SegmentFailed(error.message, f"Its packets were not saved: {unsaved}", error.segment)
         return SegmentFailed(error.message, f"Report it with {path} and the .json beside it.", error.segment)
 
     async def _work(self, run: Run) -> EncodedSegment:
@@ -200,7 +198,7 @@ class TrackRun:
         return replace(work, label=run.label, apart_from=run.apart_from, constraints=run.constraints, cores=run.cores)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
-        """Write a result's payload to disk before the board sees it; a self-contradictory result is lost."""
+        """Write a result's payload to disk before the board sees it; a result that contradicts itself is lost."""
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
             self._watch.origin(run.label).found_wrong(wrong)
@@ -219,7 +217,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a doubtful device: software decoded what it could not, or seams still differ."""
+        """Report a doubtful device: software decoded where it failed, or its seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
@@ -232,12 +230,12 @@ class TrackRun:
     def _check_damage(self, run: Run, result: EncodedSegment) -> None:
         if self._plan.spec.strict and result.tally.damaged:
             message = f"{self._plan.spec.source} is damaged around segment {run.segment}"
-            raise InputDamaged(message, "Leave out --strict to encode what can be decoded.")
+            raise InputDamaged(message, "Leave out --strict to encode the pictures that can be decoded.")
 
     def _finished(self, run: Run, result: EncodedSegment) -> Finished:
-        told = finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
-        # At a rate every segment has pictures of its own to give.
-        return replace(told, is_void=self._plan.filters.rate is not None and not result.frames_out)
+        event = finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
+        # At a set frame rate every segment must show pictures.
+        return replace(event, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
         earlier = self._spooled.get(run.segment)
@@ -289,7 +287,7 @@ class TrackRun:
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
-        except BaseException:
+        except BaseException:  # also a cancellation: the file is closed
             gather.abandon()
             raise
         self._warnings = (*guard.warnings(), *gather.warnings)
@@ -318,7 +316,7 @@ class TrackRun:
 
 
 async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT]) -> ResultT:
-    """Submit work until it succeeds or its retry ladder ends, which raises its last error."""
+    """Submit work until it succeeds or its retry ladder ends; then raise the last error."""
     history: tuple[Attempt, ...] = ()
     while True:
         try:

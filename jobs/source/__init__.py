@@ -1,1 +1,1 @@
-"""What is in a source: its tracks, and the index of its video."""
+"""Reads a source: its tracks, the index of its video, and the properties of its pictures."""

@@ -1,4 +1,4 @@
-"""Whether a file was cut short, by its own structure: FFmpeg reads such a file without an error."""
+"""Detects files that were cut short, from their own structure: FFmpeg reads them without an error."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-_MOST_PARTS: Final = 1 << 16  #: Most tags or frames that are read; of a file with more the end is not known
+_MOST_PARTS: Final = 1 << 16  #: How many tags or frames are read at most; beyond that the end counts as unknown
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
@@ -21,11 +21,11 @@ _TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: Packet length: distance
 
 @dataclass(slots=True)
 class PacketEnds:
-    """What reading a file's packets shows of its end."""
+    """What a file's packets show about its end."""
 
-    first_bytes: int = 0  #: Where the first packet begins that was seen
-    last_bytes: int = 0  #: Where the one begins that lies last in the file
-    is_damaged: bool = False  #: Whether the demuxer marks the last packet: it got less of it than the container states
+    first_bytes: int = 0  #: The offset of the first packet
+    last_bytes: int = 0  #: The largest offset of a packet
+    is_damaged: bool = False  #: Whether the demuxer marked the last packet as incomplete
     is_broken: bool = False  #: Whether the container could not be read to its end
 
     def see(self, packet: "Packet[Any]") -> None:
@@ -38,7 +38,7 @@ class PacketEnds:
 
 
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
-    """Return whether a file ends before it says, if its format does; ``watch`` saw it opened, ``seen`` its packets.
+    """Return whether a file is shorter than its format says; ``watch`` saw it opened, ``seen`` saw its packets.
 
     Raises InputError: it cannot be read again; StorageFailed: its store does not answer.
     """
@@ -58,13 +58,13 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where in the file the last sample of mp4 or mov should end, by the tables; 0 where there is none."""
+    """Return where the last sample of an mp4 or mov should end, by its tables; 0 if there are no samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 
 
 def _matroska_end(read: Read) -> int | None:
-    """Return where the segment ends; None where its length is unknown, as of one that was streamed."""
+    """Return where the segment ends; None if its length is unknown, as in live streams."""
     for part in elements(read, 0, None):
         if part.kind != HEADER:
             return part.end if part.kind == SEGMENT and part.end != NO_END else None
@@ -93,7 +93,7 @@ def _ivf_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
 
 
 def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]) -> int | None:
-    """Return where the last of a chain of records ends; ``lengths`` has, by its head, its own and what follows it."""
+    """Return where the last record of a chain ends; ``lengths`` maps a record's head to its length and the gap."""
     end = position
     for _ in range(_MOST_PARTS):
         if position + _FLV_HEAD_BYTES > size_bytes:
@@ -104,7 +104,7 @@ def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[byt
 
 
 def _transport_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
-    """Return the end of the packet that the file ends in, or with; None where the packets' length is not known."""
+    """Return the end of the file's last packet, complete or not; None if the packet length is unknown."""
     head = read(seen.first_bytes, 3 * max(_TRANSPORT_TAILS))
     for length, tail in _TRANSPORT_TAILS.items():
         for offset in range(len(head) - 2 * length):

@@ -1,4 +1,4 @@
-"""The index of a video track: every packet's times, flags and place. No header's duration or frame count is trusted."""
+"""The index of a video track: every packet's times, flags and position. It trusts no header's duration or count."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,41 +19,37 @@ from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift
 from ...actors.media.values import Colour, PictureSize
 from .last_picture import LONGEST_S
 
-MISSING = np.iinfo(np.int64).min  #: A timestamp the container does not give
-
-_NO_TIME = 1 << 62  #: A timestamp that nothing is presented at: times are less (``indexer.py``)
-
-KEY, DISCARD, CORRUPT = 1, 2, 4
-
-CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES  #: After so many none of the pictures before is left
-
+MISSING = np.iinfo(np.int64).min  #: A timestamp that the container does not have
+_NO_TIME = 1 << 62  #: Later than any timestamp (``indexer.py``)
+KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
+CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES  #: After this many, a decoder holds no earlier picture
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
 @dataclass(frozen=True, eq=False)
 class TrackIndex:
-    """Every packet of one video track, in demux order. Arrays are int64 ticks of ``time_base`` unless noted."""
+    """Every packet of one video track, in demux order. Arrays have one entry per packet."""
 
-    source: str
+    source: str  #: Path or URL
     stream_index: int
-    codec: str
+    codec: str  #: FFmpeg's name
     time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
-    frame_rate: Fraction
-    pts: NDArray[np.int64]  #: With rule R1's ``shifts``
-    dts: NDArray[np.int64]  #: In the source's own ticks, as ``shifts``
-    pos_bytes: NDArray[np.int64]
+    frame_rate: Fraction  #: Nominal
+    pts: NDArray[np.int64]  #: In ``time_base``, with rule R1's ``shifts`` applied
+    dts: NDArray[np.int64]  #: In the source's own ticks, without ``shifts``
+    pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    kinds: dict[int, RandomAccess]  #: Of packets flagged as keyframes; IDR where a codec has no kinds
-    shifts: tuple[TimeShift, ...]
-    has_whole_pictures: bool = False  #: Whether each packet is known to show one whole picture
+    kinds: dict[int, RandomAccess]  #: Of packets flagged as keyframes; IDR if the codec has no kinds
+    shifts: tuple[TimeShift, ...]  #: In the source's own ticks
+    has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: As headers of access points state, by packet
-    max_pixels: int = InputLimits().max_pixels  #: Of one picture
-    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and to which; () if they never do
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: By packet, from the headers of access points
+    max_pixels: int = InputLimits().max_pixels  #: The limit for one picture
+    colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
-    stated_last_ticks: Fraction | None = None  #: How long the container shows the last picture, if it says so
+    stated_last_ticks: Fraction | None = None  #: The last picture's duration, if the container states it
 
     @property
     def packets(self) -> int:
@@ -62,22 +58,22 @@ class TrackIndex:
 
     @cached_property
     def nominal_ticks(self) -> Fraction:
-        """A frame's nominal duration."""
+        """A picture's nominal duration."""
         return nominal_ticks(self.frame_rate, self.time_base)
 
     @cached_property
     def presented(self) -> NDArray[np.bool_]:
-        """Which packets are shown: those that no edit list discards."""
+        """Which packets are visible: not discarded by an edit list."""
         return np.asarray((self.flags & DISCARD) == 0)
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Which packets are presented at a known time."""
+        """Which packets are visible at a known time."""
         return np.asarray(self.presented & (self.pts != MISSING))
 
     @cached_property
     def untimed(self) -> bool:
-        """Whether no packet has a PTS at all, so that frames are simply counted."""
+        """Whether no packet has a PTS: pictures are then counted."""
         return not bool((self.pts != MISSING).any())
 
     @cached_property
@@ -95,29 +91,29 @@ class TrackIndex:
 
     @property
     def end_ticks(self) -> int:
-        """When the last picture's duration is over."""
+        """When the last picture ends."""
         return int(self.times[-1]) + whole_ticks(self.shown_ticks(None))
 
     @property
     def _last_ticks(self) -> Fraction:
-        """How long the last picture is shown: nominally, unless what is stated differs by a tick or more."""
+        """The last picture's duration: nominal, unless the stated one differs by at least a tick."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
 
     @property
     def states_too_long(self) -> bool:
-        """Whether the container says that the last picture is shown for longer than is believed."""
+        """Whether the stated duration of the last picture is implausible."""
         return self.stated_last_ticks is not None and self.stated_last_ticks * self.time_base > LONGEST_S
 
     @property
     def stated_last_words(self) -> str:
-        """What a person reads of the stated duration."""
+        """The stated duration, in words."""
         stated = self.stated_last_ticks or 0
         return f"{float(stated * self.time_base / 3600):.1f} hours that the container states"
 
     def last_before(self, end: int | None) -> int | None:
-        """Return when the last picture before ``end`` is shown; None where there is none."""
+        """Return the time of the last picture before ``end``; None if there is none."""
         place = self._place(end)
         return int(self.times[place - 1]) if place else None
 
@@ -125,9 +121,9 @@ class TrackIndex:
         return len(self.times) if end is None else int(np.searchsorted(self.times, end))
 
     def shown_ticks(self, end: int | None) -> Fraction:
-        """Return how long the last picture before ``end`` is shown; None is the track's own end.
+        """Return the duration of the last picture before ``end``; None is the track's own end.
 
-        That is up to ``end``, or longer if its nominal duration is, but never past the next picture.
+        The picture lasts until ``end``, but at least for its nominal duration, and never past the next picture.
         """
         place = self._place(end)
         if not 0 < place < len(self.times):
@@ -144,7 +140,7 @@ class TrackIndex:
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:
-        """Check how long and how fast the track is; raise ``InputTooLarge`` where it is too much of either."""
+        """Raise InputTooLarge if the track's duration or frame rate breaks a limit."""
         rate = float(self.frame_rate)
         limits.check("max_frame_rate", self.frame_rate, f"{self.source} states {rate:g} frames a second")
         if len(self.times):
@@ -153,15 +149,15 @@ class TrackIndex:
 
     @cached_property
     def access_points(self) -> tuple[AccessPoint, ...]:
-        """Where decoding may begin, in demux order."""
+        """Where decoding can start, in demux order."""
         numbers = np.flatnonzero((self.flags & KEY) != 0)
         return tuple(self.access_point(int(n)) for n in numbers if self.kinds.get(int(n)) is not RandomAccess.NONE)
 
     @cached_property
     def largest_size(self) -> PictureSize | None:
-        """The largest display size that pictures change to or from; None where they have one, or none is stated.
+        """The largest display size, if pictures change their size; else None.
 
-        An access point counts if a picture up to the next is presented. Ties go to more samples, then to the earlier.
+        An access point counts if a picture before the next one is visible. Ties go to more samples, then to the first.
         """
         ends = [*(point.packet for point in self.access_points), self.packets]
         shown = [
@@ -179,10 +175,10 @@ class TrackIndex:
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Return whether a decoder started at ``entry`` meets damage in the state of one that started at the beginning.
+        """Return whether damage looks the same to a decoder started at ``entry`` as to one started at the beginning.
 
-        What damage becomes depends on the pictures held. They are the same if ``entry`` resets the decoder and decoded
-        itself, or if a clean run after it has replaced them all.
+        Damaged pictures depend on the reference pictures. Those are the same if ``entry`` resets the decoder and is
+        undamaged, or if enough undamaged packets follow it to replace all earlier references.
         """
         if entry is None or first_damage is None:
             return True
@@ -192,7 +188,7 @@ class TrackIndex:
         return len(points) >= CLEAN_ACCESS_POINTS and first_damage - entry.packet >= CLEAN_PACKETS
 
     def access_point(self, packet: int) -> AccessPoint:
-        """Return how to find ``packet`` again; its timestamps are the container's own, without rule R1's shifts."""
+        """Return ``packet`` as an access point, with the container's own timestamps (without rule R1's shifts)."""
         shift = sum(shift.ticks for shift in self.shifts if shift.first_packet <= packet)
         pts, dts = int(self.pts[packet]), int(self.dts[packet])
         return AccessPoint(
@@ -206,9 +202,9 @@ class TrackIndex:
         )
 
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
-        """Return Matroska's index entry for the keyframe of a time, and the next one.
+        """Return Matroska's index entry for the keyframe at a time, and the next entry.
 
-        If there is no next one, an unreachable one: else the demuxer would read to the end of the file to find one.
+        Without a next entry, returns one at an unreachable time: it keeps the demuxer from searching the whole file.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
@@ -219,7 +215,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Which packets have a twin: read from the same place, for the same moment of either clock."""
+        """Which packets are read twice: another packet has the same position, and the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)
@@ -230,24 +226,24 @@ class TrackIndex:
 
     @cached_property
     def _overtaken(self) -> NDArray[np.int64]:
-        """How many packets ahead of each timed one are shown after it; counted as far as matters."""
+        """For each timed packet, how many earlier packets are shown after it, up to a limit."""
         return overtaken(self.pts[self.timed], MOST_HELD_FRAMES)
 
     @property
     def held_frames(self) -> int:
-        """How many pictures are held at most to sort them, with what a decoder may add; unknown where times repeat."""
+        """How many pictures to hold for sorting, including the decoder's reordering; the maximum if times repeat."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
 
     @property
     def late_frames(self) -> int:
-        """How many pictures come later than ``held_frames`` could put in order (rule R3)."""
+        """How many pictures come too late to be sorted with ``held_frames`` (rule R3)."""
         return int((self._overtaken > MOST_HELD_FRAMES - REORDER_FRAMES).sum())
 
     @cached_property
     def unreliable(self) -> NDArray[np.int64]:
-        """Packets around which no cut may fall: a time is missing, repeated, or jumps back there."""
+        """Packets around which nothing may be cut: their time is missing, repeated, or jumps back."""
         missing = self.presented & (self.pts == MISSING)
         backward = np.zeros(self.packets, dtype=bool)
         decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
@@ -264,30 +260,33 @@ class TrackIndex:
         return repeated
 
     def is_unreliable(self, packet: int) -> bool:
-        """Return whether ``packet`` lies inside an unreliable span, or within a decoder's reordering of one."""
+        """Return whether an unreliable packet is within reordering distance of ``packet``."""
         near = np.searchsorted(self.unreliable, packet - REORDER_FRAMES)
         return bool(near < len(self.unreliable) and int(self.unreliable[near]) <= packet + REORDER_FRAMES)
 
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
-        """Return the times in [start, end) that the index promises pictures at, sorted."""
+        """Return the sorted times of the pictures in [start, end)."""
         low = 0 if start is None else int(np.searchsorted(self.times, start))
         high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
         return self.times[low:high]
 
     def frames_between(self, start: int | None, end: int | None) -> int:
-        """How many pictures the index promises in [start, end)."""
+        """Return how many pictures the index promises in [start, end)."""
         return len(self.times_between(start, end))
 
     def tick_at(self, time_s: Fraction) -> int:
-        """Return the first tick at or after a time that counts from the first picture."""
+        """Return the first tick at or after ``time_s``, which counts from the first picture."""
         return self.first_ticks + ceil(time_s / self.time_base)
 
     def shown_at(self, ticks: int) -> int:
-        """Return when the picture that is on screen at ``ticks`` was first shown; before the first one, its time."""
+        """Return the time of the picture on screen at ``ticks``; before the first picture, the first one's."""
         return int(self.times[max(0, int(np.searchsorted(self.times, ticks, side="right")) - 1)])
 
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
-        """Return the last packet needed for pictures before ``end`` and ``beyond_frames`` more; of untimed ones all."""
+        """Return the last packet needed for the pictures before ``end`` and ``beyond_frames`` after it.
+
+        That is the track's last one if packets have no times.
+        """
         cut = int(np.searchsorted(self.times, end)) + beyond_frames - 1
         if cut >= len(self.times) - 1 or self.untimed:
             return self.packets - 1
@@ -295,12 +294,12 @@ class TrackIndex:
         return int(np.flatnonzero(wanted)[-1])
 
     def packets_from(self, entry: AccessPoint | None, last_packet: int | None) -> int:
-        """Return how many packets lie from ``entry`` through ``last_packet``."""
+        """Return the number of packets from ``entry`` through ``last_packet``."""
         stop = self.packets if last_packet is None else last_packet + 1
         return stop - (0 if entry is None else entry.packet)
 
     def span_bytes(self, entry: AccessPoint | None, last_packet: int | None) -> tuple[int, int] | None:
-        """Return where in the file the packets from ``entry`` through ``last_packet`` lie; None where none says."""
+        """Return the byte range of the packets from ``entry`` through ``last_packet``; None if unknown."""
         span = slice(0 if entry is None else entry.packet, None if last_packet is None else last_packet + 1)
         begins = self.pos_bytes[span]
         placed = begins >= 0
@@ -309,14 +308,14 @@ class TrackIndex:
         return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
 
     def part(self, entry: AccessPoint | None, last_packet: int | None) -> FilePart | None:
-        """Return how much of a fragmented file the packets ``entry`` to ``last_packet`` take; None for all of it."""
+        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for all of it."""
         span_bytes = self.span_bytes(entry, last_packet)
         if self.fragments is None or span_bytes is None:
             return None
         return self.fragments.part(span_bytes, self.access_point(0) if entry is None else entry)
 
     def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
-        """Return the sorted times of the pictures that decoding from ``entry`` through ``last_packet`` should give."""
+        """Return the sorted times of the pictures that packets ``entry`` through ``last_packet`` should decode to."""
         stop = self.packets if last_packet is None else last_packet + 1
         span = slice(0 if entry is None else entry.packet, stop)
         times = np.sort(self.pts[span][self.timed[span]])
@@ -326,7 +325,7 @@ class TrackIndex:
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return for each time how many of those ahead of it are later, ``most`` at most."""
+    """Return for each time how many earlier entries are later in time, at most ``most``."""
     counts = np.zeros(len(times), dtype=np.int64)
     if not bool((np.diff(times) < 0).any()):
         return counts

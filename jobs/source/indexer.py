@@ -1,4 +1,4 @@
-"""Makes a track's index, from one demux pass that decodes nothing."""
+"""Builds a track's index in one demux pass, without decoding."""
 
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256  #: After how many packets the limits are looked at
+_CHECKED_PACKETS = 256  #: Limits are checked every this many packets
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
     """Return the ``track``-th video track of an open source, counted from 0; cover art does not count.
 
-    Raises NoVideoTrack: there is none, or not so many; InputUnreadable: there are no tracks, or the codec is unknown.
+    Raises NoVideoTrack: the track does not exist; InputUnreadable: the source has no tracks, or the codec is unknown.
     """
     if not container.streams:
-        message = f"{source} holds no track at all"
-        raise InputUnreadable(message, "It is cut short, or only refers to other files; name a complete media file.")
+        message = f"{source} has no tracks"
+        raise InputUnreadable(message, "It is cut short, or only refers to other files; use a complete media file.")
     tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
     if not tracks:
         message = f"{source} has no video to encode"
@@ -61,7 +61,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
 
 class TrackIndexer:
-    """Sees every packet of one video track, in demux order, and makes the index of them. Used once."""
+    """Collects every packet of one video track, in demux order, and builds the index. Used once."""
 
     def __init__(
         self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
@@ -73,8 +73,8 @@ class TrackIndexer:
         self._source_bytes = source_bytes
         self._fragments = fragments
         self._pixels = stream.width * stream.height
-        # The codec's own rate first: a raw bitstream's container only knows a default. As the track begins: where
-        # parameters change in mid-stream, FFmpeg's guess does too.
+        # The codec's own rate first: a raw bitstream's container only knows a default. Read now, because FFmpeg's
+        # guess changes if parameters change in mid-stream.
         self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         self._codec = context.codec.canonical_name
         self._extradata = context.extradata or b""
@@ -82,11 +82,11 @@ class TrackIndexer:
         self._picture_sizes = PictureSizes(self._codec, self._extradata)
         self._picture_marks = PictureMarks(self._codec, self._extradata)
         self._field_orders = FieldOrders(self._codec, self._extradata)
-        self.new_extradata = b""  #: The changed configuration of the codec, once there was one
-        self.marks: list[tuple[int, Hashable]] = []  #: First packet of each run, and what its headers state
-        self.mark: Hashable = None  #: What the last access point's headers state of pictures; None before the first
-        self.orders: list[tuple[int, FieldOrder]] = []  #: Where the order of fields changes, and to which
-        self._rows = array("q")  # six numbers a packet: a list of tuples takes six times the memory
+        self.new_extradata = b""  #: The codec's latest changed configuration, if any
+        self.marks: list[tuple[int, Hashable]] = []  #: First packet of each run, and its headers' values
+        self.mark: Hashable = None  #: The values in the last access point's headers; None before the first one
+        self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
+        self._rows = array("q")  # six numbers per packet: a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
@@ -136,12 +136,12 @@ class TrackIndexer:
 
     @property
     def is_bottom_first(self) -> bool:
-        """Whether the first interlaced picture states that its lower field is shown first."""
+        """Whether the first interlaced picture states bottom field first."""
         interlaced = (order for _, order in self.orders if order is not FieldOrder.PROGRESSIVE)
         return next(interlaced, None) is FieldOrder.BOTTOM_FIRST
 
     def check(self, pixels: int) -> None:
-        """Raise InputTooLarge if what was seen breaks a limit, or could not fit into the source's bytes."""
+        """Raise InputTooLarge if the packets so far break a limit, or have too many pixels for the source's size."""
         packets, bytes_ = self._packets, self._source_bytes
         self._limits.check("max_packets", packets, f"{self._source} has {packets} packets of video or more")
         if bytes_ > 0:
@@ -150,9 +150,9 @@ class TrackIndexer:
             self._limits.check("max_pixels_per_byte", ratio, message)
 
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
-        """Build the index; ``track_end`` says when the edit list of mp4 or mov ends.
+        """Build the index; ``track_end`` returns the end of an mp4's or mov's edit list.
 
-        Raises InputUnreadable: there were no packets, or their times are too far from 0 to calculate with.
+        Raises InputUnreadable: there are no packets, or their times would overflow.
         """
         source = self._source
         if not self._rows:
@@ -198,7 +198,7 @@ class TrackIndexer:
     def _stated(
         self, columns: NDArray[np.int64], time_base: Fraction, track_end: Callable[[], TrackEnd | None]
     ) -> Fraction | None:
-        """Return what the container says of the last picture's duration, in the source's ticks."""
+        """Return the last picture's duration as the container states it, in the source's ticks."""
         timed = columns[(columns[:, 0] != MISSING) & ((columns[:, 4] & DISCARD) == 0)]
         return stated_duration(
             self._stream.container.format.name,
@@ -213,7 +213,7 @@ class TrackIndexer:
 
 
 def _clusters(stream: VideoStream) -> NDArray[np.int64]:
-    """Return Matroska's index as its demuxer has it by now: (ticks, position) of each keyframe; else nothing."""
+    """Return Matroska's index, as far as the demuxer has read it: (ticks, position) of each keyframe."""
     entries = stream.index_entries if stream.container.format.name.startswith("matroska") else ()
     return np.array([(each.timestamp, each.pos) for each in entries], np.int64).reshape(-1, 2)
 
@@ -224,14 +224,14 @@ def _farthest(times: NDArray[np.int64]) -> int:
 
 
 def _refuse_far(source: str, *ticks: int) -> None:
-    """Raise InputUnreadable for times or shifts of which two might not add up in 64 bits."""
+    """Raise InputUnreadable for times whose sum might overflow 64 bits."""
     if any(abs(each) > _FARTHEST_TICKS for each in ticks):
-        message = f"the video track of {source} states times that are too far apart to be true"
+        message = f"the times of {source}'s video track are implausibly far apart"
         raise InputUnreadable(message, "Its clock is damaged; get an intact copy, or extract the bare video stream.")
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Yield, of every time that presented packets share, how many do, and how many ticks there are up to the next."""
+    """Yield, for each time that visible packets share, their number and the ticks to the next time."""
     times, counts = np.unique(pts[(pts != MISSING) & ((flags & DISCARD) == 0)], return_counts=True)
     for place in np.flatnonzero(counts[:-1] > 1):
         yield int(counts[place]), int(times[place + 1] - times[place])
@@ -240,7 +240,7 @@ def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[
 def find_resets(
     dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
-    """Find resets of the source's clock (rule R1), by decoding times, as presentation times step back at B-pictures."""
+    """Find resets of the source's clock (rule R1) in decoding times: presentation times step back at B-pictures too."""
     watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))

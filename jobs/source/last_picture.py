@@ -1,7 +1,7 @@
-"""How long the last picture of a track is shown, for which no next one says it. Pure; docs/timeline.md.
+"""The duration of a track's last picture, which no next picture ends (docs/timeline.md). Pure.
 
-Matroska states it. In mp4 and mov a sample's duration is the distance to the next decoding time: with reordering the
-edit list's end says it, else the sum of all durations. Other containers state none.
+Matroska states it. In mp4 and mov a sample's duration counts in decoding order, so for reordered pictures the edit
+list's end or the sum of all durations decides. Other containers state nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.headers import TrackEnd
 
-LONGEST_S: Final = 3600  #: Longer than this a last picture is not believed to be shown
+LONGEST_S: Final = 3600  #: A longer duration of the last picture is implausible
 
 _Ticks = NDArray[np.int64]
 
@@ -29,10 +29,10 @@ def stated_duration(
     hides_packets: bool = False,
     lacks_packets: bool = False,
 ) -> Fraction | None:
-    """Return what a container states, in ticks, about presented packets with known times, in demux order.
+    """Return the stated duration in ticks; the arrays are of the visible packets with known times, in demux order.
 
-    None if it states nothing, or less than half of the shortest distance between pictures. ``track_end`` is called for
-    mp4 and mov; ``hides_packets``: an edit list hides some; ``lacks_packets``: the header promises more.
+    None if nothing is stated, or less than half of the shortest distance between pictures. ``track_end`` is called for
+    mp4 and mov; ``hides_packets``: an edit list hides some packets; ``lacks_packets``: the header promises more.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -60,11 +60,11 @@ def _with_edits(
     *,
     lacks_packets: bool,
 ) -> Iterator[Fraction]:
-    """Yield what the samples and the edit list say, the most trustworthy first.
+    """Yield the durations from the samples and from the edit list, the most reliable first.
 
-    A value within one tick of the edit list is exact. The list may end within the picture. For a picture decoded last,
-    the sample is right unless the list ends before it. A list that begins within a picture hides it, and FFmpeg shows
-    the next by up to ``late`` ticks too early. Where packets are missing, its end says nothing about the last one.
+    A sample's value within one tick of the edit list is exact. The list may end within the picture. For a picture
+    decoded last, the sample is right unless the list ends before it. If the list starts within a picture, FFmpeg hides
+    that one and shows the next up to ``late`` ticks too early. If packets are missing, the list's end proves nothing.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks

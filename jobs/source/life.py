@@ -1,7 +1,7 @@
-"""What the pictures of a track state, and when it changes. Pure.
+"""Changes of the pictures' properties within a track. Pure.
 
-A *run* is a stretch of packets whose pictures state the same. One picture of each different run is decoded while the
-packets are read (``runs.py``); a track that never changes has no runs.
+A *run* is a sequence of packets whose pictures have the same properties. One picture of each distinct run is decoded
+while the packets are read (``runs.py``). A track that never changes has no runs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -20,19 +20,19 @@ _TOP_FIRST = {FieldOrder.TOP_FIRST: True, FieldOrder.BOTTOM_FIRST: False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureRun:
-    """A stretch of a track whose pictures state the same: from ``packet`` to the next run."""
+    """Packets whose pictures have the same properties: from ``packet`` to the next run."""
 
     packet: int  #: The first packet, in demux order
-    ticks: int  #: When the first of its pictures is shown, in the index's ticks
+    ticks: int  #: The time of its first picture, in the index's ticks
     picture: StatedPicture
-    colour: Colour  #: As stated, completed by what the container and other runs state (``one_format.py``)
+    colour: Colour  #: The stated colour, completed from the container and other runs (``one_format.py``)
 
 
 @dataclass(frozen=True, slots=True)
 class PictureChange:
     """One property that changes in mid-stream."""
 
-    ticks: int  #: When the first picture with the new value is shown, in the index's ticks
+    ticks: int  #: The time of the first picture with the new value, in the index's ticks
     what: str  #: The property, in words
     before: str
     after: str
@@ -40,10 +40,10 @@ class PictureChange:
 
 @dataclass(frozen=True, slots=True)
 class PictureLife:
-    """The runs of a track, in demux order; none where its pictures state the same from the first to the last."""
+    """The runs of a track, in demux order; none if its pictures never change."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, where ``runs`` are those of a part
+    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` are those of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
@@ -51,7 +51,7 @@ class PictureLife:
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
 
     def during(self, start: int | None, end: int | None) -> "PictureLife":
-        """Return the runs that are shown in [``start``, ``end``), in ticks; None is the track's own end."""
+        """Return the runs visible in [``start``, ``end``), in ticks; None is the track's own start or end."""
         ends = [*(run.ticks for run in self.runs[1:]), None]
         return PictureLife(
             tuple(
@@ -72,9 +72,9 @@ def picture_life(
     pictures: Mapping[Hashable, StatedPicture],
     orders: Sequence[tuple[int, FieldOrder]],
 ) -> PictureLife:
-    """Return the runs that show something, each different from the one before it.
+    """Return the visible runs, each different from the one before it.
 
-    ``marks`` and ``orders`` say from which packet on headers state what, in demux order; ``pictures`` are by mark.
+    ``marks`` and ``orders`` are (first packet, value) pairs in demux order; ``pictures`` are by mark.
     """
     found: list[PictureRun] = []
     for begin, end, picture in _stretches(index.packets, marks, pictures, orders):
@@ -90,7 +90,7 @@ def _stretches(
     pictures: Mapping[Hashable, StatedPicture],
     orders: Sequence[tuple[int, FieldOrder]],
 ) -> Iterator[tuple[int, int, StatedPicture]]:
-    """Yield stretches of packets, as [begin, end), and what their pictures state."""
+    """Yield ranges of packets, as [begin, end), and the properties of their pictures."""
     known = dict(marks)
     fields = dict(orders)
     begins = sorted({*known, *fields})
@@ -105,7 +105,7 @@ def _stretches(
 
 
 def _first_shown(index: TrackIndex, begin: int, end: int) -> int | None:
-    """Return when the first picture of packets [begin, end) is shown; None where none is."""
+    """Return the time of the first visible picture of packets [begin, end); None if none is visible."""
     shown = index.presented[begin:end]
     if index.untimed:
         return int(index.times[index.presented[:begin].sum()]) if shown.any() else None
@@ -120,7 +120,7 @@ def _changes(before: PictureRun, after: PictureRun) -> Iterator[PictureChange]:
 
 
 def _words(picture: StatedPicture) -> Iterator[tuple[str, str]]:
-    """Yield each property and its value in words; colours are numbers of H.273."""
+    """Yield each property and its value in words; colours are H.273 numbers."""
     yield "size", f"{picture.width}x{picture.height}"
     yield "sample aspect ratio", _stated(picture.sample_aspect_ratio)
     yield "pixel format", picture.pix_fmt
@@ -136,7 +136,7 @@ def _words(picture: StatedPicture) -> Iterator[tuple[str, str]]:
 
 
 def scan_words(picture: StatedPicture) -> str:
-    """Return in words whether a picture is interlaced, and in which order."""
+    """Return a picture's scan type and field order in words."""
     if not picture.interlaced:
         return "progressive"
     if picture.top_first is None:

@@ -1,4 +1,4 @@
-"""The one format that stands for a track whose pictures change, by the rules of docs/timeline.md. Pure."""
+"""Chooses one format for a track whose pictures change, by the rules of docs/timeline.md. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +11,12 @@ from .index import TrackIndex
 from .life import PictureLife, PictureRun
 
 UNSTATED: Final = {"range": 0, "primaries": UNSPECIFIED, "transfer": UNSPECIFIED, "matrix": UNSPECIFIED}
-"""The values of a colour's fields that state nothing."""
+"""The values of a colour's fields that mean "not stated"."""
 _LIMITED, _FULL = 1, 2
 
 
 def with_life(index: TrackIndex, life: PictureLife) -> TrackIndex:
-    """Return the index with the runs' colours, and with sizes and shapes where headers were not read for them."""
+    """Return the index with the runs' colours, and with the sizes and shapes that headers did not give."""
     sizes = dict(index.sizes)
     packets = [point.packet for point in index.access_points] if life.runs else []
     for begin, end, picture in _stretches(index, life):
@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return the life with each run's colours; ``first`` is the first picture's format, with the container's word."""
+    """Return the life with each run's full colours; ``first`` is the first picture's format, as the container says."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED
@@ -53,10 +53,10 @@ def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
 
 
 def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
-    """Return what each run's value of a field means.
+    """Return the effective value of a field for each run.
 
-    Where pictures agree, the container's value holds for all, else theirs. Full range must be stated (H.264 and H.265,
-    annex E: 0 if absent). Other missing values are those of the run before, or of the first run that has one.
+    If pictures agree, the container's value applies to all, else their own. Full range must be stated (H.264 and
+    H.265, annex E: 0 if absent). Other missing values are taken from the run before, or from the first run with one.
     """
     unstated = UNSTATED[name]
     if name == "range" and _FULL in own:
@@ -71,16 +71,16 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
         last = value if value != unstated else last
         found.append(last)
     if first != unstated and first not in stated:
-        # The container states another value than any picture: it replaces that of the pictures it was written for.
+        # No picture states the container's value: it overrides the first run's, for which it was written.
         found = [first if value == own[0] else value for value in found]
     return found
 
 
 def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> VideoFormat:
-    """Return the format of a whole track, whose first picture has the format ``first``.
+    """Return the format of a whole track; ``first`` is its first picture's.
 
-    Largest size, deepest samples, finest chroma; colours and HDR values of the first picture of that size; interlaced
-    if any picture is.
+    It has the largest size, deepest samples and finest chroma of any picture, the colours and HDR values of the first
+    picture of that size, and is interlaced if any picture is.
     """
     sized = _resized(first, index)
     if not life.runs:
@@ -97,7 +97,7 @@ def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> Vide
 
 
 def part_format(whole: VideoFormat, life: PictureLife, part: PictureLife, index: TrackIndex) -> VideoFormat:
-    """Return the format of a part of a track: the runs in ``part`` decide it, but the size stays the whole track's."""
+    """Return the format of a part of a track: that of its own runs, in the size of the whole track."""
     if part.runs in ((), life.runs):
         return whole
     base = base_run(part.runs, index)

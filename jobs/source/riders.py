@@ -1,4 +1,4 @@
-"""What rides on the pictures of a track, and from when on: captions and HDR10+ may begin in mid-stream."""
+"""Side data of a track's pictures, and when it starts: captions or HDR10+ may begin in mid-stream."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Span:
-    """From where to where a kind was seen: the numbers of packets, and their times in the source's own ticks."""
+    """The first and last packet with a kind of side data, by number and by time in the source's own ticks."""
 
     first: int
     last: int
@@ -26,7 +26,7 @@ class _Span:
 
 
 class Riders:
-    """Sees a track's packets in demux order."""
+    """Collects the side data of a track's packets, in demux order."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -35,7 +35,7 @@ class Riders:
         self._spans: dict[str, _Span] = {}
 
     def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
-        """Return every kind that was seen, the first one first; ``index`` is of the same packets."""
+        """Return every kind found, in order of appearance; ``index`` is of the same packets."""
         found = [
             Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
             for kind, span in self._spans.items()
@@ -70,6 +70,6 @@ class Riders:
 
 
 def _relative_s(index: TrackIndex, packet: int) -> Fraction | None:
-    """Return when a packet's picture is shown, after the first one; None where it has no time."""
+    """Return the time of a packet's picture after the first one; None if it has none."""
     ticks = int(index.pts[packet])
     return None if ticks == MISSING else (ticks - index.first_ticks) * index.time_base

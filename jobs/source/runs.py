@@ -1,4 +1,4 @@
-"""Decodes one picture of each run of a track while its packets are read; ``picture_marks.py`` says where runs begin."""
+"""Decodes one picture of each run of a track while its packets are read; ``picture_marks.py`` finds the runs."""
 
 import os
 from collections.abc import Hashable
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from ...actors.media.values import StatedPicture, VideoFormat
 
-_MOST_PACKETS = 64  #: How many packets are decoded for one picture: more than any decoder holds back
+_MOST_PACKETS = 64  #: How many packets to decode for one picture: more than any decoder delays
 
 
 class RunReader:
-    """Sees every packet of a track, with the mark of its run, and decodes a picture of each. Used once."""
+    """Takes every packet of a track with the mark of its run, and decodes one picture per run. Used once."""
 
     def __init__(self, stream: "VideoStream") -> None:
         self._stream = stream
@@ -34,16 +34,16 @@ class RunReader:
         self._sampled: Hashable = None
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
-        self.pts: int | None = None  #: When that picture is shown
-        self.pictures: dict[Hashable, StatedPicture] = {}  #: By mark; empty where there is one run, but for ``changes``
+        self.pts: int | None = None  #: The PTS of that picture
+        self.pictures: dict[Hashable, StatedPicture] = {}  #: By mark; empty for a single run, unless ``changes``
 
     @property
     def failed(self) -> int:
-        """How many packets failed before the first picture came."""
+        """How many packets failed to decode before the first picture."""
         return self._first.failed
 
     def see(self, packet: "Packet[VideoStream]", mark: Hashable, new_extradata: bytes = b"") -> None:
-        """Take the next packet and the mark of its run; ``new_extradata`` is the changed configuration by now."""
+        """Take the next packet and the mark of its run; ``new_extradata`` is the latest changed configuration."""
         if mark is not self._mark:
             self._see_mark(mark, new_extradata)
         if self._sample is not None:
@@ -53,7 +53,7 @@ class RunReader:
             self._describe(packet)
 
     def finish(self, *, changes: bool) -> None:
-        """End the decoding; ``changes`` asks for a picture of the first run, also where there is no other."""
+        """Flush the decoders; with ``changes``, also decode a picture of the first run if it is the only one."""
         self._feed(None)
         if self.described is None:
             self._describe(None)
@@ -66,7 +66,7 @@ class RunReader:
             self.described = describe_video(self._stream, frame), describe_extras(self._stream, frame)
 
     def _see_mark(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Begin to decode a picture of another run, and do so for the first one where that has not been done."""
+        """Start decoding a picture of a new run, after one of the first run."""
         if self._mark is None:
             self._first_packets.clear()  # nothing before the first access point decodes
         elif not self._tried:
@@ -83,7 +83,7 @@ class RunReader:
         self._first_packets.clear()
 
     def _begin(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Begin to decode a picture of a run with a decoder of its own, which knows no colours yet."""
+        """Start a new decoder, without the container's colours, for a picture of a run."""
         context = cast("VideoCodecContext", CodecContext.create(self._stream.codec_context.codec, "r"))
         configure_decoder(context, self._stream)
         if new_extradata:
@@ -105,7 +105,7 @@ class RunReader:
 
 
 class _Decoding:
-    """Decodes packets in one thread until a picture comes."""
+    """Decodes packets in one thread until it has a picture."""
 
     def __init__(self, context: VideoCodecContext) -> None:
         self.context = context

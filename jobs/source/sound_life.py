@@ -1,7 +1,7 @@
-"""How the sound of a track is coded from its first packet to its last, where that changes.
+"""Changes of a sound track's format: broadcasts switch channels and sample rates.
 
-Broadcasts change channels and rates. Packet headers say so, or a container sends a new configuration with a packet.
-How a track begins shows whether it can change; the others are not read.
+Packet headers show a change, or the container sends a new configuration with a packet. Tracks whose first packet shows
+that they cannot change are not read.
 """
 
 from dataclasses import dataclass, replace
@@ -29,29 +29,30 @@ _NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats with configurations 
 
 @dataclass(frozen=True, slots=True)
 class SoundFormat:
-    """How a track's sound is coded from an instant on."""
+    """A format of a track's sound, and when it starts."""
 
     start_s: Fraction  #: On the source's clock
     sample_rate: int
     layout: str  #: FFmpeg's name
-    header: SoundHeader  #: What configures a decoder
-    shown_s: Fraction | None = None  #: When it begins, counted from the first picture; None where that is not known
+    header: SoundHeader  #: The decoder's configuration
+    shown_s: Fraction | None = None  #: The start, counted from the first picture; None if unknown
 
     @property
     def channels(self) -> int:
-        """How many channels it has."""
+        """The number of channels."""
         return AudioLayout(self.layout).nb_channels
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """The format in words."""
         return f"{self.layout} at {self.sample_rate} Hz"
 
 
 class SoundLives:
-    """Sees an open source's packets, and finds the tracks of sound whose format changes.
+    """Watches an open source's packets for sound tracks whose format changes.
 
-    ``has_several``: an mp4 has several sample descriptions; ``all_packets``: all are seen, whatever ``follows`` says.
+    ``has_several``: an mp4 has several sample descriptions; ``all_packets``: watch every track, also if ``follows``
+    would be False.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
@@ -65,7 +66,7 @@ class SoundLives:
                     self._lives[stream.index] = _Life(stream, context)
 
     def follows(self, stream: "Stream") -> bool:
-        """Return whether this track can change: all of its packets must then be seen."""
+        """Return whether this track's format can change, so that all its packets must be read."""
         return stream.index in self._lives
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -75,21 +76,21 @@ class SoundLives:
             life.see(packet)
 
     def formats(self, index: int) -> tuple[SoundFormat, ...]:
-        """Return the formats of a track, by its stream index; nothing where it has one from beginning to end."""
+        """Return the formats of a track, by its stream index; () if its format never changes."""
         life = self._lives.get(index)
         return () if life is None or len(life.formats) < _SEVERAL else tuple(life.formats)
 
     def described(self, source: "SourceDescription") -> "SourceDescription":
-        """Return the description of the source with the formats that were found."""
+        """Return the source's description with the formats found."""
         tracks = (replace(track, formats=self.formats(track.index)) for track in source.tracks)
         return replace(source, tracks=tuple(tracks))
 
 
 def in_words(formats: tuple[SoundFormat, ...]) -> str:
-    """Return how a track's sound changes, and when, counted from the first picture."""
+    """Return how a track's sound changes, with times after the first picture."""
     first, *later = formats
     if not later:
-        return f"{first.name} in this part, another as the track begins"
+        return f"{first.name} in this part, another at the track's start"
     steps = [
         f"then {found.name}" if found.shown_s is None else f"from {float(found.shown_s):.3f} s on {found.name}"
         for found in later[:_MOST_SHOWN]
@@ -101,23 +102,23 @@ def in_words(formats: tuple[SoundFormat, ...]) -> str:
 def in_part(
     source: "SourceDescription", start_s: Fraction | None, end_s: Fraction | None, first_s: Fraction | None = None
 ) -> "SourceDescription":
-    """Return the description of a part of the source's clock, whose tracks have the formats of that part alone.
+    """Return the description of a part of the source, with only the sound formats of that part.
 
-    ``first_s`` is when the first picture is shown on that clock; None where the clock starts over.
+    ``first_s`` is the first picture's time on the source's clock; None if that clock is reset.
     """
     parts = (_track_in_part(track, start_s, end_s) for track in source.tracks)
     return replace(source, tracks=tuple(replace(part, formats=counted_from(part.formats, first_s)) for part in parts))
 
 
 def counted_from(formats: tuple[SoundFormat, ...], first_s: Fraction | None) -> tuple[SoundFormat, ...]:
-    """Return formats that say when they begin after the first picture; ``first_s`` as above."""
+    """Return the formats with ``shown_s`` filled in; ``first_s`` as above."""
     return tuple(replace(found, shown_s=None if first_s is None else found.start_s - first_s) for found in formats)
 
 
 def _track_in_part(track: "Track", start_s: Fraction | None, end_s: Fraction | None) -> "Track":
     begins = [found.start_s for found in track.formats]
     if track.audio is None or not begins or begins != sorted(begins):
-        return track  # a clock that steps back says nothing of what lies in a part
+        return track  # if the clock steps back, times do not show what is in the part
     ends = [*begins[1:], None]
     kept = tuple(
         found
@@ -137,7 +138,7 @@ class _Life:
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None  #: A format that one packet alone has shown so far: it may be damaged
+        self._coming: SoundFormat | None = None  #: A format seen in one packet only, which may be damaged
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -155,7 +156,7 @@ class _Life:
                 self._add(self._coming)
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
-        """Return the configuration that comes with a packet, or that the track begins with."""
+        """Return the configuration sent with a packet, or the track's first one."""
         if (configuration := side_data(packet).get("new_extradata")) is not None:
             return bytes(configuration)
         return b"" if self.formats or self._has_headers else self._configuration
@@ -173,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # A decoder that doubles the rate of how the track began does so with such a rate later too.
+            # If the decoder doubled the stated rate at first (SBR), it does so later too.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout
@@ -181,12 +182,12 @@ class _Life:
 
 
 def has_headers(codec: str, configuration: bytes) -> bool:
-    """Return whether each packet states its channels and rate: AAC does only where no configuration is stated once."""
+    """Return whether each packet states channels and rate; AAC does only without a configuration in the container."""
     return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
 
 
 def _header_of(codec: str, configuration: bytes) -> SoundHeader | None:
-    """Return what a configuration says; of a codec whose own are not read here, only what tells it from another."""
+    """Return a parsed configuration; for codecs other than AAC, a value that only identifies it."""
     if codec == "aac":
         return aac_header(configuration)
     return SoundHeader(0, "", tuple(configuration))

@@ -1,6 +1,6 @@
-"""Reading a source, once: the index of a video track, what else is in the file, and what its pictures are like.
+"""Reads a source once: the index of a video track, the other tracks, and the format of the pictures.
 
-And whether the source is still the same later: index, segments and sound are read at different times.
+``SourceStamp`` detects a source that changes afterwards: index, segments and sound are read at different times.
 """
 
 import os
@@ -20,7 +20,6 @@ from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
 from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
-from ...cluster.worker_names import WorkerId
 from ...errors import InputError, InputNotFound, InputUnreadable
 from .file_ends import PacketEnds, is_cut_short
 from .index import TrackIndex
@@ -39,87 +38,89 @@ if TYPE_CHECKING:
 
 
 _SEEN_EVERYWHERE: Final = (
-    "Add --ship to have this machine send the nodes what they read, or put it where every node sees it under one name."
+    "Add --ship to send it to the nodes, or put it on storage that every node sees under the same path."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A version of a source: a local one's device, inode, bytes and change time; else what its store states."""
+    """A version of a source: device, inode, size and change time of a local file, else what its store reports."""
 
     source: str
-    facts: Hashable | None  #: None where a store states nothing: no change is noticed
+    facts: Hashable | None  #: None if the store reports nothing: changes then go unnoticed
 
     @classmethod
     def of(cls, source: str) -> Self:
-        """Take the stamp of a source as it is now; one that is not there has no facts."""
+        """Return the stamp of a source as it is now; a missing source has no facts."""
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
-        """Return whether there is another source under its name now; one that is away may come back."""
+        """Return whether another source has its name now; a missing one may come back."""
         now = SourceStamp.of(self.source).facts
         return self.facts is not None and now is not None and now != self.facts
 
     def check(self) -> None:
-        """Make sure that the source is what it was. Raises InputUnreadable: it was changed, replaced or removed."""
+        """Raise InputUnreadable if the source was changed, replaced or removed."""
         if self.facts is None:
             return
         found = SourceStamp.of(self.source).facts
-        # A store that does not answer has not said that the source is another; who reads it hears why.
+        # A store that does not answer does not prove a change; the next read reports the reason.
         if found != self.facts and (found is not None or is_local(self.source)):
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """Check a source on this machine; of others every worker compares the version with each segment."""
+        """``check`` a source on this machine; for others, workers compare the version with each segment."""
         if is_local(self.source):
             self.check()
 
     @property
     def size_bytes(self) -> int | None:
-        """How large it is; None where a store does not say."""
+        """Its size; None if the store does not report it."""
         if not isinstance(self.facts, tuple):
             return None
         size = self.facts[2] if is_local(self.source) else self.facts[0]
         return size if isinstance(size, int) else None
 
     def explain(self, error: Exception) -> None:
-        """Raise what explains a job's ``error``, if anything does. Raises InputUnreadable, InputNotFound."""
+        """Raise InputUnreadable or InputNotFound if the source explains a job's ``error``."""
         self.check()
         if (unseen := self._unseen(error)) is not None:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return what a worker's ``error`` means if its node has no file, or another one, of this source's name."""
+        """Return a better error if ``error`` is from a node that has no file, or another one, under this name."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
+        from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - no other use of a source needs the cluster
+
         node = WorkerId(error.where).station.node
         if error.message.startswith(no_file(local_path(self.source)).message):
             return InputNotFound(f"node {node} has no file {self.source}, which is on this machine", _SEEN_EVERYWHERE)
         if error.message == changed_meanwhile(self.source).message:
-            message = f"node {node} has another file under the name {self.source} than this machine"
+            message = f"{self.source} on node {node} is a different file than on this machine"
             return InputUnreadable(message, _SEEN_EVERYWHERE)
         return None
 
     @property
     def anywhere(self) -> Hashable | None:
-        """What every node must see of it."""
+        """The part of ``facts`` that is the same on every node."""
         return version_anywhere(self.source, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReading:
-    """What one pass over a source's packets found."""
+    """The result of one pass over a source's packets."""
 
     index: TrackIndex
     tracks: SourceDescription
-    picture: tuple[VideoFormat, StreamExtras] | None  #: The one format of all (``one_format.py``); None if none decodes
-    undecodable: str  #: Why no picture decodes
-    first_ticks: int | None = None  #: When the first picture that decodes is shown: leading ones may lack references
-    is_cut_short: bool = False  #: Whether the file ends before it says
-    life: PictureLife = UNCHANGING  #: What changes in the pictures from the first to the last
+    picture: tuple[VideoFormat, StreamExtras] | None  #: The common format (``one_format.py``); None if none decodes
+    undecodable: str  #: Why no picture decodes; "" if one does
+    first_ticks: int | None = None  #: The time of the first picture that decodes: leading ones may lack references
+    is_cut_short: bool = False  #: Whether the file is shorter than its structure says
+    life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
-        """Return the reading with the format and the changes of a part alone; times count from the first picture."""
+        """Return the reading with the format and changes of a part only; times count from the first picture."""
         index = self.index
         if self.picture is None or not self.life.runs or (start_s is None and end_s is None):
             return self
@@ -129,7 +130,7 @@ class SourceReading:
         return replace(self, picture=(part_format(format_, self.life, part, index), extras), life=part)
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
-        """Return the format of the pictures, and what they have beside them. Raises InputUnreadable: none decodes."""
+        """Return the pictures' format and side data. Raises InputUnreadable: no picture decodes."""
         if self.picture is None:
             advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
             raise InputUnreadable(self.undecodable, advice)
@@ -137,10 +138,10 @@ class SourceReading:
 
 
 def read_source(source: str, track: int = 0) -> SourceReading:
-    """Open a source, read every packet of its ``track``-th video track, and decode a picture of each of its runs.
+    """Read every packet of a source's ``track``-th video track, and decode one picture of each of its runs.
 
-    Headers state sizes; only a picture shows its pixel format, whether it is interlaced, its captions and HDR, and that
-    anything decodes at all. Raises InputError: it cannot be read, breaks a limit, or has no packets; NoVideoTrack.
+    Headers only state sizes: pixel format, interlacing, captions and HDR are known from decoded pictures.
+    Raises InputError: the source cannot be read, breaks a limit, or has no packets; NoVideoTrack.
     """
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
@@ -159,13 +160,13 @@ class _Pass:
         self._watch = watch
         self._languages = stated_languages(container, watch)
         self._ends = PacketEnds()
-        # These see the packets of pictures:
+        # For the packets of the video track:
         is_boxed = container.format.name.startswith("mov")
         fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
         self._indexer = TrackIndexer(source, container.size, stream, limits, fragments)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._runs = RunReader(stream)
-        # And these the others:
+        # For the packets of the other tracks:
         self._starts = TrackStarts(container, stream)
         self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
         self._tracks: SourceDescription | None = None
@@ -203,7 +204,7 @@ class _Pass:
         return track_end(self._watch.read, self._stream.id)
 
     def _lacks_end(self, index: TrackIndex) -> bool:
-        """Return whether mp4 or mov promises packets that FFmpeg cannot read, and shows pictures for longer."""
+        """Return whether an mp4 or mov promises more packets than FFmpeg reads, and a later end."""
         end = self._track_end() if self._stream.frames > index.packets else None
         return end is not None and end.end_s > (index.end_ticks + index.nominal_ticks) * index.time_base
 
@@ -220,7 +221,7 @@ class _Pass:
                 else:
                     self._see_other(packet)
         except av.error.FFmpegError:
-            self._ends.is_broken = True  # what came before is what there is
+            self._ends.is_broken = True  # use what was read so far
         self._runs.finish(changes=len(self._indexer.orders) > 1)
         self._starts.give_up()
 
@@ -237,7 +238,7 @@ class _Pass:
             self._describe_tracks()
 
     def _describe_tracks(self) -> None:
-        """Describe the tracks as soon as nothing more is awaited; then read only those of sound that may change."""
+        """Describe the tracks once all have started; then only read sound tracks whose format may change."""
         if self._tracks is None and self._starts.are_known:
             self._tracks = self._described()
             for each in self._starts.streams:

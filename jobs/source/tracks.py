@@ -1,6 +1,6 @@
-"""What is in a source besides pictures: every track, chapter, tag and attachment, read without decoding anything.
+"""Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only until each audio track has shown its first one, for its start and priming.
+Packets are read only up to the first one of each audio track, which gives its start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_SEARCH_PACKETS = 20_000  #: How many packets are read at most in search of the first one of each track
-
-
-_UNDETERMINED = "und"  #: ISO 639-2's code for a language that is not known
+_SEARCH_PACKETS = 20_000  #: How many packets are read at most to find the first one of each track
+_UNDETERMINED = "und"  #: ISO 639-2's code for an unknown language
 
 
 class TrackKind(Enum):
@@ -42,7 +40,7 @@ class TrackKind(Enum):
     SUBTITLE = "subtitle"
     DATA = "data"
     ATTACHMENT = "attachment"
-    COVER = "cover"  #: A still picture that stands for the whole file
+    COVER = "cover"  #: Cover art: a still picture
 
 
 TIMECODE_TAG = "tmcd"  #: What QuickTime calls a track of timecodes
@@ -51,13 +49,13 @@ _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 @dataclass(frozen=True, slots=True)
 class AudioTrack:
-    """How an audio track is sampled. ``layout`` is FFmpeg's name; ``frame_samples`` is 0 where it varies."""
+    """How an audio track is sampled."""
 
     sample_rate: int
     channels: int
-    layout: str
-    frame_samples: int
-    priming_samples: int  #: The encoder's own samples at the start of the first packet, which a decoder drops
+    layout: str  #: FFmpeg's name
+    frame_samples: int  #: 0 if it varies
+    priming_samples: int  #: Samples at the start of the first packet that a decoder drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,40 +80,40 @@ class Chapter:
 class Track:
     """One track, as its container describes it."""
 
-    index: int
+    index: int  #: The container's stream index
     kind: TrackKind
-    codec: str | None  #: FFmpeg's canonical name; None where FFmpeg knows none
+    codec: str | None  #: FFmpeg's canonical name; None if FFmpeg does not know the codec
     time_base: Fraction
-    tag: str = ""  #: The container's four letters
-    language: str | None = None
-    language_tag: str | None = None  #: BCP 47, if it says more than ``language``: pt-BR, zh-Hans
+    tag: str = ""  #: The container's four-letter code
+    language: str | None = None  #: ISO 639-2
+    language_tag: str | None = None  #: BCP 47, if more specific than ``language``: pt-BR, zh-Hans
     tags: tuple[tuple[str, str], ...] = ()
-    disposition: int = 0
+    disposition: int = 0  #: FFmpeg's flags
     decodable: bool = True
     start_s: Fraction | None = None  #: When it is first heard or seen, on the source's clock, after priming
     audio: AudioTrack | None = None
     silent: bool = False  #: Whether it is an audio track without packets
-    formats: tuple[SoundFormat, ...] = ()  #: How its sound is coded, one after the other; () if it never changes
+    formats: tuple[SoundFormat, ...] = ()  #: The formats of its sound, in order; () if the format never changes
     attachment: Attachment | None = None
-    frame_rate: Fraction | None = None  #: Of pictures, or of the timecodes that a track counts
+    frame_rate: Fraction | None = None  #: Of the pictures, or of a timecode track
 
     @property
     def name(self) -> str:
-        """What to call it in messages: "audio track 1 (aac, eng)"; counted as the container counts."""
+        """Its name in messages: "audio track 1 (aac, eng)", with the stream index."""
         details = ", ".join(part for part in (self.codec or self.tag or "unknown codec", self.language) if part)
         return f"{self.kind.value} track {self.index} ({details})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
-    """Everything a container says about itself."""
+    """What a container says about itself."""
 
     url: str
-    format: str
+    format: str  #: FFmpeg's name of the demuxer
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
     tracks: tuple[Track, ...] = ()
-    end_s: Fraction | None = None  #: When all of it is over, as the container says
+    end_s: Fraction | None = None  #: The end of the last track, as the container states it
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -130,7 +128,7 @@ class SourceDescription:
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """How many pictures a second a track of timecodes counts; None where there is no such track."""
+        """The frame rate of the timecode track; None if there is none."""
         return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
@@ -142,7 +140,7 @@ def describe_tracks(url: str) -> SourceDescription:
         starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
-        # Damage before its first packet: what the header says about such a track is all there is.
+        # If a track is damaged before its first packet, only its header is used.
         with suppress(av.error.FFmpegError):
             for packet in demux(container, *starts.streams) if starts.streams else ():
                 starts.see(packet)
@@ -152,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the languages by BCP 47 of an open source's streams; ``watch`` has seen it opened."""
+    """Return the BCP 47 languages of an open source's streams; ``watch`` saw it opened."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -162,7 +160,7 @@ def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[in
 
 
 class TrackStarts:
-    """Sees an open source's packets until each track of sound or pictures, but ``other``, has shown its first one."""
+    """Watches an open source's packets for the first one of each sound and video track except ``other``."""
 
     def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
         self.streams: tuple[Stream, ...] = tuple(
@@ -170,26 +168,26 @@ class TrackStarts:
         )
         self._awaited = {stream.index: stream for stream in self.streams}
         self.first: dict[int, _FirstPacket] = {}
-        self.missed: frozenset[int] = frozenset()  #: The tracks that are known to have no packet
+        self.missed: frozenset[int] = frozenset()  #: Tracks without any packet
         self._seen = 0
 
     @property
     def are_known(self) -> bool:
-        """Whether nothing more is awaited: it has all come, or too much has come without it."""
+        """Whether all tracks have started, or the search was given up."""
         return not self._awaited
 
     def see(self, packet: "Packet[Stream]") -> None:
         """Take the next packet of one of these tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
-        # Of pictures the first packet is not the first shown: where they begin, the demuxer knows.
+        # A video track's first packet is not its first picture; the demuxer knows where the track starts.
         if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
             self._awaited.clear()
 
     def give_up(self) -> None:
-        """Await nothing more: what has not come is not there."""
+        """End the search at the end of the file: tracks that have not started have no packets."""
         self.missed = frozenset(self._awaited)
         self._awaited.clear()
 
@@ -197,7 +195,7 @@ class TrackStarts:
 def describe_container(
     url: str, container: "InputContainer", starts: TrackStarts, languages: Mapping[int, StatedLanguage]
 ) -> SourceDescription:
-    """Describe an open source. ``starts`` has seen its first packets; ``languages`` are by stream index."""
+    """Describe an open source. ``starts`` saw its first packets; ``languages`` are by stream index."""
     return SourceDescription(
         url=url,
         format=container.format.name,
@@ -215,13 +213,13 @@ def _end_s(container: "InputContainer") -> Fraction | None:
 
 
 def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
-    """Return how many samples a decoder drops at the start and at the end of this packet's audio."""
+    """Return how many samples a decoder drops at the start and end of this packet's audio."""
     data = bytes(side_data(packet).get("skip_samples", b""))
     return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
 
 
 def tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
-    """Return the value of a tag, by its name in any case (``key`` in small letters); None where there is none."""
+    """Return a tag's value; ``key`` is its name in lower case, which the file may write in any case."""
     return next((value for name, value in tags if name.lower() == key), None)
 
 
@@ -236,7 +234,7 @@ def _chapters(container: "InputContainer") -> Iterator[Chapter]:
 
 
 def container_tag(stream: "Stream") -> str:
-    """Return the four letters by which the container names a track's kind; "" where it has none."""
+    """Return the container's four-letter code of a track; "" if it has none."""
     number: int = structures(stream)[1].codec_tag
     letters = number.to_bytes(4, "little").rstrip(b"\0 ").decode("latin-1")
     return letters if len(letters) == len("avc1") and letters.isprintable() else ""
@@ -269,13 +267,13 @@ def _track(stream: "Stream", starts: TrackStarts, stated: StatedLanguage | None)
 
 
 def timecode_rate(stream: "Stream") -> Fraction | None:
-    """Return the rate that QuickTime's description of timecodes states."""
+    """Return the frame rate in QuickTime's timecode description."""
     stated = structures(stream)[0].average_frame_rate
     return Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else None
 
 
 def _language(stream: "Stream", stated: StatedLanguage | None) -> str | None:
-    """Return a track's language as FFmpeg reads it; by its BCP 47 tag where the container states nothing else."""
+    """Return a track's language as FFmpeg reads it, or from its BCP 47 tag if the container states nothing else."""
     language = tag_value(stream.metadata.items(), "language") or ""
     if stated is not None and (stated.is_alone or language in ("", _UNDETERMINED)):
         language = iso_639_2(stated.tag) or ""
@@ -315,21 +313,21 @@ def _attachment(stream: "Stream") -> Attachment:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPacket:
-    """Where an audio track's first packet stands, and how much of it is priming."""
+    """An audio track's first packet."""
 
     pts_s: Fraction
     priming_samples: int
-    silent_s: Fraction = Fraction(0)  #: How much longer than its samples it is said to last, if all are priming
+    silent_s: Fraction = Fraction(0)  #: If all samples are priming: how much the stated duration exceeds them
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
     codec = "" if stream.codec_context is None else stream.codec_context.name
     if not priming and codec in ("opus", "libopus"):
-        # A decoder of Opus drops what the codec's own header says, whether or not the container repeats it.
+        # Opus decoders drop what the codec's own header says, even if the container does not repeat it.
         priming = structures(stream)[1].initial_padding
     if not priming and codec == "vorbis":
-        # The first packet only prepares the second (Vorbis I, 4.3.8): it gives no sound.
+        # The first packet gives no sound (Vorbis I, 4.3.8).
         rate = stream.codec_context.sample_rate if isinstance(stream.codec_context, AudioCodecContext) else 0
         priming = floor((packet.duration or 0) * Fraction(packet.time_base) * rate + Fraction(1, 2))
     tick = Fraction(packet.time_base)
@@ -337,12 +335,12 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
 
 
 def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
-    """Return how much longer than its samples an all-priming packet is said to last: sound begins after that."""
+    """Return how much the stated duration of an all-priming packet exceeds its samples: sound starts after that."""
     context = stream.codec_context
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)
     frame_s = Fraction(context.frame_size, context.sample_rate or 1)
-    # Twice the samples may be right: spectral band replication need not be stated (ISO/IEC 14496-3, 1.6.5).
+    # Twice the duration may be right: SBR need not be stated (ISO/IEC 14496-3, 1.6.5).
     doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
     return Fraction(0) if doubled else duration_s - frame_s
 
@@ -351,7 +349,7 @@ def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | Non
     if first is not None and audio is not None:
         start_s = first.pts_s + first.silent_s + Fraction(first.priming_samples, audio.sample_rate)
         tick = Fraction(stream.time_base or 1)
-        # Where ticks are coarser than samples, priming has rounded the first packet's time: the start is a whole tick.
+        # If ticks are coarser than samples, the first packet's time was rounded: the start is a whole tick.
         return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
     if stream.start_time is None or not stream.time_base:
         return None

@@ -1,4 +1,4 @@
-"""Whether each packet of a track shows one whole picture, as far as packet headers prove it.
+"""Whether each packet of a track provably shows one whole picture.
 
 Sources: RFC 6386 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding Process
 Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC ``parameter_sets.py``.
@@ -22,9 +22,9 @@ _WITH_PROMISES: Final = frozenset({"h264", "hevc"})
 
 
 class WholePictures:
-    """Sees packets in demux order; ``are_proven`` is about all so far.
+    """Takes packets in demux order; ``are_proven`` covers all packets so far.
 
-    Only keyframes are searched for parameter sets: sequences begin there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
+    Only keyframes are searched for parameter sets: sequences start there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -46,8 +46,8 @@ class WholePictures:
         elif self._codec == "vp9":
             self.are_proven = sum(frame.is_shown for frame in vp9_frames(bytes(packet))) == 1
         elif "new_extradata" in beside:
-            self.are_proven = False  # its packets may be delimited in another way, too
+            self.are_proven = False  # packets may now be delimited differently
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
-            # Damaged sets promise nothing, and decoders read some of them.
+            # Damaged parameter sets prove nothing, and decoders may still read them.
             self.are_proven = not sets or has_whole_frames_only(sets, hevc=self._hevc) is True

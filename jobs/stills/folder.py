@@ -1,4 +1,4 @@
-"""The folder of stills: checked before any work, filled under another name, then renamed."""
+"""The folder of stills: checked before any work, filled under a temporary name, then renamed."""
 
 import json
 import os
@@ -13,19 +13,19 @@ from ..join.publish import check_folder_of
 from ..join.spool import storage_error
 from .writer import INDEX
 
-REPLACED: Final = "stills-replaced"  # name of an earlier folder that makes room for a new one
+REPLACED: Final = "stills-replaced"  # the temporary name of the old folder
 
 
 def check_folder(output: str, *, overwrite: bool) -> None:
-    """Check that the folder can be created, or replaced, before anything is done for it.
+    """Check that the folder can be created or replaced.
 
     Raises:
-        OutputExists: something has the name already, and may not be replaced.
-        OutputUnwritable: it is not on this machine, cannot be made there, or may not be looked into.
+        OutputExists: the name is taken, and may not be replaced.
+        OutputUnwritable: the folder is not on this machine, or cannot be created or read.
     """
     if not is_local(output):
-        message = f"{output} cannot be written: a folder of stills appears at once, which only a local folder can"
-        raise OutputUnwritable(message, "Give a local folder, and copy it there afterwards.")
+        message = f"{output} cannot be written: only a local folder can be published in one step"
+        raise OutputUnwritable(message, "Use a local folder, and copy it there afterwards.")
     path = local_path(output)
     check_folder_of(path)
     if not os.path.lexists(path):
@@ -44,16 +44,16 @@ def check_folder(output: str, *, overwrite: bool) -> None:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Check that a folder can be replaced, and holds only what an earlier run has listed."""
+    """Check that a folder can be replaced: it holds only files that an earlier run listed."""
     advice = "Choose another name."
     if path.is_symlink() or not path.is_dir():
         raise OutputExists(f"{path} exists already, and is not a folder", advice)
     if path.is_mount():
-        raise OutputExists(f"{path} is a mount point, which cannot be replaced", "Name a new folder in it.")
+        raise OutputExists(f"{path} is a mount point, which cannot be replaced", "Use a new folder in it.")
     listed = _listed(path)
     others = sorted(each.name for each in path.iterdir() if each.name not in listed)
     if others:
-        raise OutputExists(f"{path} holds {others[0]}, which is not of an earlier run, and is not replaced", advice)
+        raise OutputExists(f"{path} holds {others[0]}, which is not from an earlier run", advice)
 
 
 def _listed(path: Path) -> frozenset[str]:
@@ -65,9 +65,9 @@ def _listed(path: Path) -> frozenset[str]:
 
 
 def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
-    """Give a finished folder its final name, at once and whole; an earlier one moves to the unfinished work.
+    """Rename a finished folder to its final name; an old one is moved out of the way.
 
-    Raises OutputExists if something took the name meanwhile, or StorageFailed.
+    Raises OutputExists: something took the name meanwhile; StorageFailed.
     """
     path = local_path(output)
     try:

@@ -1,4 +1,4 @@
-"""A job for stills: decode what holds them on many workers, and publish one folder, completely or not at all."""
+"""Runs a stills job: decodes the needed ranges on many workers, and publishes the complete folder or nothing."""
 
 import asyncio
 import secrets
@@ -16,8 +16,9 @@ from ...actors.stills.work import PictureWork, SeenSegment, SeenT
 from ...cluster.fleet.pool import Pool
 from ...cluster.grouping import counted
 from ..board.events import Finished, Run
-from ..board.fan_out import FanOut
+from ..board.fan_out import fan_out
 from ..board.loop import finished
+from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded, uncancellable
 from ..join.publish import work_folder
 from ..join.spool import Spool
@@ -29,30 +30,30 @@ from .plan import StillsPlan, plan_stills
 from .spec import StillsSpec
 from .writer import INDEX, StillsWriter
 
-FOLDER = "stills"  # the name, among unfinished work, of the folder that is filled
+FOLDER = "stills"  # the folder's name while the job runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillsReport:
-    """What was made, and what it took."""
+    """The result of a stills job."""
 
     source: str
-    output: str
-    stills: int
+    output: str  #: The folder
+    stills: int  #: How many were taken
     sheets: int
-    missing: tuple[int, ...]  #: numbers of the stills whose picture does not decode
-    width: int
+    missing: tuple[int, ...]  #: Numbers of the stills whose picture does not decode
+    width: int  #: Of each still
     height: int
-    index: str  #: the path of the index
-    vtt: str  #: the path of the WebVTT file
-    frames: int  #: pictures of the asked-for part
-    frames_decoded: int  #: those of them that were decoded, and pictures decoded on the way to them
-    decoded_by: dict[str, int]
+    index: str  #: The path of the index
+    vtt: str  #: The path of the WebVTT file
+    frames: int  #: Pictures in the requested part
+    frames_decoded: int  #: Pictures decoded for the stills, including those before them in their groups
+    decoded_by: dict[str, int]  #: Ranges by decoder
     warnings: tuple[str, ...]
     wall_s: float
 
     def lines(self) -> list[str]:
-        """Return it for people, a line each."""
+        """Return the report as lines of text."""
         on = f" on {counted(self.sheets, 'sheet')}" if self.sheets else ""
         by = ", ".join(f"{name} {count}" for name, count in sorted(self.decoded_by.items()))
         return [
@@ -64,7 +65,7 @@ class StillsReport:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values; docs/stills.md describes them."""
+        """Return the report as JSON values (docs/stills.md)."""
         names = (name for name in self.__dataclass_fields__ if name not in ("missing", "warnings"))
         values = {name: getattr(self, name) for name in names}
         return {"schema": 1, **values, "missing": list(self.missing), "warnings": list(self.warnings)}
@@ -72,12 +73,12 @@ class StillsReport:
 
 @dataclass(slots=True)
 class DecodeCounts:
-    """What the ranges of a job met so far."""
+    """Counts over the ranges decoded so far."""
 
     frames: int = 0
-    damaged: int = 0  # ranges
+    damaged: int = 0  # ranges with damage
     decoded_by: Counter[str] = field(default_factory=Counter)  # ranges by decoder
-    fallbacks: set[str] = field(default_factory=set)  # why a GPU did not decode
+    fallbacks: set[str] = field(default_factory=set)  # reasons why software decoded instead of a GPU
 
     def add(self, seen: SeenSegment) -> None:
         """Add one range."""
@@ -88,18 +89,18 @@ class DecodeCounts:
         self.fallbacks |= {tally.fallback} if tally.fallback else set()
 
     def warnings(self) -> list[str]:
-        """Return what the user should know."""
-        met = f"{counted(self.damaged, 'range')} met damage; what could be decoded was used"
-        software = [f"software decoded what a GPU could not: {reason}" for reason in sorted(self.fallbacks)]
+        """Return warnings for the user."""
+        met = f"{counted(self.damaged, 'range')} met damage; the pictures that decode were used"
+        software = [f"software decoded instead of a GPU: {reason}" for reason in sorted(self.fallbacks)]
         return [met] * bool(self.damaged) + software
 
 
 async def make_stills(
     spec: StillsSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
 ) -> StillsReport:
-    """Take stills of a source; leave either the complete folder or nothing. Raises CodecfleetError if the job failed.
+    """Take stills of a source; the folder is written completely or not at all. Raises CodecfleetError.
 
-    ``pool`` starts during planning. ``progress`` is called a few times a second with the frames decoded so far.
+    ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far.
     """
     began = time.monotonic()
     spec = spec.resolved()
@@ -116,7 +117,7 @@ async def make_stills(
         writer = await run.fill(spool.folder / FOLDER)
         await in_thread(stamp.check)
         await uncancellable(publish_folder, writer.folder, spec.output, overwrite=spec.overwrite)
-    except Exception as error:
+    except Exception as error:  # whatever failed, a changed source may be the cause; it is raised again
         await in_thread(stamp.explain, error)
         raise
     finally:
@@ -132,10 +133,10 @@ class _StillsRun:
     stamp: SourceStamp
     progress: Callable[[int], None]
     decoded: DecodeCounts = field(default_factory=DecodeCounts)
-    again: list[str] = field(default_factory=list)  # what was done again, and why
+    again: list[str] = field(default_factory=list)  # retries, and their reasons
 
     async def fill(self, folder: Path) -> StillsWriter:
-        """Write all stills into ``folder``, which is made for them."""
+        """Create ``folder``, and write all stills into it."""
         plan = self.plan
         moments = await self._scenes() if plan.spec.scene else plan.moments()
         shots = await in_thread(plan.shots, moments)
@@ -167,7 +168,7 @@ class _StillsRun:
         *,
         adjoin: bool,
     ) -> None:
-        """Run work over ranges of that many frames each; seams are compared where ranges ``adjoin``."""
+        """Run work over ranges with these numbers of frames; seams are compared if the ranges ``adjoin``."""
         before = self.decoded.frames
 
         def end(run: Run, result: SeenT) -> Finished:
@@ -179,24 +180,19 @@ class _StillsRun:
             take(result)
             self.decoded.add(result)
 
-        ranges = FanOut(
-            pool=self.pool,
-            job=self.job,
-            waits=self.plan.spec,
-            stamp=self.stamp,
-            demand=self.plan.demand(self.job, frames),
+        self.again += await fan_out(
+            SourceReach(self.pool, self.stamp, self.plan.spec.ship),
+            self.plan.demand(self.job, frames),
+            self.plan.spec,
             work=work,
             end=end,
             take=taken,
             frames=lambda result: result.frames_decoded,
             progress=lambda done: self.progress(before + done),
-            ship=self.plan.spec.ship,
         )
-        await ranges.run()
-        self.again += ranges.warnings()
 
     def report(self, writer: StillsWriter, wall_s: float) -> StillsReport:
-        """Return what was made."""
+        """Return the job's report."""
         spec = self.plan.spec
         return StillsReport(
             source=spec.source,

@@ -1,4 +1,4 @@
-"""When stills are taken: exact times, in seconds after the track's first picture; and where scenes begin."""
+"""The times of stills, exact and in seconds after the track's first picture; and where scenes start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One still: the picture on screen at ``at_s``, which stands for [``begin_s``, ``end_s``)."""
+    """One still: the picture on screen at ``at_s``, which represents [``begin_s``, ``end_s``)."""
 
     at_s: Fraction
     begin_s: Fraction
     end_s: Fraction
 
     def ticks(self, first_ticks: int, time_base: Fraction) -> int:
-        """Return the latest tick that is not after it, on a clock that shows the first picture at ``first_ticks``."""
+        """Return the last tick at or before ``at_s``, on a clock with the first picture at ``first_ticks``."""
         return first_ticks + floor(self.at_s / time_base)
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s``, and each ``every_s`` after it before ``end_s``. Raises UsageError if there are too many."""
+    """Return ``begin_s``, and every ``every_s`` after it up to ``end_s``. Raises UsageError: there are too many."""
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
-        message = f"{count} stills are more than {STILLS_MOST:,}: one each {float(every_s):g} s"
-        raise UsageError(message, "Give a longer time, or a smaller part of the film.")
+        message = f"{count} stills, one every {float(every_s):g} s, are more than {STILLS_MOST:,}"
+        raise UsageError(message, "Use a longer time, or a smaller part of the film.")
     return _from_each([begin_s + every_s * n for n in range(count)], end_s)
 
 
@@ -48,10 +48,10 @@ def at_middles(count: int, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, 
 
 
 def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the starts of scenes; the last ends at ``end_s``. Raises UsageError if there are too many."""
+    """Return the starts of scenes; the last ends at ``end_s``. Raises UsageError: there are too many."""
     if len(starts_s) > STILLS_MOST:
         message = f"{len(starts_s)} scenes are more than {STILLS_MOST:,}"
-        raise UsageError(message, "Give a higher --scene-threshold or longer --scene-seconds.")
+        raise UsageError(message, "Use a higher --scene-threshold or longer --scene-seconds.")
     return _from_each(starts_s, end_s)
 
 
@@ -60,7 +60,7 @@ def _from_each(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, .
 
 
 class MeasuredPictures:
-    """All pictures of a part, measured in segments that are added in order."""
+    """The measured pictures of a part; add its segments in order."""
 
     def __init__(self) -> None:
         self.times: list[int] = []
@@ -68,23 +68,22 @@ class MeasuredPictures:
         self._last: NDArray[np.uint8] | None = None
 
     def add(self, segment: MeasuredSegment) -> None:
-        """Take the next segment's pictures, and measure its first one against the last before it."""
+        """Add the next segment, and compare its first picture with the last one before it."""
         if not len(segment.pts_ticks):
             return
         self.differences.append(0 if self._last is None else difference(self._last, segment.first))
         self.differences += [int(each) for each in segment.differences]
         self.times += [int(each) for each in segment.pts_ticks]
-        self._last = segment.last.copy()  # as it came, it may be a view that keeps the whole result in memory
+        self._last = segment.last.copy()  # a view would keep the whole result in memory
 
 
 def scene_starts(
     times: Sequence[int], differences: Sequence[int], *, threshold_percent: int, shortest_ticks: Fraction
 ) -> tuple[int, ...]:
-    """Return the times at which scenes begin: the first one, and each picture that differs enough.
+    """Return the times at which scenes start: the first picture, and each that differs enough.
 
-    The measure is that of FFmpeg's ``scdet``: the mean difference from the picture before is at least
-    ``threshold_percent`` of ``DIFFERENCE_MOST``, and so is its change from the difference before, as a pan or a flicker
-    differs all the time and changes little.
+    As in FFmpeg's ``scdet``, both the mean difference from the picture before and the change of that difference must
+    reach ``threshold_percent`` of ``DIFFERENCE_MOST``: in a pan or a flicker the difference is large but steady.
     """
     starts: list[int] = []
     enough = Fraction(threshold_percent * DIFFERENCE_MOST, 100)

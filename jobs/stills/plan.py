@@ -1,4 +1,4 @@
-"""What a job for stills will do: the look of its pictures, the ranges to decode, and their work."""
+"""The plan of a stills job: the look of its pictures, the ranges to decode, and the work for each range."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ...cluster.placement.model import Demand, EncoderChoice
 from ...cluster.probes.report import Direction
 from ...errors import Unsupported, redacted
 from ..board.events import Run
-from ..plan.placing import INTERLACED_IN_SOFTWARE, media_case
+from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from ..plan.steps import stated_region
 from ..plan.tone import tone_of
 from ..plan.track_ranges import PlannedSegment, TrackRanges
@@ -31,30 +31,30 @@ from .moments import Moment, at_middles, at_multiples
 from .shots import ShotList, plan_shots
 from .spec import QUALITY, SHEET_WIDTH, StillsSpec
 
-TAKEN_BYTES_MOST: Final = 256 << 20  # of the stills of one range: 1 byte a pixel of JPEG and WebP, 3 of PNG and sheets
-SHEET_PIXELS_MOST: Final = 1 << 27  # a sheet is put together in memory, at three bytes a pixel
+TAKEN_BYTES_MOST: Final = 256 << 20  # of one range's stills, at 1 byte per pixel for JPEG and WebP, else 3
+SHEET_PIXELS_MOST: Final = 1 << 27  # a sheet is assembled in memory, at 3 bytes per pixel
 _BT709, _BT601 = 1, 6
-_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # those of H.273 that FFmpeg converts from
-_NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # what says nothing of YUV: RGB's own, unspecified, reserved
-_HD: Final = (1280, 577)  # from this width or height on, players take an unspecified matrix for BT.709
-_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile whose pictures are in a colour space of its own
+_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices that FFmpeg can convert from
+_NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # no matrix of YUV: identity (RGB), unspecified, reserved
+_HD: Final = (1280, 577)  # from this width or height on, players assume BT.709 for an unspecified matrix
+_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile with its own colour space
 
 
 @dataclass(frozen=True, slots=True)
 class StillsPlan:
-    """Everything that is decided before the first picture is decoded; the part is [``begin_s``, ``end_s``)."""
+    """What a stills job will do, for the part [``begin_s``, ``end_s``)."""
 
     spec: StillsSpec
     index: TrackIndex
-    format: VideoFormat  # what is decoded, with its matrix and range known
+    format: VideoFormat  # of the decoded pictures, with known matrix and range
     look: StillLook
-    ranges: TrackRanges
-    software: str  # why no GPU may decode it; "": one may
+    ranges: TrackRanges  # the whole part, in segments
+    software: str  # why no GPU may decode it; "" if one may
     warnings: tuple[str, ...]
 
     @property
     def begin_s(self) -> Fraction:
-        """When the part's first picture is shown, in seconds after the track's."""
+        """The time of the part's first picture, in seconds after the track's first one."""
         start = self.ranges.segments[0].start_ticks
         index = self.index
         place = 0 if start is None else int(np.searchsorted(index.times, start))
@@ -62,19 +62,19 @@ class StillsPlan:
 
     @property
     def end_s(self) -> Fraction:
-        """When the part is over, in seconds after the track's first picture."""
+        """The end of the part, in seconds after the track's first picture."""
         end = self.ranges.segments[-1].end_ticks
         index = self.index
         return (min(index.end_ticks, index.end_ticks if end is None else end) - index.first_ticks) * index.time_base
 
     def moments(self) -> tuple[Moment, ...]:
-        """Return when stills are taken, unless by scenes. Raises UsageError if there are too many."""
+        """Return the times of the stills, except for ``scene``. Raises UsageError: there are too many."""
         if self.spec.every_s is not None:
             return at_multiples(self.spec.every_s, self.begin_s, self.end_s)
         return at_middles(self.spec.count or 1, self.begin_s, self.end_s)
 
     def shots(self, moments: Sequence[Moment]) -> ShotList:
-        """Return the ranges that have the pictures of these moments."""
+        """Return the ranges to decode for these moments."""
         index, spec, look = self.index, self.spec, self.look
         still_bytes = look.width * look.height * (3 if look.format in (None, StillFormat.PNG) else 1)
         return plan_shots(
@@ -87,7 +87,7 @@ class StillsPlan:
         )
 
     def demand(self, job: str, frames: Sequence[int]) -> Demand:
-        """Return what decoding ranges of that many frames asks of machines."""
+        """Return the demand of decoding ranges with these numbers of frames."""
         spec = self.spec
         return Demand(
             job=job,
@@ -97,7 +97,7 @@ class StillsPlan:
             height=self.format.height,
             renditions=(),
             encoder=EncoderChoice.SOFTWARE,
-            software_decode="the job asks for processors alone" if spec.device == "cpu" else self.software,
+            software_decode=CPU_ONLY if spec.device == "cpu" else self.software,
             needs_gpu=spec.device == "gpu",
             frames_total=sum(frames),
             workers_max=spec.workers,
@@ -133,10 +133,10 @@ class StillsPlan:
 
 
 def plan_stills(spec: StillsSpec) -> StillsPlan:
-    """Read the source's index, and decide what its stills look like.
+    """Read a source, and plan its stills.
 
-    Raises InputError, RequestError where there is no such track or its stills cannot have that form, or UsageError
-    where nothing is presented in the requested part.
+    Raises InputError; RequestError: there is no such track, or its stills cannot have that form; UsageError: the part
+    has no visible picture.
     """
     reading = read_source(spec.source, spec.video_track)
     format_, extras = reading.described()
@@ -155,7 +155,7 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
 
 
 def settled_colour(picture: VideoFormat) -> Colour:
-    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported for others."""
+    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported: unknown matrix."""
     colour = picture.colour
     if picture.pix_fmt.startswith("yuvj"):
         colour = replace(colour, range=FULL_RANGE)
@@ -171,9 +171,9 @@ def settled_colour(picture: VideoFormat) -> Colour:
 
 
 def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> StillLook:
-    """Return what stills look like. Raises Unsupported if too large, or of Dolby Vision without a base layer."""
+    """Return the look of stills. Raises Unsupported: they are too large, or Dolby Vision without a base layer."""
     if extras.dovi_profile == _WITHOUT_BASE_LAYER:
-        message = "the colours of Dolby Vision profile 5 come out wrong without its metadata, which is not applied"
+        message = "Dolby Vision profile 5 has wrong colours without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")
     turn = Turn.of(extras.display_matrix)
     region, size = stated_region(picture, extras), (picture.width, picture.height)
@@ -205,11 +205,11 @@ def _size(spec: StillsSpec, width: int, height: int) -> tuple[int, int]:
 
 
 def look_warnings(picture: VideoFormat, tone: ToneMap | None) -> list[str]:
-    """Return how stills differ from what an HDR screen shows."""
+    """Return warnings that stills differ from an HDR display."""
     transfer = TRANSFERS.get(picture.colour.transfer)
     if tone is not None:
         return [f"the stills are {tone.words}"]
     if transfer is None:
         return []
     name = transfer.upper()
-    return [f"the source is HDR ({name}) of other colours than BT.2020's, and is not mapped: stills look flat and dark"]
+    return [f"the source is HDR ({name}) in colours other than BT.2020's and is not tone mapped: stills look flat"]

@@ -1,7 +1,7 @@
-"""Which ranges of a track are decoded for stills: those that hold a wanted picture, from where pictures are right on.
+"""Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
-That is an access point that clears the decoder (IDR, a keyframe of VP9 or AV1), else the one before. Where H.264
-promises nothing of its keyframes, every picture is decoded and seams are proven as in a transcode.
+A range starts at an access point that resets the decoder (IDR, or a keyframe of VP9 or AV1), else at the one before. If
+H.264 keyframes guarantee nothing, the whole track is decoded, and seams are compared as in a transcode.
 """
 
 from bisect import bisect_right
@@ -18,21 +18,21 @@ from ..plan.cuts import usual_segment_s
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING, TrackIndex
 
-MOVES_MOST: Final = 3  # how often an entry is moved back in search of one that promises something: 7 access points
+MOVES_MOST: Final = 3  # how many steps back to search for a safe entry: 7 access points
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One range."""
+    """One range to decode."""
 
     segment: PlannedSegment
-    moments: tuple[int, ...]  # in it, ascending ticks
-    entry_moves: int = 0  # from its own access point back to its entry (``TrackRanges.entry``)
+    moments: tuple[int, ...]  # its stills, in ascending ticks
+    entry_moves: int = 0  # steps back from its own access point (``TrackRanges.entry``)
 
 
 @dataclass(frozen=True, slots=True)
 class ShotList:
-    """The ranges of a job, in order. ``adjoin``: they leave nothing out, and their seams can be compared."""
+    """The ranges of a job, in order. ``adjoin``: they cover the whole part, so seams can be compared."""
 
     index: TrackIndex
     shots: tuple[Shot, ...]
@@ -61,12 +61,11 @@ def plan_shots(
     segment_s: Fraction | None,
     most_pictures: int,
 ) -> ShotList:
-    """Return the ranges that give the pictures on screen at ``moments``, ascending ticks of [``start_s``, ``end_s``).
+    """Return the ranges with the pictures on screen at ``moments``: ascending ticks in [``start_s``, ``end_s``).
 
-    Adjoining ranges are decoded as one, up to about ``segment_s`` (None: the usual length), and up to ``most_pictures``
-    wanted ones.
+    Neighbouring ranges are joined up to about ``segment_s`` (None: the usual length) and ``most_pictures`` stills.
     """
-    # A part between each two access points: no two of them lie within a tick.
+    # With this length, every access point starts a group.
     groups = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=index.time_base)
     wanted = [_Wanted(moment, index.shown_at(moment)) for moment in moments]
     moves = {group: entry_moves(groups, groups.segments[group]) for group in {_group(groups, each) for each in wanted}}
@@ -80,7 +79,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how often a segment's entry moves back until pictures are right; None if that is too far."""
+    """Return how many steps back a segment's decoding must start for correct pictures; None: too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -92,14 +91,14 @@ def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
 
 
 class _Wanted(NamedTuple):
-    """A moment, and the time of the picture that is on screen then."""
+    """A moment, and the time of the picture on screen then."""
 
     moment: int
     shown: int
 
 
 class _Part(NamedTuple):
-    """What one range is for: it begins in ``group``, or at a picture of it where that is split."""
+    """The stills of one range, which starts with ``group``, or inside it if that group is split."""
 
     group: int
     is_split: bool
@@ -117,7 +116,7 @@ def _start(segment: PlannedSegment) -> int:
 def _parts(
     groups: TrackRanges, wanted: Sequence[_Wanted], longest_ticks: Fraction, most_pictures: int
 ) -> Iterator[_Part]:
-    """Group wanted pictures into ranges, neighbours together as far as allowed."""
+    """Group wanted pictures into ranges, joining neighbours as far as allowed."""
     part: _Part | None = None
     last, pictures = 0, 0
     for each in wanted:
@@ -149,7 +148,7 @@ def _piece(index: TrackIndex, of: PlannedSegment, number: int, start: int | None
 
 
 def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int) -> Iterator[Shot]:
-    """Yield all segments, split where too many of their pictures are wanted."""
+    """Yield all segments, splitting those with too many stills."""
     number = 0
     for segment in whole.segments:
         inside = [each for each in wanted if _group(whole, each) == segment.segment]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 WHICH: Final = "Which pictures"
-STILLS_MOST: Final = 100_000  # more stills than anyone looks at: a film of two hours has as many at 14 a second
+STILLS_MOST: Final = 100_000  # for a film of two hours, 14 stills per second
 SHEET_WIDTH: Final = 160  # the width of a still on a sheet, unless another is asked for
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
@@ -116,7 +116,7 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     """
 
     if TYPE_CHECKING:
-        # What a field takes is more than what it holds.
+        # Fields accept more types than they hold.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

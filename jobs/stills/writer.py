@@ -1,4 +1,4 @@
-"""Writes stills into a folder, as ranges come in, and what lists them: JSON for programs, WebVTT for players."""
+"""Writes stills into a folder as ranges arrive, with a JSON index for programs and WebVTT for players."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _MS_PER_S: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Where a still is: sheet ``sheet``, counted from 1, at ``x`` and ``y`` in pixels."""
+    """A still's position: on sheet ``sheet``, counted from 1, at ``x`` and ``y`` in pixels."""
 
     sheet: int
     x: int
@@ -52,14 +52,14 @@ class Still:
 
     number: int  # from 1
     moment: Moment
-    ticks: int  # of its picture
-    file: str  # its own, or that of its sheet
-    tile: Tile | None  # its place on a sheet
+    ticks: int  # the PTS of its picture
+    file: str  # its own file, or its sheet's
+    tile: Tile | None  # its position on a sheet
 
 
 @dataclass(slots=True)
 class Sheets:
-    """Puts stills of one size side by side on sprite sheets, row by row; the last sheet may have fewer rows."""
+    """Lays out stills of one size on sprite sheets, row by row; the last sheet may have fewer rows."""
 
     columns: int
     rows: int
@@ -68,7 +68,7 @@ class Sheets:
     _sheets: int = 0
 
     def add(self, tile: NDArray[np.uint8]) -> Tile:
-        """Take the next still, of (rows, columns, 3) samples."""
+        """Add the next still, of (rows, columns, 3) samples."""
         if len(self._tiles) == self.columns * self.rows:
             self.finish()
         row, column = divmod(len(self._tiles), self.columns)
@@ -77,7 +77,7 @@ class Sheets:
         return Tile(self._sheets + 1, column * width, row * height)
 
     def finish(self) -> None:
-        """Write the sheet that was begun, if there is one."""
+        """Write the sheet in progress, if there is one."""
         if not self._tiles:
             return
         height, width, _ = self._tiles[0].shape
@@ -127,16 +127,17 @@ class StillsWriter:
                 self.stills.append(self._still(number, taken.pictures[place]))
 
     def finish(self) -> None:
-        """Write what is left, and the lists. Raises EncoderFailed and StorageFailed.
+        """Write the last sheet and the lists.
 
-        Raises InputUnreadable too if no still at all could be taken, and ProofFailed if a moment was left out.
+        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: one is unaccounted
+        for.
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, and {len(self.stills)} taken"
             raise ProofFailed(message, "Please report it with the input.")
         if not self.stills:
             message = f"no picture of {self.plan.spec.source} decodes where a still is wanted"
-            raise InputUnreadable(message, "It may be damaged; get a complete one.")
+            raise InputUnreadable(message, "It may be damaged; get a complete copy.")
         if self._sheets is not None:
             self._sheets.finish()
         plan = self.plan
@@ -152,7 +153,7 @@ class StillsWriter:
         self._write(INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
     def warnings(self) -> list[str]:
-        """Return what the user should know."""
+        """Return warnings for the user."""
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")
@@ -180,7 +181,7 @@ class StillsWriter:
             name = self._name(f"{number:05}")
             self._write_picture(name, picture.data.tobytes(), self.size)
             return Still(number, moment, picture.ticks, name, None)
-        # A copy: as it came, it may be a view that keeps the whole result in memory.
+        # A copy, because a view would keep the whole result in memory.
         tile = self._sheets.add(picture.data.reshape(height, width, 3).copy())
         return Still(number, moment, picture.ticks, self._name(f"sheet-{tile.sheet:05}"), tile)
 
@@ -213,7 +214,7 @@ def listing(
     time_base: Fraction,
     size: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return ``index.json``: ``facts`` of the whole, the stills, and the sheets where there are any."""
+    """Return ``index.json``: ``facts`` about the job, the stills, and the sheets, if any."""
     by_name = {each.file: each for each in files}
 
     def entry(still: Still) -> dict[str, Any]:
@@ -243,7 +244,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    A still that is missing is covered by the one before it. A cue shorter than a millisecond is left out.
+    The still before a missing one covers its time. Cues shorter than a millisecond are omitted.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

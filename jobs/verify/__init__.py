@@ -1,1 +1,1 @@
-"""Two files compared, without the code that made them."""
+"""Compares two files, independently of the code that made them."""

@@ -1,4 +1,4 @@
-"""Audio: copied tracks packet for packet; of all tracks what is heard, when, and from which speaker."""
+"""Checks audio: copied tracks packet by packet; all tracks by what is heard, when, and from which speaker."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -13,21 +13,21 @@ from .sound_tracks import SoundTrack, check_loudness, read_tracks
 from .streams import Alignment
 from .verdict import Check, check, not_applicable
 
-OFFSET_S = Fraction(1, 1000)  # how far sound may move against the pictures
-LAG_S = 0.05  # how far apart two encodings of one sound are looked for
-LIKENESS = 0.4  # the least correlation of two encodings of one sound
-_PERIODIC = 0.9
-_SILENCE = 1e-3
-_QUIET_PART = 1 / 20  # of the loudest speaker; what is quieter is not compared: codecs spread their noise
-_LEVEL_TIMES = 2  # by how much a speaker's level may differ: 6 dB
+OFFSET_S = Fraction(1, 1000)  # the largest shift of sound against pictures
+LAG_S = 0.05  # the largest lag at which sounds are compared
+LIKENESS = 0.4  # the minimum correlation of two encodings of one sound
+_PERIODIC = 0.9  # correlation peaks this close to the best count as equal
+_SILENCE = 1e-3  # RMS below which a window is silent
+_QUIET_PART = 1 / 20  # of the loudest speaker; quieter ones are not compared, because codecs spread noise
+_LEVEL_TIMES = 2  # the largest factor between a speaker's levels: 6 dB
 _OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
 
-_Levels: TypeAlias = Sequence[tuple[dict[str, float], dict[str, float]]]  # RMS by speaker, was and now, a pair a window
+_Levels: TypeAlias = Sequence[tuple[dict[str, float], dict[str, float]]]  # RMS by speaker, before and after, by window
 
 
 def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
-    """Check every audio track that was to be carried."""
+    """Check every audio track that the output should have."""
     wanted = read_tracks(source, alignment.source_zero_s, alignment.tracks)
     found = read_tracks(output, alignment.output_zero_s, None)
     start = _check_start(found, alignment)
@@ -42,10 +42,10 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
             none = "0 packets in the part asked for"
             checks.append(check(f"{name}.payload", none, f"{lost} lost", passed=not lost))
             continue
-        # An encoder never gives the same bytes: where most packets are the source's, the track is a copy.
+        # Encoders never reproduce the same bytes: if most packets are the source's, the track is a copy.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
         may_be_copy = left.codec == right.codec and left.index not in alignment.encoded
-        # Where silence fills the gaps of PCM, more bytes are right than the source has: what is heard decides.
+        # If silence fills gaps of PCM, the output rightly has more bytes, so the sound decides.
         may_be_part = (alignment.trimmed or shared) and not (left.bytes_a_second and gaps_of(left))
         if may_be_copy and (left.digest == right.digest or may_be_part):
             checks += _check_copied(name, left, right, alignment)
@@ -60,7 +60,7 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
 
 def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
     if not (alignment.output_is_isobmff or alignment.output_is_matroska):
-        return not_applicable("stream.start", "the container starts where its format lets it")
+        return not_applicable("stream.start", "the container's format decides where it starts")
     firsts = [(track.first_sample_s, next(iter(track.times_s), None)) for track in found]
     start = begin_s(alignment.output_zero_s, firsts, hides_early=alignment.output_is_isobmff)
     return check("stream.start", "0 s", f"{float(start):.6f} s", passed=abs(start) <= OFFSET_S)
@@ -69,10 +69,10 @@ def _check_start(found: Sequence[SoundTrack], alignment: Alignment) -> Check:
 def begin_s(
     frame_s: Fraction, sounds: Sequence[tuple[Fraction | None, Fraction | None]], *, hides_early: bool
 ) -> Fraction:
-    """Return when a file begins: with its first frame (at ``frame_s``), its first sample, or an undecodable packet.
+    """Return when a file starts: at its first frame (``frame_s``), first sample, or first undecodable packet.
 
-    ``sounds`` are each track's first sample and first packet, after the first frame. Packets before 0 are hidden; with
-    ``hides_early`` (edit lists) samples before 0 are too.
+    ``sounds`` are each track's first sample and first packet, relative to the first frame. Packets before 0 are hidden;
+    with ``hides_early`` (edit lists) samples before 0 are too.
     """
     samples = [frame_s + sample for sample, _ in sounds if sample is not None]
     samples = [max(sample, Fraction(0)) for sample in samples] if hides_early else samples
@@ -97,7 +97,7 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
         return [payload]
     moved = [abs(a - b) for a, b in matched if a is not None and b is not None]
     said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
-    # What the source's coarse ticks have rounded may lie half a tick elsewhere.
+    # Times that the source's coarse ticks rounded may differ by half a tick.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
     return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= allowed_s for step in moved))]
 
@@ -109,7 +109,7 @@ def _matched_times(
     if left.digest == right.digest and left.begins == right.begins:
         return list(zip(left.heard_s, right.heard_s, strict=True))
     if left.digest == right.digest:
-        # FFmpeg divides damaged sound of some codecs into other packets, by container.
+        # FFmpeg splits damaged sound of some codecs into packets differently for each container.
         found = zip(right.begins, right.heard_s, strict=True)
         return [(time_s, after) for begin, after in found if (time_s := _time_of(left, begin)) is not None]
     if alignment.part_s is None:
@@ -121,7 +121,7 @@ def _matched_times(
 
 
 def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
-    """Return when a byte of a track is heard; None inside a packet, but for PCM, whose packets have no borders."""
+    """Return when a byte of a track is heard; None inside a packet, except for PCM, where any byte has a time."""
     place = bisect_right(track.begins, byte) - 1
     time_s, inside = (track.heard_s[place], byte - track.begins[place]) if place >= 0 else (None, 0)
     if time_s is None or (inside and not track.bytes_a_second):
@@ -132,9 +132,9 @@ def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
 def find_kept(
     whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], part_s: Fraction
 ) -> list[int] | None:
-    """Return the places of ``part`` in a track whose clock steps back, None where it lacks one of [0, ``part_s``).
+    """Return the places of ``part`` in a track whose clock steps back; None if a packet in [0, ``part_s``) is missing.
 
-    Such a track leaves a part and comes back to it: packets outside it may be missing between others.
+    Such a track may leave the part and return to it, so packets outside the part may be missing in between.
     """
     kept: list[int] = []
     for place, (value, time_s) in enumerate(zip(whole, times_s, strict=True)):
@@ -148,9 +148,9 @@ def find_kept(
 def find_run(
     whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], begin_s: Fraction | None
 ) -> int | None:
-    """Return where in ``whole`` the packets of ``part`` are, None where it has no such run.
+    """Return the place in ``whole`` where the packets of ``part`` start; None if there is no such run.
 
-    Silence repeats itself: of several such places, the one whose time is nearest to ``begin_s``, when the part begins.
+    Silence repeats: of several places, the one nearest in time to ``begin_s`` is returned.
     """
     starts = [place for place, value in enumerate(whole) if part and value == part[0]]
     if begin_s is not None:
@@ -163,7 +163,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
     if left.first_sample_s is None or right.first_sample_s is None:
         return not_applicable(name, "no sample of the track decodes")
     if alignment.trimmed:
-        return not_applicable(name, "a part was asked for: a packet that straddles its start is kept whole")
+        return not_applicable(name, "a part was requested: a packet across its start is kept whole")
     moved = abs(left.first_sample_s - right.first_sample_s)
     if moved > OFFSET_S and alignment.output_is_ts and _is_priming(left, right, left.first_sample_s - moved):
         return not_applicable(name, "a transport stream cannot say which samples are priming")
@@ -172,7 +172,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
-    """Return whether what is heard before the source's first sample is priming: one frame at most."""
+    """Return whether the sound before the source's first sample is priming: at most one frame."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
@@ -183,7 +183,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Compare the decoded sound with the source's; where a copy ends is checked by its packets."""
+    """Compare the decoded sound with the source's; for copies, packets already prove the end."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
@@ -191,7 +191,7 @@ def _check_heard(
     was = hear(left, [*starts, *held], now.end_s if alignment.trimmed else None)
     if not copied:
         yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
-    # A damaged header may join two packets where the container does not divide them: the bytes are the same.
+    # If the container does not separate packets, a damaged header may join two: the bytes are the same.
     is_joined = left.digest == right.digest and len(right.sums) < len(left.sums)
     joined = "the same bytes in fewer packets" if is_joined else ""
     at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
@@ -199,7 +199,7 @@ def _check_heard(
     amplified = left.index in alignment.loudness
     checks = [_check_sound(name, was, now, range(len(starts)))]
     checks += _check_speakers(name, was, now, range(len(starts)), amplified=amplified)
-    # What a decoder makes of damage depends on where packets begin.
+    # How damage decodes depends on the packet boundaries.
     yield from (not_applicable(each.name, joined) if each.failed and joined and was.failed else each for each in checks)
     yield _check_rate(name, left, right, was, now)
     if held:
@@ -216,19 +216,19 @@ def _check_duration(name: str, left: SoundTrack, right: SoundTrack, was: Heard, 
         f"{float(now.end_s):.3f} s",
         passed=abs(was.end_s - now.end_s) <= frame_s + OFFSET_S,
         detail=f"{left.codec} encoded as {right.codec}",
-        unless="a part was asked for" if trimmed else "",
+        unless="a part was requested" if trimmed else "",
     )
 
 
 def _check_sound(name: str, was: Heard, now: Heard, windows: Sequence[int]) -> Check:
     before, after = ([each.mono(n) for n in windows] for each in (was, now))
-    # In the quiet windows an encoder's noise drowns the sound.
+    # In quiet windows, an encoder's noise masks the sound.
     loudness = [float(np.sqrt(np.mean(window**2))) for window in before]
     least = max(_SILENCE, max(loudness, default=0.0) / 4)
     triples = zip(before, after, loudness, strict=True)
     found = [_lag(first, second) for first, second, loud in triples if loud >= least]
     if not found:
-        return not_applicable(f"{name}.sound", "nothing but silence in the windows listened to")
+        return not_applicable(f"{name}.sound", "only silence in the compared windows")
     late = max((lag for lag, _ in found), key=abs)
     alike = min(likeness for _, likeness in found)
     expected = f"in {len(found)} windows: within 1 ms, correlation at least {LIKENESS}"
@@ -245,7 +245,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
     alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
     named = not any(each.startswith("#") for each in wanted | found)
     levels = [(was.levels(n), now.levels(n)) for n in windows]
-    # A codec that lacks a layout may have a larger one, whose further speakers are silent.
+    # If a codec lacks a layout, a larger one with silent extra speakers is fine.
     further = found - wanted if len(found) > max(len(wanted), 2 if alone else 0) else set()
     heard = [after for _, after in levels if after]
     is_silent = all(after.get(each, 0.0) <= _QUIET_PART * max(after.values()) for after in heard for each in further)
@@ -262,7 +262,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
 
 
 def _exchanged(was: Heard, now: Heard, levels: _Levels) -> dict[str, str]:
-    """Return the speakers whose sound comes from another one, and from which."""
+    """Return the speakers whose sound moved to another one: {speaker: where its sound is now}."""
     found: dict[str, str] = {}
     for window, (before, after) in enumerate(levels):
         least = max(_SILENCE, max(before.values(), default=0.0) / 4)
@@ -288,7 +288,7 @@ def _check_levels(name: str, levels: _Levels, gain: float, exchanged: dict[str, 
     louder = [f"{speaker} {before:.4f} became {after:.4f}" for speaker, before, after in pairs]
     moved = [f"{speaker} is heard from {other}" for speaker, other in exchanged.items()]
     found = ", ".join([*louder, *moved])
-    return check(name, "each speaker's own sound, within 6 dB", found or "so it is", passed=not found)
+    return check(name, "each speaker's own sound, within 6 dB", found or "the same", passed=not found)
 
 
 def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now: Heard) -> Check:
@@ -298,7 +298,7 @@ def _check_rate(name: str, left: SoundTrack, right: SoundTrack, was: Heard, now:
     passed = now.rates_hz in ([right.rate_hz], []) and (
         right.rate_hz in wanted or right.rate_hz > min(wanted[-1], 44_099)
     )
-    expected = f"one of {', '.join(map(str, wanted))} Hz, all through"
+    expected = f"one of {', '.join(map(str, wanted))} Hz throughout"
     return check(f"{name}.rate", expected, f"{right.rate_hz} Hz stated, {now.rates_hz} heard", passed=passed)
 
 
@@ -314,7 +314,7 @@ def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fra
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
-    """Return by how many seconds ``second`` is late, and the correlation there (1: equal up to loudness)."""
+    """Return the delay of ``second`` in seconds, and the correlation at that delay (1: equal except for loudness)."""
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)
@@ -323,7 +323,7 @@ def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float
     best = int(np.argmax(around))
     near = slice(reach - int(OFFSET_S * GRID_HZ), reach + int(OFFSET_S * GRID_HZ) + 1)
     if around[near].max() >= _PERIODIC * around[best]:
-        # A tone repeats itself: of places that are as good the nearest one.
+        # A tone repeats: of equally good delays, take the smallest.
         best = near.start + int(np.argmax(around[near]))
     energy = float(np.sqrt(np.sum(first.astype(np.float64) ** 2) * np.sum(second.astype(np.float64) ** 2)))
     return (best - reach) / GRID_HZ, float(around[best]) / energy if energy else 0.0

@@ -1,4 +1,4 @@
-"""What the boxes and elements of the two files say, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
+"""Checks the two files' own boxes and elements, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from .stated.ebml import read_elements
 from .stated.facts import FileBytes, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
-LONGEST_S = 3600  # longer than this a last picture is not believed to be shown
+LONGEST_S = 3600  # a longer duration of the last picture is implausible
 _HALF, _THIRD = Fraction(1, 2), Fraction(1, 3)
 _SHAPE_NEAR = Fraction(1, 50)
-_NO_BOXES = "the container has no boxes or elements that are read here"
+_NO_BOXES = "the container is neither mp4, mov nor Matroska"
 
 
 def read_stated(url: str) -> StatedFile | None:
-    """Return what an mp4, mov, Matroska or WebM file states; None of others, and if too damaged. Raises InputError."""
+    """Return what an mp4, mov, Matroska or WebM file states; None for others or damaged ones. Raises InputError."""
     with open_bytes(url) as stream:
         file = FileBytes(stream)
         for read in (read_boxes, read_elements):
-            # A damaged table may end anywhere.
+            # Damaged tables may end anywhere.
             with suppress(struct.error, IndexError, ValueError):
                 if (found := read(file)) is not None:
                     return found
@@ -33,7 +33,7 @@ def read_stated(url: str) -> StatedFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The two files as their containers describe them; None where a container is read by FFmpeg alone."""
+    """The two files as their containers describe them; None for containers that only FFmpeg reads."""
 
     source: StatedFile | None
     output: StatedFile | None
@@ -51,20 +51,20 @@ class Containers:
 
     @property
     def crops(self) -> tuple[StatedCrop, StatedCrop]:
-        """What each container crops."""
+        """The crop that each container states."""
         source, output = self.source_video, self.output_video
         return source.crop if source else StatedCrop(), output.crop if output else StatedCrop()
 
     @property
     def source_last_s(self) -> Fraction | None:
-        """How long the source's last picture is shown; None where its container does not say, or says too much."""
+        """The source's duration of its last picture; None if it is not stated or implausible."""
         track = self.source_video
         last_s = None if track is None or track.spread is None else track.spread.last_s
         return last_s if last_s is not None and 0 < last_s <= LONGEST_S else None
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """How many pictures a second the source's timecodes count; None where no track says."""
+        """The frame rate of the source's timecodes; None if it is not stated."""
         tracks = () if self.source is None else self.source.tracks
         return next((track.timecode_rate for track in tracks if track.timecode_rate is not None), None)
 
@@ -88,16 +88,16 @@ def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTimes:
-    """When the output's pictures should be shown, in seconds after the first."""
+    """The times that the output's pictures should have, in seconds after the first."""
 
     times_s: Sequence[Fraction]
-    last_s: Fraction | None  # None where nothing says it
-    nominal_s: Fraction  # the nominal duration of one
-    is_whole: bool = True  # whether each packet of the source that has a time gives a picture
+    last_s: Fraction | None  # the last picture's duration; None if unknown
+    nominal_s: Fraction  # the nominal duration of a picture
+    is_whole: bool = True  # whether every packet of the source with a time decodes to a picture
 
 
 def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
-    """Yield the checks of what the containers themselves say."""
+    """Yield the checks of the containers."""
     yield _check_whole("source.whole", files.source)
     yield _check_whole("stream.whole", files.output)
     yield _check_durations(files.output)
@@ -120,7 +120,7 @@ def _check_durations(file: StatedFile | None) -> Check:
     if file is None:
         return not_applicable("stream.durations", _NO_BOXES)
     found = [*file.disagreements, *(each for track in file.tracks for each in track.disagreements)]
-    return check("stream.durations", "headers as their samples", "; ".join(found) or "as they are", passed=not found)
+    return check("stream.durations", "headers match samples", "; ".join(found) or "they match", passed=not found)
 
 
 def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
@@ -128,11 +128,11 @@ def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     if track is None or track.spread is None:
         return not_applicable(name, _NO_BOXES)
     if showing.last_s is None:
-        return not_applicable(name, "the source does not say how long its last picture is shown")
+        return not_applicable(name, "the source does not state its last picture's duration")
     found = track.spread.last_s
     if found is None and showing.last_s <= 2 * showing.nominal_s:
-        return not_applicable(name, "the output's container states no duration of it, which is the nominal one")
-    # A part ends where the next picture begins, but not before the nominal duration of its own last one is over.
+        return not_applicable(name, "the last picture has its nominal duration, and the container states none")
+    # A part ends with the next picture's start, but not before its own last picture's nominal duration.
     wanted = (showing.last_s, max(showing.last_s, showing.nominal_s))
     near = found is not None and any(abs(found - each) <= showing.nominal_s * _THIRD for each in wanted)
     shown = "none" if found is None else f"{float(found):.3f} s"
@@ -143,13 +143,13 @@ def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     name = "times.rate"
     spread = None if track is None else track.spread
     if spread is None or spread.total_s is None or not showing.times_s:
-        return not_applicable(name, "the output's container states no duration of each picture")
+        return not_applicable(name, "the output's container states no durations of pictures")
     if spread.samples != len(showing.times_s):
-        return not_applicable(name, "the output has not as many pictures as it should")
+        return not_applicable(name, "the output has a wrong number of pictures")
     if not showing.is_whole:
-        return not_applicable(name, "pictures of the source do not decode; durations around them are not compared")
+        return not_applicable(name, "some of the source's pictures do not decode, so durations are not compared")
     wanted_s = showing.times_s[-1] - showing.times_s[0] + (showing.last_s or showing.nominal_s)
-    # How long the last one is shown is a check of its own.
+    # The last picture's duration is a check of its own.
     late_s = abs(spread.total_s - wanted_s) - abs((spread.last_s or 0) - (showing.last_s or showing.nominal_s))
     least_s = min((b - a for a, b in pairwise(showing.times_s)), default=Fraction(0))
     passed = late_s <= showing.nominal_s / 2 and spread.shortest_s >= least_s * _HALF
@@ -161,10 +161,10 @@ def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
 def check_crop(
     wanted: StatedCrop, found: StatedCrop, kept: tuple[int, int, int, int] | None, shapes: tuple[Fraction, Fraction]
 ) -> list[Check]:
-    """Check that what the source's container crops (``wanted``) stays hidden; ``found`` is the output's crop.
+    """Check that the source's crop (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    ``kept`` is the part of each source picture that the report says is shown: left, top, width, height; None: all.
-    ``shapes`` are width over height of the source's visible part, and of the output's pictures.
+    ``kept`` is the part of each source picture in the report: left, top, width, height; None: all. ``shapes`` are the
+    aspect ratios of the source's visible part, and of the output's pictures.
     """
     if not wanted and not found:
         return []

@@ -1,4 +1,4 @@
-"""What is heard of a track: each speaker's sound in a few windows, when it ends, and what does not decode."""
+"""Decodes a sound track: each speaker's sound in a few windows, the end, and packets that fail to decode."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,27 +17,27 @@ _Sound: TypeAlias = NDArray[np.float32]
 WINDOWS: Final = 8
 MOST_GAPS: Final = 8
 WINDOW_S: Final = Fraction(1)
-GAP_S: Final = Fraction(1, 50)  # a shorter one is a rounding, or a codec's own
-GAP_EDGE_S: Final = Fraction(1, 20)  # how far an encoder carries sound into a gap
-ROUNDED_S: Final = Fraction(1, 1000)  # what a millisecond's ticks may have moved a frame
+GAP_S: Final = Fraction(1, 50)  # shorter gaps are rounding, or made by the codec
+GAP_EDGE_S: Final = Fraction(1, 20)  # how far an encoder spreads sound into a gap
+ROUNDED_S: Final = Fraction(1, 1000)  # how far millisecond ticks may move a frame
 GRID_HZ: Final = 16_000
 _WINDOW_SAMPLES: Final = int(WINDOW_S * GRID_HZ)
 LFE: Final = "LFE"
-_LFE_HZ: Final = 120  # codecs leave out what is above it
-_MOST_USUAL: Final = 8  # more channels than this are in no usual place
+_LFE_HZ: Final = 120  # codecs drop higher frequencies
+_MOST_USUAL: Final = 8  # more channels have no standard layout
 _UNNAMED: Final = frozenset({"NONE", "UNK"})
 _SIDES: Final = {"SL": "BL", "SR": "BR"}
 
 
 @dataclass(slots=True)
 class Heard:
-    """What decoding a track gives; windows are sampled at ``GRID_HZ``."""
+    """A decoded track; windows are sampled at ``GRID_HZ``."""
 
-    windows: list[dict[str, _Sound]]  # of each window the speakers' sound
+    windows: list[dict[str, _Sound]]  # each window's sound by speaker
     end_s: Fraction = Fraction(0)
-    layouts: list[tuple[str, ...]] = field(default_factory=list)  # each by the names of its speakers
-    rates_hz: list[int] = field(default_factory=list)
-    failed: int = 0  # how many packets do not decode
+    layouts: list[tuple[str, ...]] = field(default_factory=list)  # distinct layouts, as names of speakers
+    rates_hz: list[int] = field(default_factory=list)  # distinct sample rates
+    failed: int = 0  # packets that do not decode
 
     @property
     def speakers(self) -> frozenset[str]:
@@ -55,21 +55,21 @@ class Heard:
         return {names[name]: sound for name, sound in self.windows[window].items()}
 
     def levels(self, window: int) -> dict[str, float]:
-        """Return the RMS of each speaker in a window; of low-frequency effects what is low."""
+        """Return the RMS of each speaker in a window; for LFE only low frequencies count."""
         return {name: _level(name, sound) for name, sound in self.sounds(window).items()}
 
 
 def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Return one name for each speaker of a track: a side speaker is a back one unless the track has both."""
+    """Map each speaker to one name: side speakers count as back speakers unless the track has both."""
     names = {name for layout in layouts for name in layout}
     only_sides = not names & set(_SIDES.values())
     return {name: _SIDES.get(name, name) if only_sides else name for name in names}
 
 
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
-    """Decode a track; listen at each of ``starts``, in seconds after the first picture, for ``WINDOW_S``.
+    """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    Frames that begin at ``end_s`` or later are not listened to: a part of the track ends there.
+    Windows exclude frames that start at ``end_s`` or later, where a part ends.
     """
     heard = Heard([{} for _ in starts])
 
@@ -79,7 +79,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
     for frame in decoded_sound(track.url, track.number, failed):
         begin_s = frame_start_s(frame) - track.zero_s
         if abs(begin_s - heard.end_s) <= ROUNDED_S + Fraction(frame.time_base or 0):
-            begin_s = heard.end_s  # coarse ticks, the file's or its source's, round each frame's time, not the sound's
+            begin_s = heard.end_s  # coarse ticks round the times of frames, but the sound is continuous
         heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
         names = _names(frame)
         if names not in heard.layouts:
@@ -97,7 +97,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
-    """Return the names of a frame's speakers; of a layout without names those of the usual one, else numbers."""
+    """Return the names of a frame's speakers; without names, those of the standard layout, else numbers."""
     names = tuple(channel.name for channel in frame.layout.channels)
     if len(set(names)) == len(names) and not _UNNAMED & set(names):
         return names
@@ -118,7 +118,7 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Resample ``samples``, which begin ``offset_s`` after the window, into the window."""
+    """Resample ``samples``, which start ``offset_s`` after the window does, into the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
@@ -133,7 +133,7 @@ def _level(name: str, sound: _Sound) -> float:
 
 
 def gaps_of(track: SoundTrack) -> list[tuple[Fraction, Fraction]]:
-    """Return where a track has no sound between two packets, the longest ones first: when each begins and ends."""
+    """Return the start and end of gaps between packets, the longest first."""
     gaps = []
     end_s: Fraction | None = None
     for time_s, lasts_s in zip(track.heard_s, track.lasts_s, strict=True):
@@ -146,7 +146,7 @@ def gaps_of(track: SoundTrack) -> list[tuple[Fraction, Fraction]]:
 
 
 def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) -> list[Fraction]:
-    """Return when to listen: all through a track, and where the sound goes on after each gap."""
+    """Return the starts of the windows: spread over the track, and after each gap."""
     known = [time for time in track.times_s if time is not None]
     if not known:
         return []
@@ -158,9 +158,9 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers of a window whose level differs from ``gain`` times the old one by more than ``times``.
+    """Return the speakers whose level differs from ``gain`` times the old one by more than a factor of ``times``.
 
-    Levels below ``least`` do not count. Mono may be heard from the centre, or from the left and the right.
+    Levels below ``least`` are ignored. Mono may move from the centre to left and right.
     """
     if set(was) == {"FC"} and {"FL", "FR"} <= set(now) and now.get("FC", 0.0) < least:
         was = {"FL": was["FC"], "FR": was["FC"]}

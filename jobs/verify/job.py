@@ -1,6 +1,6 @@
-"""The independent proof: is OUTPUT exactly INPUT, encoded again? It shares no code with segments, plans and the join.
+"""The independent proof that OUTPUT is exactly INPUT, encoded again: it shares no code with segments, plan or join.
 
-Both files are decoded once, in lock step, and compared by the rules of docs/timeline.md and docs/verify.md.
+Both files are decoded once, in lockstep, and compared by the rules of docs/timeline.md and docs/verify.md.
 """
 
 import time
@@ -47,7 +47,7 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(kw_only=True)
 class _Pair:
-    """The two files to compare, and what is known of them before they are decoded."""
+    """The two files to compare, and what is known about them without decoding."""
 
     source: str
     output: str
@@ -57,7 +57,7 @@ class _Pair:
     files: Containers = field(init=False)
     scan: OutputScan = field(init=False)
     steps: Stepwise | None = field(init=False)
-    fps: Fraction | None = None  # the frame rate that was asked for
+    fps: Fraction | None = None  # the requested frame rate
 
     def __post_init__(self) -> None:
         if self.report is not None:
@@ -85,7 +85,7 @@ class _Compared:
     source_size: tuple[int, int] = (0, 0)  # of the source's largest picture: what the output's pictures should be
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
-        """Take what the two tracks and their first pictures say."""
+        """Take the facts of both tracks from their first pictures."""
         self.facts = was, now
         self.life.source.stated, self.life.output.stated = was.format.colour, now.format.colour
         crop, kept = files.crops
@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files, None where one has ended; ``time_s`` is the source's, if known."""
+        """Take frame ``number`` of both files; None if one has ended. ``time_s`` is the source's time, if known."""
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
@@ -126,23 +126,23 @@ def verify(
     report: str | PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Verdict:
-    """Prove that ``output`` holds every frame of a video track of ``source``, and all that belongs to it.
+    """Prove that ``output`` holds every frame of a video track of ``source``, and everything that belongs to it.
 
     Args:
         source: path or URL of what was transcoded.
         output: path or URL of the result.
-        video_track: which video track of the source was encoded, from 0; the output's first one is compared.
-        audio_tracks: which audio tracks were to be carried, from 0; None means all.
-        start_s: start of the requested part, in seconds after the first presented frame.
+        video_track: the source's video track that was encoded, from 0; the output's first one is compared.
+        audio_tracks: the audio tracks that the output should have, from 0; None means all.
+        start_s: start of the requested part, in seconds after the first visible frame.
         end_s: its end; the interval is half-open.
-        report: path of the transcode's report. Differences that its warnings declare are not failures, pictures are
-            compared after its steps (docs/filters.md), and it supplies part and video track where none are given here.
+        report: path of the transcode's report. Differences that its warnings declare are not failures, its steps are
+            applied before pictures are compared (docs/filters.md), and its part and video track are the defaults.
         progress: called with the number of frames compared so far.
 
     Raises:
         InputError: one of the files cannot be read.
-        NoVideoTrack: one of them has no such video track.
-        UsageError: the report cannot be read, or a name is not a path.
+        NoVideoTrack: one of them lacks the video track.
+        UsageError: the report cannot be read, or an argument is not a path.
     """
     began = time.monotonic()
     source, output = location("source", source), location("output", output)
@@ -234,9 +234,9 @@ def _read_report(report: str) -> Report:
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
-    """Return how long the picture at place ``last`` of a part is shown; None where its container does not say.
+    """Return the duration of the picture at place ``last``, the last one of a part; None if it is not stated.
 
-    The part ends at ``end_s`` (None: where the source does); ``stated_s`` is how long the source's last one is shown.
+    The part ends at ``end_s`` (None: the source's end); ``stated_s`` is the duration of the source's last picture.
     """
     shown, time_base = timeline.times[last], timeline.time_base
     left_s = None if end_s is None else max(end_s - (shown - timeline.zero) * time_base, timeline.nominal * time_base)
@@ -245,14 +245,14 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # the pictures behind it do not decode: it stays
+        return left_s  # later pictures do not decode, so this one stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
-    """Return the requested part, at its own times or at a rate, which takes a decode of its own.
+    """Return the requested part, at its own times or a fixed rate; this decodes the source once more.
 
-    None for the whole, unless its pictures depend on their times, as with subtitles.
+    None means the whole track, unless its pictures depend on their times, as burnt subtitles do.
     """
     fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
@@ -292,7 +292,7 @@ def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, Compare
 
 
 def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
-    # What was cropped or turned is another picture, however exactly it was coded; another rate has others.
+    # Cropped, turned or retimed pictures are never identical to the source's.
     comparison = PictureComparison(identical=pair.steps is None and pair.fps is None)
     compared = _Compared(comparison=comparison, steps=pair.steps, digests_wanted=wanted_digests(pair.scan))
     with open_track(pair.source, pair.video_track) as reference, open_track(pair.output) as shown:
@@ -315,7 +315,7 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
 
 @contextmanager
 def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
-    """Iterate over ``items`` in a thread, one item ahead of the caller: decoders work while pictures are compared."""
+    """Iterate over ``items`` in a thread, one item ahead, so that decoding overlaps with comparing."""
     end = object()
 
     def pulled(pool: ThreadPoolExecutor) -> Iterator[ItemT]:

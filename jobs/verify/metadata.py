@@ -1,4 +1,4 @@
-"""What a file says about itself: colour, HDR, rotation, languages, titles, chapters, attachments, tags."""
+"""Checks metadata: colour, HDR, rotation, languages, titles, chapters, attachments and tags."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +19,14 @@ from av.video.stream import VideoStream
 
 from ...actors.decode.describe import StreamExtras, axis_scales, describe_extras, describe_video, frame_side_data
 from ...actors.media.av_stream import side_data
-from ...actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
 from ...actors.media.opening import open_source
-from ...actors.media.values import HdrStatic, MasteringDisplay, VideoFormat
+from ...actors.media.values import (
+    HdrStatic,
+    MasteringDisplay,
+    VideoFormat,
+    content_light_from_bytes,
+    mastering_display_from_bytes,
+)
 from .picture_life import UNSTATED, PictureTags
 from .pictures import is_rgb
 from .stated.facts import StatedCrop
@@ -59,7 +64,7 @@ _BIBLIOGRAPHIC = {pair[:3]: pair[4:] for pair in _CODES.split()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a video track, its container and its first picture say."""
+    """The properties of a video track, from its container and first picture."""
 
     format: VideoFormat
     extras: StreamExtras
@@ -67,14 +72,14 @@ class Facts:
     container_hdr: HdrStatic
 
     def shape(self, crop: StatedCrop | None) -> Fraction:
-        """Return width over height, as shown, of pictures that a container crops."""
+        """Return the display aspect ratio of pictures after a crop."""
         cut = crop or StatedCrop()
         width, height = self.format.width - cut.left - cut.right, self.format.height - cut.top - cut.bottom
         return self.format.sample_aspect_ratio * max(width, 1) / max(height, 1)
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return what a track says; ``first_frame`` is the first picture of a part of it, ``earliest`` the track's."""
+    """Return a track's properties; ``first_frame`` is the part's first picture, ``earliest`` the track's."""
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(
@@ -86,13 +91,13 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, changed to what ``frame`` says where it differs from the track's first picture."""
+    """Return a track's format, updated where ``frame`` differs from the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
     samples = stated.sample_aspect_ratio if own.samples == first.samples else own.samples
     of_frame, kept = _frame_hdr(frame), _frame_hdr(earliest)
-    # FFmpeg's decoders give HDR values with later pictures too, which may have begun another sequence.
+    # FFmpeg's decoders also attach HDR values to later pictures, even of a new sequence without them.
     unsaid = "transfer" in values and of_frame == kept
     hdr = HdrStatic() if unsaid else stated.hdr if of_frame == kept else of_frame
     return replace(stated, colour=replace(stated.colour, **values), sample_aspect_ratio=samples, hdr=hdr)
@@ -111,7 +116,7 @@ def _hdr(mastering: bytes | None, light: bytes | None) -> HdrStatic:
 
 
 def check_metadata(source: str, output: str, was: Facts, now: Facts, alignment: Alignment) -> list[Check]:
-    """Check that everything the source says about itself, the output says too, where its container can."""
+    """Check that the output has all of the source's metadata that its container can hold."""
     checks = [*_check_picture(was, now, alignment), *_check_hdr(output, was, now, alignment)]
     if alignment.output_holds_tracks:
         with open_source(source) as left, open_source(output) as right:
@@ -164,12 +169,12 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
 
 
 def _family(pix_fmt: str) -> str:
-    """Return a format's name; FFmpeg's yuvj formats are yuv at full range, which another check compares."""
+    """Return a format's name, with yuvj as yuv: another check compares the range."""
     return pix_fmt.replace("yuvj", "yuv")
 
 
 def _holds(found: str, wanted: str) -> bool:
-    """Return whether format ``found`` has a place for every sample of ``wanted``."""
+    """Return whether format ``found`` can hold every sample of ``wanted``."""
     target, source = PixelFormat(found), PixelFormat(wanted)
     colours, alpha = _components(source)
     return (
@@ -202,7 +207,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
     wanted = before.sample_aspect_ratio * before.width / before.height
     found = after.sample_aspect_ratio * after.width / after.height
     if not alignment.output_holds_tracks and wanted != found and after.sample_aspect_ratio == 1:
-        return not_applicable("metadata.aspect", "the container states none, and this bitstream need not")
+        return not_applicable("metadata.aspect", "the container states none, and the bitstream need not")
     same_size = (before.width, before.height) == (after.width, after.height)
     passed = wanted == found if same_size else abs(found / wanted - 1) < _SHAPE_NEAR
     shapes_seen = alignment.seen.get("shape", ())
@@ -212,8 +217,8 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
-    """Compare a value of the first picture; where pictures change, the output may state any of theirs."""
-    # Matrix 0 is the identity of RGB, and not a reserved value.
+    """Compare a value of the first picture; if pictures change, the output may state any of their values."""
+    # Matrix 0 is RGB's identity, not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
     passed = before == after or {before, after} <= unknown or (len(seen) > 1 and after in seen)
@@ -229,9 +234,9 @@ def _check_chroma(was: Facts, now: Facts) -> Check:
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return how a display matrix turns and flips; players ignore its translation and scale.
+    """Return how a display matrix turns and flips; players ignore translation and scale.
 
-    A skew of a thousandth of the picture or less does not count.
+    A skew of up to a thousandth of the picture is ignored.
     """
     if matrix is None:
         return None
@@ -271,13 +276,13 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Decode the first picture without its container, whose values FFmpeg would add."""
+    """Return the HDR values of the bitstream alone: FFmpeg would add the container's."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            # A film of one picture gives it when it is over.
+            # The only picture of a film is returned at the flush.
             for packet in chain(only(container, stream), [None]):
                 bare = None
                 if packet is not None:
@@ -289,7 +294,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
 
 
 def _language(stream: Stream) -> str:
-    """Return a track's language; one with characters that no code has is undetermined."""
+    """Return a track's language; "und" if it cannot be a language code."""
     stated = stream.metadata.get("language", "")
     return stated if stated and stated.isascii() and stated.isprintable() else "und"
 
@@ -307,7 +312,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # What two letters say three letters say too; a region or a script they do not.
+        # Three letters can replace two, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())
@@ -333,7 +338,7 @@ def _title(stream: Stream) -> str | None:
 def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignment) -> Check:
     if alignment.output_is_ts:
         return not_applicable(name, "a transport stream has no place for dispositions")
-    # An mp4 track is enabled or not, and the first of a kind always is.
+    # mp4 only has an enabled flag, which is always set on the first track of a kind.
     kept = int(Disposition.default if alignment.output_is_isobmff else ~0)
     before, after = (int(stream.disposition) & kept for stream in (left, right))
     passed = before == after or (alignment.output_is_isobmff and after & before == before)
@@ -356,5 +361,5 @@ def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignmen
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
-    # FFmpeg reads an mp4 tag that names its language twice: as "location", and as "location-eng".
+    # FFmpeg reads an mp4 tag with a language twice: as "location" and as "location-eng".
     return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}

@@ -1,6 +1,6 @@
-"""What each picture says of itself, and whether one that differs from the source's first was converted accordingly.
+"""Checks the properties of every picture: one that differs from the source's first must have been converted.
 
-Its samples then match the converted source picture better than the unconverted one.
+A converted picture's samples match the converted source picture better than the unconverted one.
 """
 
 from collections import Counter
@@ -25,37 +25,37 @@ from .verdict import Check, check, not_applicable
 _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
-"""Side data of pictures by FFmpeg's name, and its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # of these the bytes must be the source's too
+"""FFmpeg's name of side data, and the name of its check."""
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # whose bytes must be the source's too
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
-"""Values of H.273 that say nothing. Matrix 0 is RGB's."""
+"""H.273 values that mean "not stated". Matrix 0 is RGB's."""
 _LIMITED = 1
-_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, and PyAV's name of it
-_ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # transfer functions of H.273 that are one curve under several numbers
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, and PyAV's names
+_ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
-_EVIDENCE: Final = 1.0  # least mean squared difference that tells two possible pictures apart, in 8-bit steps
-_SHOWN: Final = 8  # how many numbers of pictures a check names
+_EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
+_SHOWN: Final = 8  # how many pictures a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
-"""Makes what the output's picture should show of a source picture, in the format in which the two are compared."""
+"""Makes the expected output picture from a source picture, in the format of comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class PictureTags:
-    """What one picture says of itself."""
+    """The properties of one picture; colours are H.273 numbers."""
 
     range: int
     matrix: int
     primaries: int
     transfer: int
-    samples: Fraction  # width over height of a sample
-    shape: Fraction  # width over height, as shown
+    samples: Fraction  # sample aspect ratio
+    shape: Fraction  # display aspect ratio
 
     @classmethod
     def of(cls, frame: VideoFrame) -> "PictureTags":
-        """Read a decoded picture's."""
+        """Read them from a decoded picture."""
         stated = frame_structure(frame).sample_aspect_ratio
         samples = Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else Fraction(1)
         return cls(
@@ -71,13 +71,12 @@ class PictureTags:
 @dataclass(slots=True)
 class _Side:
     first: PictureTags | None = None
-    stated: Colour = field(default_factory=Colour)  # of the whole file; takes precedence over the first picture's
-    kinds: Counter[str] = field(default_factory=Counter)  # how many pictures carry each kind of side data
-    formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
+    stated: Colour = field(default_factory=Colour)  # the file's colour, which overrides the first picture's
+    kinds: Counter[str] = field(default_factory=Counter)  # how many pictures have each kind of side data
+    formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
+    # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    """What pictures state, by the field of ``PictureTags``."""
-    fields: list[bool | None] = field(default_factory=list)
-    """Of each picture whether its top field is first; None where it is progressive."""
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None: no fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), frame_side_data(frame)
@@ -91,7 +90,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: as the file says, unless the picture differs from the first one."""
+        """Return a colour value of a picture: the file's, unless the picture differs from the first one."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
@@ -109,20 +108,20 @@ class _Pair:
 
 @dataclass(slots=True)
 class StatedPictures:
-    """Compares what the two files say of every picture: ``take`` each pair once, in order; then ``checks``."""
+    """Compares the properties of every picture: ``take`` each pair once, in order; then call ``checks``."""
 
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
-    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail a check, by the check's last word
-    altered: Counter[str] = field(default_factory=Counter)  # pictures whose bytes of a kind differ from the source's
+    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the check's last word
+    altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from the source's
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return what the output should show if the source's shape differs, else None.
+        """Take a pair of pictures; return the expected output picture if the source's shape differs, else None.
 
-        ``steps`` makes the reference where the report names steps; ``toned`` says that colours were meant to change.
+        ``steps`` makes the reference if the report names steps; ``toned``: colours were meant to change.
         """
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
@@ -150,10 +149,10 @@ class StatedPictures:
         if name not in _CONVERTED or (name == "matrix" and not {before, after} <= MATRICES.keys()):
             self._note(name, pair.number)
             return
-        # A picture that says nothing itself means what its container says, or limited range.
+        # A picture without a value has its container's, or limited range.
         setattr(pair.source, _CONVERTED[name], before or _LIMITED)
         converted = _planes(reference(pair.source))
-        # Not the source's label: of FFmpeg's yuvj formats the scaler takes full range, whatever a picture says.
+        # Relabel the output, not the source: for yuvj formats the scaler ignores the source's label.
         with _relabelled(pair.output, _CONVERTED[name], before or _LIMITED):
             kept = _planes(reference(pair.source))
         shown = self._conformed(pair.output, pair.output)
@@ -161,7 +160,7 @@ class StatedPictures:
             self._note(name, pair.number)
 
     def _judge_fields(self, pair: _Pair) -> None:
-        """Note an interlaced picture that was scaled as if its lines were of one moment."""
+        """Note an interlaced picture that was scaled as if it were progressive."""
         apart = _planes(self._conformed(pair.source, pair.output))
         structure = frame_structure(pair.source)
         flags = structure.flags
@@ -184,7 +183,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return a picture between bars, so that its shape stays; it is ``wider`` than the output's."""
+        """Return the source picture between black bars; its aspect ratio is ``wider`` times the output's."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
@@ -195,28 +194,27 @@ class StatedPictures:
         self.wrong.setdefault(name, []).append(number)
 
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
-        """Yield the checks; ``container_top_first`` is the field order that the two containers state.
+        """Yield the checks; ``container_top_first`` is the field order in the two containers.
 
-        ``is_damaged``: packets of the source do not decode, which may be the only ones that state fields.
+        ``is_damaged``: packets of the source do not decode, and only those may state fields.
         """
         for name in (*UNSTATED, "aspect"):
-            # What all pictures of a track state is the track's, which has checks of its own.
+            # Values that never change have checks of their own for the whole track.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
         sides = zip((self.source, self.output), container_top_first, strict=True)
-        # Where no picture says that it has fields, all are as the container says.
+        # If no picture states fields, the container decides.
         fields = [side.fields if _has_fields(side.fields) else [first] * len(side.fields) for side, first in sides]
         mixed = self.wrong.get("interlaced", [])
         if is_damaged and not mixed and not _has_fields(fields[0]):
-            yield not_applicable(
-                "pictures.interlaced", "packets of the source do not decode, and no others state fields"
-            )
+            reason = "packets of the source do not decode, and no other picture states fields"
+            yield not_applicable("pictures.interlaced", reason)
         else:
             yield _check_pictures("pictures.interlaced", sorted({*_other_fields(*fields), *mixed}))
         for kind, name in CARRIED.items():
             if self.source.kinds[kind]:
                 found = self.output.kinds[kind]
-                same = "" if not self.altered[kind] else f", {self.altered[kind]} of them others"
+                same = "" if not self.altered[kind] else f", {self.altered[kind]} of them different"
                 passed = found == self.source.kinds[kind] and not self.altered[kind]
                 expected = f"{self.source.kinds[kind]} pictures with them"
                 yield check(f"metadata.{name}", expected, f"{found}{same}", passed=passed)
@@ -233,7 +231,7 @@ def _has_fields(fields: Sequence[bool | None]) -> bool:
 
 
 def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -> list[int]:
-    """Return the pictures whose fields are lost or exchanged; and those that have some, where the source has none."""
+    """Return the pictures with lost, swapped or added fields."""
     if not _has_fields(before):
         return [number for number, order in enumerate(after) if order is not None]
     pairs = enumerate(zip(before, after, strict=False))
@@ -241,7 +239,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one of them says nothing; an unstated range is limited."""
+    """Return whether two values mean the same, or one is not stated; an unstated range is limited."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])
@@ -261,7 +259,7 @@ def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]
 
 
 def _planes(frame: VideoFrame) -> _Planes:
-    """Return a picture's planes in 8-bit steps, a sample of every 2 x 2."""
+    """Return a picture's planes in 8-bit steps, one sample of every 2 x 2."""
     scale = 1 << (frame.format.components[0].bits - 8)
     return [plane[::2, ::2].astype(np.float32) / np.float32(scale) for plane in planes_of(frame)]
 

@@ -1,6 +1,6 @@
-"""How alike an output frame is to its source frame (PSNR, SSIM), and whether it shows *that* frame or a neighbour.
+"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbour instead.
 
-The latter is decided on luma averaged to 320 samples a line at most, where coding noise cancels: docs/verify.md.
+Neighbours are compared in luma averaged to at most 320 samples per line, which cancels coding noise: docs/verify.md.
 """
 
 import math
@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 
 from .verdict import Check, PictureNumbers, check
 
-IDENTICAL_DB = 100.0  # what stands for an infinite PSNR
-NEIGHBOURS = 3  # how many frames to either side an output frame is held against
-MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile counts as changed between two source frames
-CLEARLY = 0.4  # a neighbour matches clearly better when its squared error is below this part of the own frame's
+IDENTICAL_DB = 100.0  # replaces an infinite PSNR
+NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
+MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile changed between two source frames
+CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the own frame's
 FAITHFULLY = 1 / 6
-"""And when that error is below this part of what lies between the two source frames: an encoder that skips small
-changes leaves pictures behind that resemble a neighbour a little more, but neither of the two well."""
-FOREIGN_DB = 18.0  # below this likeness of the averaged luma, an output frame shows something else
+"""And if that error is also below this share of the difference between the two source frames: when an encoder skips
+small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
+FOREIGN_DB = 18.0  # a frame below this PSNR of averaged luma shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
-"""A frame this unlike, and this far below the track's median, is damaged."""
+"""A frame below this PSNR, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
 _VIEWS = ("", *_FIELDS)  # all of a picture, and each field alone
@@ -107,7 +107,7 @@ class _Held:
     number: int
     source: dict[str, _Plane]  # averaged down, by view
     output: dict[str, _Plane]
-    is_deinterlaced: bool  # whether the output shows one field of the source's two: its neighbour may have the same
+    is_deinterlaced: bool  # whether the output shows one of the source's two fields
 
     @property
     def view(self) -> str:
@@ -129,14 +129,14 @@ class PictureComparison:
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
     identical: bool = True  # whether every sample so far is the source's
-    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the frame whose source picture it shows)
+    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that it shows)
     _held: deque[_Held] = field(default_factory=deque)
     _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
     _to_comparable: VideoReformatter = field(default_factory=VideoReformatter)
 
     def add(self, source: VideoFrame, output: VideoFrame, *, deinterlaced: bool = False) -> None:
-        """Compare the next source frame with the next output frame. Both frames are used up."""
+        """Compare the next source frame with the next output frame. Do not use the frames afterwards."""
         pix_fmt = comparable_format(output.format.name)
         number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
         self.identical = self.identical and _is_same(source, output)
@@ -157,7 +157,7 @@ class PictureComparison:
         self._place(_Held(number, sides[0], sides[1], deinterlaced))
 
     def finish(self) -> None:
-        """Judge the last frames; nothing may be added after it."""
+        """Judge the last frames; call it once, after the last ``add``."""
         held = list(self._held)
         for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
             self._judge(held, place)
@@ -188,7 +188,7 @@ class PictureComparison:
             apart = _tile_errors(other.source[view], source)
             theirs = _tile_errors(output, other.source[view])
             moved = apart >= MOVED
-            # Over the whole picture too: an encoder that skips a few tiles leaves a neighbour's there, and only there.
+            # Check the whole picture too: an encoder that skips a few tiles keeps a neighbour's content only there.
             if not (moved.any() and _resembles(theirs, mine, apart)):
                 continue
             ratio = _ratio(theirs[moved], mine[moved])
@@ -198,7 +198,7 @@ class PictureComparison:
             self.misplaced.append((own.number, best))
 
     def numbers(self) -> PictureNumbers | None:
-        """Return the likeness of the whole track, None when nothing was compared."""
+        """Return the likeness of the whole track; None if nothing was compared."""
         if not self.psnr_y_db:
             return None
         worst = sorted(range(len(self.psnr_y_db)), key=self.psnr_y_db.__getitem__)[:_WORST]
@@ -260,7 +260,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in a size and a planar format, in the output's range and, unless it keeps its own, matrix."""
+    """Return the frame in this size and format, in the output's range, and in its matrix unless ``keeps_matrix``."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
@@ -276,10 +276,10 @@ def conformed(
         interpolation=Interpolation.BICUBIC,
         src_color_range=given or None,
         dst_color_range=colour_range or given or None,
-        # RGB becomes YUV by the matrix that the output states, and so does YUV of another matrix.
+        # RGB, and YUV with another matrix, are converted with the output's matrix.
         src_colorspace=from_matrix if recoloured else None,
         dst_colorspace=to_matrix if rgb or recoloured else None,
-        # FFmpeg 8's scaler, given several threads, writes chroma of 10 bits over other lines.
+        # With several threads, FFmpeg 8's scaler overwrites lines of 10-bit chroma.
         threads=1,
     )
 

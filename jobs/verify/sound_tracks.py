@@ -35,30 +35,29 @@ _GATE_LUFS = -70  # BS.1770's absolute gate
 
 @dataclass(slots=True, kw_only=True)
 class SoundTrack:
-    """One audio track as its packets say; times in seconds after the first video frame."""
+    """One audio track's packets; times are in seconds after the first video frame."""
 
     url: str
-    number: int  # its place among the file's audio tracks
-    index: int
+    number: int  # among the file's audio tracks
+    index: int  # the stream's
     zero_s: Fraction
     codec: str
     rate_hz: int
     frame_samples: int
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
-    heard_s: list[Fraction | None] = field(default_factory=list)
-    """``times_s``, None too for packets of which nothing is heard: an edit list or the priming hides them."""
-    lasts_s: list[Fraction] = field(default_factory=list)  # how long each packet's sound is; 0 where that is not known
-    bytes_a_second: Fraction = Fraction(0)  # of PCM; 0 of all else
-    sums: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)  # the payload's bytes ahead of each packet
+    heard_s: list[Fraction | None] = field(default_factory=list)  # ``times_s``; None for packets that are hidden
+    lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
+    bytes_a_second: Fraction = Fraction(0)  # of PCM; 0 for other codecs
+    sums: list[int] = field(default_factory=list)  # checksums of packets
+    begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0
-    digest: str = ""
-    first_sample_s: Fraction | None = None  # when the first sample is heard: after the ones the container says to skip
+    digest: str = ""  # of the whole payload
+    first_sample_s: Fraction | None = None  # when the first sample is heard, after samples to skip
 
 
 def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:
-    """Return a file's audio tracks, or the ``chosen`` of them; its first frame is shown at ``zero_s``."""
+    """Return a file's audio tracks, or the ``chosen`` ones; the first video frame is at ``zero_s``."""
     with open_source(url) as container:
         streams = audio_tracks(container)
         numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
@@ -85,14 +84,14 @@ def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> lis
 
 
 def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Iterator[Packet[Stream]]":
-    with suppress(av.error.FFmpegError):  # what cannot be read ends the file
+    with suppress(av.error.FFmpegError):  # damage ends the file
         yield from only(container, *streams)
 
 
 def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> SoundTrack:
     context = stream.codec_context
     codec, bits = context.codec.canonical_name, 0
-    if codec.startswith("pcm_"):  # a name without the bits of a sample is of one that is companded to 8
+    if codec.startswith("pcm_"):  # companded formats have 8 bits, and no number in their names
         bits = int(stated[1]) if (stated := re.search(r"_[a-z]+(\d+)", codec)) else 8
     return SoundTrack(
         url=url,
@@ -108,7 +107,7 @@ def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> Soun
 
 
 def _lasts_s(packet: "Packet[Stream]", size_bytes: int, track: SoundTrack) -> Fraction:
-    """Return how long a packet's sound is; the codec's frame limits the container's duration."""
+    """Return the duration of a packet's sound, at most one frame of the codec."""
     if track.bytes_a_second:
         return size_bytes / track.bytes_a_second
     stated_s = (packet.duration or 0) * Fraction(packet.time_base or 1)
@@ -148,7 +147,7 @@ def frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample, decodable or not, is heard by the file's clock; None: no times."""
+    """Return when a track's first sample, decodable or not, is heard on the file's clock; None without times."""
     damaged_s: list[Fraction] = []
 
     def failed(packet: "Packet[AudioStream] | None") -> None:
@@ -180,9 +179,9 @@ def decoded_sound(
 
 
 def check_loudness(name: str, track: SoundTrack, wanted_lufs: float | None) -> Check:
-    """Compare an encoded track with the loudness in the job's report; None: nothing in it could be measured."""
+    """Compare an encoded track's loudness with the job's report; None there means too quiet to measure."""
     if wanted_lufs is None:
-        return not_applicable(f"{name}.loudness", "nothing in it is loud enough to be measured")
+        return not_applicable(f"{name}.loudness", "the track is too quiet to be measured")
     found = integrated_lufs(track.url, track.number)
     said = "silence" if found is None else f"{found:.1f} LUFS"
     passed = found is not None and abs(found - wanted_lufs) <= ALLOWED_LU
@@ -190,7 +189,7 @@ def check_loudness(name: str, track: SoundTrack, wanted_lufs: float | None) -> C
 
 
 def integrated_lufs(url: str, number: int) -> float | None:
-    """Return the integrated loudness of a file's audio track (ITU-R BS.1770), None for silence."""
+    """Return the integrated loudness of an audio track (ITU-R BS.1770); None for silence."""
     graph: av.filter.Graph | None = None
     found = float("nan")
     for frame in decoded_sound(url, number):

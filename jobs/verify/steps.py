@@ -1,4 +1,4 @@
-"""The reference for the report's picture steps, done by numpy, where segments use FFmpeg's filters."""
+"""Applies the report's picture steps to reference pictures, with numpy; segments use FFmpeg's filters."""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -28,7 +28,7 @@ _Plane = NDArray[Any]
 
 @dataclass
 class Stepwise:
-    """Makes the reference of each output picture."""
+    """Makes the reference for each output picture."""
 
     steps: PictureReport | None
     tone: ToneReference | None
@@ -38,9 +38,9 @@ class Stepwise:
     _reformatters: dict[tuple[int, int, str], VideoReformatter] = field(default_factory=dict)
 
     def picture(self, source: VideoFrame, output: VideoFrame, time_s: Fraction | None) -> VideoFrame:
-        """Return what ``output`` should show of ``source``, in the format in which they are compared.
+        """Return the picture that ``output`` should show, in the format of comparison.
 
-        ``time_s`` is on the source's clock; subtitles need it.
+        ``time_s`` is the source's time, which subtitles need.
         """
         under = self._under(source, output)
         if self.overlay is None and self.burn is None:
@@ -54,7 +54,7 @@ class Stepwise:
 
     def _under(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
         steps, pix_fmt = self.steps, comparable_format(output.format.name)
-        # Chroma of every sample: a quarter turn would exchange its two ways of subsampling.
+        # Full chroma resolution, because a quarter turn swaps horizontal and vertical subsampling.
         full = f"yuv444p{comparable_format(source.format.name).partition('p')[2]}"
         if steps is None:
             scaled = self._conformed(source, output, (output.width, output.height), full if self.tone else pix_fmt)
@@ -80,7 +80,7 @@ class Stepwise:
         return conformed(reformatter, frame, output, size, pix_fmt, keeps_matrix=self.tone is not None)
 
     def format(self, source: VideoFormat) -> VideoFormat:
-        """Return a source's format with the output's size, the shape of its samples, and its colours."""
+        """Return a source's format with the output's size, sample aspect ratio and colours."""
         if self.tone is not None:
             colour = replace(source.colour, primaries=_BT709, transfer=_BT709, matrix=_BT709)
             source = replace(source, colour=colour, hdr=HdrStatic())
@@ -96,7 +96,7 @@ class Stepwise:
 
 
 def stepwise(source: str, report: Report | None) -> Stepwise | None:
-    """Return what makes the reference of a job's pictures; None where they are the source's."""
+    """Return the steps of a job's report; None if there are none."""
     if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
@@ -106,7 +106,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
-    """Return what makes the reference where the source's container crops its pictures, and they were cropped."""
+    """Return the steps of pictures that were cropped as the source's container says."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
     steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))
@@ -114,7 +114,7 @@ def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepw
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:
-    """Return a planar picture after FFmpeg's ``bilateral``: the filter itself is taken as it is."""
+    """Return a planar picture after FFmpeg's ``bilateral``; the filter itself is trusted."""
     graph = av.filter.Graph()
     graph.threads = 1
     picture = {"video_size": f"{frame.width}x{frame.height}", "pix_fmt": frame.format.name, "time_base": "1/1"}
@@ -133,7 +133,7 @@ def is_full_range(output: VideoFrame) -> bool:
 
 
 def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], output: VideoFrame) -> VideoFrame:
-    """Return a planar picture laid on a black one of ``size`` at ``place``, in the colours that ``output`` states."""
+    """Return a planar picture on a black one of ``size`` at ``place``, in ``output``'s colours."""
     found, pixel = [], inner.format
     black = 0 if is_full_range(output) else _LIMITED_BLACK
     for number, plane in enumerate(planes_of(inner)):
@@ -165,7 +165,7 @@ def planes_of(frame: VideoFrame) -> list[_Plane]:
 
 
 def frame_of(planes: list[_Plane], pix_fmt: str, output: VideoFrame) -> VideoFrame:
-    """Return a picture of these planes, in the colours that ``output`` states."""
+    """Return a picture of these planes, in ``output``'s colours."""
     height, width = planes[0].shape
     frame = VideoFrame(width, height, pix_fmt)
     for samples, plane in zip(planes, planes_of(frame), strict=True):

@@ -1,4 +1,4 @@
-"""What the checks beside the pictures share: how the two files' clocks lie, and a file's tracks."""
+"""Shared by the checks of sound, subtitles and metadata: how the two clocks align, and the tracks of a file."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,25 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How the clocks of the two files lie, and which part of the source is in the output."""
+    """How the two files' clocks align, and which part of the source is in the output."""
 
-    source_zero_s: Fraction  # when the first compared frame is shown, on each container's own clock
+    source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
     output_zero_s: Fraction
-    tracks: tuple[int, ...] | None  # the audio tracks to be carried; None: all
+    tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None: all
     part_s: Fraction | None  # from the first to the last frame of the requested part; None: the whole
-    muxer: str  # the output's demuxer, by FFmpeg's name
-    dropped: frozenset[int] = frozenset()  # source streams that the report says are not in the output
-    encoded: frozenset[int] = frozenset()  # those that it says were encoded, however few of their bytes differ
+    muxer: str  # FFmpeg's name of the output's demuxer
+    dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
+    encoded: frozenset[int] = frozenset()  # and those that it says are encoded
     begin_s: Fraction = Fraction(0)  # from the source's first frame to the first one compared
-    files: "Containers | None" = None  # what the containers say themselves
+    files: "Containers | None" = None  # the containers' own statements
     pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
     seen: Mapping[str, Collection[Any]] = field(default_factory=dict)  # colours and shapes of the source's pictures
-    loudness: Mapping[int, float | None] = field(default_factory=dict)
-    """How loud the report says that tracks are, in LUFS, by the source's streams; None where that is not known."""
+    loudness: Mapping[int, float | None] = field(default_factory=dict)  # LUFS in the report, by source stream
 
     @property
     def trimmed(self) -> bool:
-        """Whether only a part of the source was asked for."""
+        """Whether only a part of the source was requested."""
         return self.part_s is not None
 
     @property
@@ -60,7 +59,7 @@ class Alignment:
 
     @property
     def output_holds_tracks(self) -> bool:
-        """Whether the output can hold anything beside one video track."""
+        """Whether the output can hold more than one video track."""
         return self.output_is_isobmff or self.output_is_matroska or self.output_is_ts
 
 
@@ -91,14 +90,14 @@ def covers(container: InputContainer) -> list[VideoStream]:
 
 
 def data_tracks(container: InputContainer) -> list[Stream]:
-    """Return the data tracks without those in which QuickTime stores chapter titles or a timecode."""
+    """Return the data tracks, except QuickTime's chapter titles and timecodes."""
     hidden = {"tmcd", "text"} if container.chapters() else {"tmcd"}
     found: list[Stream] = [s for s in container.streams.data if container_tag(s) not in hidden]
     return [s for s in found if "timecode" not in s.metadata]
 
 
 def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":
-    """Yield the packets of ``streams`` that have a payload; the others are not read."""
+    """Yield the packets of ``streams`` that have a payload; other streams are not read."""
     wanted = {stream.index for stream in streams}
     for stream in container.streams:
         stream.discard = Discard.default if stream.index in wanted else Discard.all

@@ -1,4 +1,4 @@
-"""Subtitle cues, in whatever form the container keeps them; chapters; the timecode."""
+"""Checks subtitles, in every format that containers use; chapters; and the timecode."""
 
 import html
 import re
@@ -15,7 +15,7 @@ from ...actors.media.opening import open_source
 from .streams import Alignment, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
-TIME_S = Fraction(1, 500)  # two roundings to a millisecond, one for each file
+TIME_S = Fraction(1, 500)  # two roundings to a millisecond, one in each file
 _TIMECODE_NUMBERS = 4  # hours, minutes, seconds, frames
 _RATES_A_DROP = 15  # drop-frame counting leaves out 2 numbers a minute at 30 frames a second, 4 at 60
 
@@ -34,20 +34,20 @@ _LINE_TAG = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _WEBVTT_TAGS = re.compile(
     r"</?(?:[cbiu]|ruby|rt)(?:\.[^\s<>&.]+)*>|<(?:v|lang)(?:\.[^\s<>&.]+)*(?:\s[^<>]*)?>|</(?:v|lang)>|<[\d:]+\.\d{3}>"
 )
-_JOINER = "\u2060"  # WORD JOINER, which is never shown: writers put it into words that would be a tag
+_JOINER = "\u2060"  # WORD JOINER, which is invisible: writers insert it into text that looks like a tag
 
 
 @dataclass(frozen=True, slots=True)
 class _Cue:
     time_s: Fraction
     content: str | int
-    end_s: Fraction | None = None  # None where the container does not say when it ends
+    end_s: Fraction | None = None  # None if the container does not state it
 
 
 def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Check]:
-    """Check that every subtitle track is there, with every cue."""
+    """Check that the output has every subtitle track, with every cue."""
     with open_source(source) as container:
-        # A cue that is on before anything is seen or heard begins with the output's clock.
+        # A cue before all pictures and sound starts at the output's time 0.
         begin_s = min(Fraction(0), -alignment.output_zero_s)
         wanted = {
             index: [replace(cue, time_s=max(cue.time_s, begin_s)) for cue in cues]
@@ -68,7 +68,7 @@ def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Chec
 
 def _check_cues(name: str, left: list[_Cue], right: list[_Cue], *, trimmed: bool) -> Check:
     if trimmed:
-        return not_applicable(name, "a part was asked for")
+        return not_applicable(name, "a part was requested")
     pairs = enumerate(zip(left, right, strict=False))
     wrong = next((n for n, (a, b) in pairs if a.content != b.content or not _is_near(a, b)), None)
     differs = "" if wrong is None else f", cue {wrong} differs: {left[wrong]} became {right[wrong]}"
@@ -96,7 +96,7 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's words without its format's markup, to be compared with another format's."""
+    """Return a cue's text without its format's markup, for comparison with another format."""
     if codec == "mov_text":
         # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
@@ -106,7 +106,7 @@ def plain_text(codec: str, payload: bytes) -> str:
 
 
 def _ass_words(text: str) -> str:
-    """Return the words of an ASS event, without what is in braces and the coordinates of drawings."""
+    """Return the text of an ASS event, without braces and the coordinates of drawings."""
     found, drawing = [], False
     for place, part in enumerate(_ASS_BLOCK.split(text.split(",", _ASS_FIELDS)[-1])):
         if place % 2:
@@ -125,15 +125,15 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
 
 
 def check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
-    """Check that every chapter is there, with its title and its times."""
+    """Check that the output has every chapter, with its title and times."""
     before = _chapters(left, alignment.source_zero_s)
     after = _chapters(right, alignment.output_zero_s)
     if alignment.output_is_isobmff:
-        # Its chapters lie end to end: one without a title fills what is between two.
+        # mp4 chapters are contiguous: one without a title fills the gap between two.
         starts = [begin_s for begin_s, _, _ in before]
         after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= TIME_S for begin_s in starts)]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
-    # A chapter that would begin before the output does begins with it. Only Matroska says when each ends.
+    # A chapter before the output's start is moved to it. Only Matroska states the ends of chapters.
     same = len(before) == len(after) and all(
         a[1] == b[1]
         and (abs(a[0] - b[0]) <= TIME_S or a[0] + alignment.output_zero_s < 0)
@@ -141,7 +141,7 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
         for a, b in zip(before, after, strict=True)
     )
     texts = ["; ".join(f"{float(start):.3f} s {title}" for start, title, _ in chapters) for chapters in (before, after)]
-    unless = "a part was asked for" if alignment.trimmed else nowhere
+    unless = "a part was requested" if alignment.trimmed else nowhere
     return check("metadata.chapters", *texts, passed=same, unless=unless)
 
 
@@ -161,23 +161,23 @@ def check_timecode(left: InputContainer, right: InputContainer, alignment: Align
     rate = nominal_frame_rate(video.guessed_rate, video.average_rate, video.base_rate)
     counted = None if alignment.files is None else alignment.files.timecode_rate
     wanted, found = moved_timecode(timecode, alignment.begin_s, rate, counted), _timecode(right)
-    # Unmoved, it may go on to count each second picture.
+    # Unmoved, it may keep counting every second picture.
     kept = {wanted, timecode} if not alignment.begin_s else {wanted}
     nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
     yield check("metadata.timecode", wanted, found, passed=found in kept, unless=nowhere)
 
 
 def _timecode(container: InputContainer) -> str | None:
-    # Matroska writes its keys in capitals.
+    # Matroska uses upper-case keys.
     places = (container.metadata, *(stream.metadata for stream in container.streams))
     return next((value for tags in places for key, value in tags.items() if key.lower() == "timecode"), None)
 
 
 def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None = None) -> str:
-    """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures a second.
+    """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures per second.
 
-    ``counted`` is how many pictures a second the other one counts, if not every picture. Drop-frame timecodes, with ";"
-    or "." before the frames, leave out numbers in each minute that 10 does not divide.
+    ``counted`` is the rate that the given one counts at, if it does not count every picture. Drop-frame timecodes, with
+    ";" or "." before the frames, skip numbers in each minute that is not divisible by 10.
     """
     numbers = [int(each) for each in re.findall(r"\d+", timecode)]
     if len(numbers) != _TIMECODE_NUMBERS:
@@ -193,7 +193,7 @@ def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fract
 
 
 def _written(count: int, base: int, dropped: int, mark: str) -> str:
-    """Return the timecode of a picture by its number from midnight on."""
+    """Return the timecode of a picture, by its number since midnight."""
     ten_minutes = 600 * base - 9 * dropped
     tens, rest = divmod(count % (144 * ten_minutes), ten_minutes)
     if rest >= 60 * base:

@@ -1,4 +1,4 @@
-"""What ``verify`` found: checks, numbers, and a verdict for people and machines."""
+"""The result of ``verify``: checks, numbers and a verdict, as text and JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -13,11 +13,11 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     """One promise, and whether it held."""
 
     name: str
-    passed: bool | None  # None: the promise does not apply, and ``detail`` says why
+    passed: bool | None  # None: the check does not apply; ``detail`` says why
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the report's warning that names this check: the difference is not a failure
+    declared: str | None = None  # the report's warning that names this check, so that it is no failure
 
     @property
     def failed(self) -> bool:
@@ -25,7 +25,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
         return self.passed is False and self.declared is None
 
     def line(self) -> str:
-        """Return the check as one line for a person."""
+        """Return the check as a line of text."""
         failed = "FAILED" if self.declared is None else "declared"
         mark = {True: "ok", False: failed, None: "-"}[self.passed]
         story = [self.detail] if self.detail else []
@@ -40,7 +40,7 @@ ALPHA_CHECK: Final = "metadata.alpha"
 
 
 class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
-    """How alike the pictures are. PSNR in dB (100 stands for identical), SSIM from 0 to 1, both of luma."""
+    """The likeness of the pictures: PSNR in dB (100 if identical), and SSIM of luma from 0 to 1."""
 
     psnr_y_mean_db: float
     psnr_y_min_db: float
@@ -48,19 +48,19 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     psnr_v_mean_db: float | None
     ssim_y_mean: float
     ssim_y_min: float
-    worst_frames: tuple[tuple[int, float, float], ...]  # the frames least alike: (number, PSNR-Y, SSIM-Y), worst first
-    identical: bool = False  # whether every sample is the source's, in the source's own format and size
+    worst_frames: tuple[tuple[int, float, float], ...]  # (number, PSNR-Y, SSIM-Y), the worst first
+    identical: bool = False  # whether every sample is the source's, in the same format and size
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
-    """The whole proof: ``exact``, which people read as "complete", and the checks behind it."""
+    """The proof: ``exact`` (shown as "complete"), and its checks."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName
     output: ShownName
     source_frames: int
     output_frames: int
-    repaired: dict[str, int]  # how often the source's times were: resets, missing, disordered, repeated
+    repaired: dict[str, int]  # repairs of the source's times: resets, missing, disordered, repeated
     damaged_packets: int
     pictures: PictureNumbers | None
     checks: tuple[Check, ...]
@@ -82,11 +82,11 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that failed and that no warning names."""
+        """The failed checks that no warning names."""
         return tuple(check for check in self.checks if check.failed)
 
     def lines(self) -> tuple[str, ...]:
-        """The verdict for a person, one line per check and a last one with the answer."""
+        """Return the verdict as text: a line per check, then the answer."""
         lines = [check.line() for check in self.checks]
         if (numbers := self.pictures) is not None and numbers.identical:
             lines.append("pictures: identical, sample by sample")
@@ -113,9 +113,9 @@ def check(
     held: str = "",
     unless: str = "",
 ) -> Check:
-    """Return a check of ``found`` against ``expected``: equality, or ``passed``; ``unless`` says why none applies.
+    """Return a check of ``found`` against ``expected``: by equality, or ``passed``.
 
-    ``held`` is added to ``detail`` if it passed: what is good, not what could be wrong.
+    ``held`` is added to ``detail`` if it passed. ``unless`` is the reason why the check does not apply; "" if it does.
     """
     if unless:
         return not_applicable(name, unless)
@@ -125,7 +125,7 @@ def check(
 
 
 def not_applicable(name: str, reason: str) -> Check:
-    """Return a check that does not apply, for ``reason``."""
+    """Return a check that does not apply."""
     return Check(name=name, passed=None, detail=reason)
 
 

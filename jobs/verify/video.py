@@ -1,4 +1,4 @@
-"""The output's video track as a stream: packets, clocks, presentation times, and access from every keyframe."""
+"""Checks the output's video stream: packets, clocks, presentation times, and decoding from keyframes."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 
 class OutputPacket(NamedTuple):
-    """A packet of the output's video track; times in ticks, None where the container states none."""
+    """A packet of the output's video track; times in ticks, None if the container states none."""
 
     pts: int | None
     dts: int | None
@@ -39,7 +39,7 @@ class OutputPacket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputScan:
-    """What demuxing the output's video track shows, without decoding it."""
+    """The output's video track, demuxed but not decoded."""
 
     muxer: str
     time_base: Fraction
@@ -51,7 +51,7 @@ class OutputScan:
         return not _UNTIMED & set(self.muxer.split(","))
 
     def access_points(self) -> dict[int, int]:
-        """Return a sample of the keyframes, spread over the track: packet number by the number of the frame shown."""
+        """Return keyframes spread over the track: {number of the shown frame: number of the packet}."""
         keys = [number for number, packet in enumerate(self.packets) if packet.key]
         if len(keys) > _ACCESS_POINTS:
             keys = [keys[round(n * (len(keys) - 1) / (_ACCESS_POINTS - 1))] for n in range(_ACCESS_POINTS)]
@@ -64,7 +64,7 @@ def scan_output(output: str) -> OutputScan:
     """Read every packet of the output's video track."""
     with open_track(output) as track:
         muxer = track.container.format.name
-        # Matroska has no DTS: FFmpeg infers them, from the wrong reorder delay where sound begins seconds earlier.
+        # Matroska has no DTS. FFmpeg infers them wrongly if sound starts seconds earlier.
         states_dts = "matroska" not in muxer
         packets = tuple(
             OutputPacket(p.pts, p.dts if states_dts else None, p.is_keyframe, p.is_discard)
@@ -75,7 +75,7 @@ def scan_output(output: str) -> OutputScan:
 
 
 def check_stream(scan: OutputScan, frames: int) -> list[Check]:
-    """Check the output's packets: decodable from the first, nothing hidden, clocks in order."""
+    """Check the output's packets: the first is a keyframe, none is hidden, and clocks run forward."""
     hidden, packets = sum(packet.discarded for packet in scan.packets), len(scan.packets)
     no_hidden, held = "no packets that an edit list hides", "an edit list hides no packet"
     checks = [
@@ -101,7 +101,7 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check every frame's presentation time relative to the first, and that no two are equal or out of order."""
+    """Check every frame's presentation time relative to the first, and that times increase."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
@@ -116,7 +116,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     exact = (expected_base / base).denominator == 1
     unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
     by, to = int(expected_base / unit), int(base / unit)
-    # A container with coarser ticks rounds the first frame's time and this one's: together one tick at most.
+    # Coarser ticks round the first frame's time and this one's: together by at most one tick.
     allowed = 0 if exact else to
     worst, worst_frame, wrong = 0, 0, 0
     for number, (want, have) in enumerate(zip(expected, found, strict=False)):
@@ -141,18 +141,18 @@ def picture_digest(frame: VideoFrame) -> int:
 
 
 def wanted_digests(scan: OutputScan) -> frozenset[int]:
-    """Return the numbers of the frames whose digests ``check_access`` needs from the sequential decode."""
+    """Return the frames of the sequential decode whose digests ``check_access`` needs."""
     ahead = _ACCESS_FRAMES + _reach(scan)
     return frozenset(frame + step for frame in scan.access_points() for step in range(ahead))
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return how many frames later than counted a keyframe may be shown: without times, by a picture buffer at most."""
+    """Return how many frames after its counted number a keyframe may be shown: only unknown without times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 
 def check_access(output: str, scan: OutputScan, digests: Mapping[int, int]) -> Check:
-    """Compare a fresh decoder's pictures from keyframes on with the ``digests`` by frame of the sequential decode."""
+    """Check that decoding from keyframes gives the pictures of the sequential decode: ``digests`` by frame."""
     points, broken = scan.access_points(), []
     for frame, packet in points.items():
         starts = range(frame, frame + _reach(scan) + 1)
@@ -187,7 +187,7 @@ def _decode_from(output: str, scan: OutputScan, number: int, frames: int) -> lis
 def _from_packet(
     container: InputContainer, stream: VideoStream, scan: OutputScan, number: int
 ) -> "Iterator[Packet[VideoStream]]":
-    """Yield the track's packets from packet ``number`` on: found by seeking where there are times, else by counting."""
+    """Yield the track's packets from packet ``number`` on, found by seeking, or by counting if there are no times."""
     target = scan.packets[number]
     if not scan.timed or target.pts is None:
         yield from islice(container.demux(stream), number, None)

@@ -1,4 +1,4 @@
-"""What a round's faults cost, from what its programs said: the work that ran again, and how long it waited for that."""
+"""What a round's faults cost, by its programs' events: segments that ran again, and how long each waited."""
 
 import math
 from collections.abc import Sequence

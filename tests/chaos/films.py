@@ -28,9 +28,9 @@ class Film:
     expected_sha256: str
 
 
-def films_for(shapes: Iterable[Shape], folder: Path) -> dict[Shape, Film]:
-    """Make a film of ``SEGMENTS`` segments, and encode it undisturbed with each kind of encoder that is needed."""
-    film = _make(folder / "film.mp4")
+def films_for(shapes: Iterable[Shape], folder: Path, segments: int = SEGMENTS) -> dict[Shape, Film]:
+    """Make a film, and encode it undisturbed with each kind of encoder that is needed."""
+    film = _make(folder / "film.mp4", segments)
     found: dict[Shape, Film] = {}
     for shape in sorted(shapes):
         kind = Shape.SIMULATED_GPUS if shape is Shape.SIMULATED_GPUS else Shape.PRIVATE
@@ -39,8 +39,8 @@ def films_for(shapes: Iterable[Shape], folder: Path) -> dict[Shape, Film]:
     return found
 
 
-def _make(path: Path) -> Path:
-    frames = SEGMENTS * SEGMENT_FRAMES
+def _make(path: Path, segments: int) -> Path:
+    frames = segments * SEGMENT_FRAMES
     keyframes = frozenset(range(0, frames, SEGMENT_FRAMES))
     width, height = SIZE
     quick = (("preset", "ultrafast"),)

@@ -92,7 +92,7 @@ class Place:
         return []
 
     def kept_events(self, folder: Path) -> list[Path]:
-        """Return the files of what supervisors decided in a round that told them to keep it in ``folder``."""
+        """Return the recordings of supervisors' decisions in ``folder``."""
         return sorted(folder.glob(f"*{SUFFIX}"))
 
     def restore(self) -> None:

@@ -1,4 +1,4 @@
-"""A web server on this machine for a round's source, which delays, cuts and refuses as it is told."""
+"""A web server for a round's source, which delays, cuts and refuses on request."""
 
 import itertools
 import re

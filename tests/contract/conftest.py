@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
+import pytest_asyncio
 
 from codecfleet.actors.process.process import start_program
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool, ground_on
@@ -23,6 +24,9 @@ from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, Fau
 
 MakePool = Callable[[int], Awaitable[Pool]]
 
+WIDE = 4
+"""More slots than a small machine has cores."""
+
 
 def on_fake_workers(slots: int) -> Pool:
     """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
@@ -32,7 +36,9 @@ def on_fake_workers(slots: int) -> Pool:
     return LeasedPool(Ground(supervisor=shell, eager=slots).reach, slots)
 
 
-@pytest.fixture(
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
     params=[
         "local",
         "faulty",
@@ -40,11 +46,11 @@ def on_fake_workers(slots: int) -> Pool:
         "remote",
         "own",
         pytest.param("process", marks=[pytest.mark.slow, pytest.mark.ci]),
-        pytest.param("ray", marks=pytest.mark.ray),
-    ]
+        pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.ci]),
+    ],
 )
 async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
-    """A factory of started pools with a given number of slots; they are closed after the test."""
+    """A factory of started pools with a given number of slots; they are closed after an implementation's tests."""
     async with AsyncExitStack() as pools:
 
         async def make(slots: int) -> Pool:
@@ -63,3 +69,15 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
             return await pools.enter_async_context(pool)
 
         yield make
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def narrow(make_pool: MakePool) -> Pool:
+    """A pool of one slot, for all tests of an implementation."""
+    return await make_pool(1)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def wide(make_pool: MakePool) -> Pool:
+    """A pool of ``WIDE`` slots, for all tests of an implementation."""
+    return await make_pool(WIDE)

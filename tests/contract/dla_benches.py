@@ -1,6 +1,7 @@
 """A test bench for DLA sessions, with memory and a network to try them on.
 
-In a process that runs on the driver simulator they are NVIDIA's binding and the simulated library; else the fakes.
+In a process that runs on the driver simulator they are NVIDIA's binding and the simulated library; else the fakes,
+which have hybrid mode alone.
 """
 
 import ctypes
@@ -51,9 +52,7 @@ class DlaBench:
         if machine is None:
             self.host = open_host(mode=mode)
         else:
-            self.host = open_host(
-                mode=mode, environment={}, import_module=machine.import_module, standalone=machine.standalone
-            )
+            self.host = open_host(environment={}, import_module=machine.import_module)
 
     def open(self, device: int = 0) -> DlaSession:
         """Open a session."""
@@ -63,12 +62,9 @@ class DlaBench:
         """Allocate memory of CUDA's, or an NvSciBuf object."""
         if self.mode is DlaMode.HYBRID:
             return int(self._cuda.call("cuMemAlloc", size_bytes))
-        if self._machine is None:
-            buffers = SciBuffers()
-            buffers.open()
-            made = buffers.allocate(size_bytes, alignment)
-        else:
-            made = self._machine.sci.buffer(size_bytes, alignment)
+        buffers = SciBuffers()
+        buffers.open()
+        made = buffers.allocate(size_bytes, alignment)
         self._addresses[made.object] = made.address
         return made.object
 
@@ -114,9 +110,12 @@ class DlaBench:
         return cuda
 
 
+MODES = list(DlaMode) if "DRIVER_SIM" in os.environ else [DlaMode.HYBRID]
+
+
 def make_bench(mode: DlaMode) -> DlaBench:
     """Return a bench: over the driver simulator if this process runs on it, else over fakes."""
     return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2), mode)
 
 
-__all__ = ["SHAPE", "DlaBench", "make_bench"]
+__all__ = ["MODES", "SHAPE", "DlaBench", "make_bench"]

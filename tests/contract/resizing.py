@@ -14,7 +14,7 @@ from codecfleet.cluster.supervisor.backends.backend import ClusterBackend
 from codecfleet.cluster.supervisor.state.events import Reserve, Resize
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import Station
-from codecfleet.cluster.worker_names import StationId
+from codecfleet.cluster.worker_names import StationId, WorkerId
 from codecfleet.errors import FleetUnavailable
 
 KEPT = "all promises are kept\n"
@@ -45,14 +45,14 @@ async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda:
     (last,) = await _until(backend, lambda nodes: spare not in {node.node for node in nodes})
     assert last.node == kept
     await _more_than_there_can_be(backend, kept)
-    await backend.stop(f"{kept}/cpu#0:1")
+    await backend.stop(WorkerId.of(StationId.of(kept, DeviceKind.CPU, 0), 1))
     await _end(backend, kept)
 
 
 async def _what_is_reserved_stays(backend: ClusterBackend, node: str) -> None:
     """A node is not ended while something of ours is on it, though it was named."""
-    station = Station(StationId.of(node, DeviceKind.CPU, 0), 1)
-    await backend.reserve(Reserve(f"{node}/cpu#0:1", station, 1, 0.0))
+    station = StationId.of(node, DeviceKind.CPU, 0)
+    await backend.reserve(Reserve(WorkerId.of(station, 1), Station(station, 1), 1, 0.0))
     await _until(backend, lambda nodes: any(each.node == node and not each.free_cores for each in nodes))
     await backend.resize(want(2, node))
     found = {each.node: each for each in await _group(backend)}

@@ -1,6 +1,6 @@
 """The contract of ``StandaloneSession``, beyond that of ``DlaSession``: fences, shared memory, the order of the end.
 
-tests/driver_sim/test_dla_standalone.py runs this file once more over the driver simulator.
+tests/driver_sim/test_contracts.py runs this file over the driver simulator.
 """
 
 import dataclasses
@@ -16,7 +16,11 @@ from codecfleet.actors.dla.engine.tasks import DeviceBuffer, DlaModule, DlaTask
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import UsageError
 
-from .dla_benches import SHAPE, DlaBench, make_bench
+from .dla_benches import MODES, SHAPE, DlaBench, make_bench
+
+pytestmark = pytest.mark.skipif(
+    DlaMode.STANDALONE not in MODES, reason="tests/driver_sim/test_contracts.py runs these on the driver simulator"
+)
 
 
 @pytest.fixture
@@ -61,28 +65,19 @@ def frames(seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
-def test_a_task_begins_when_its_fence_is_signalled(bench: DlaBench, loaded: Loaded) -> None:
-    """An input that is written after the submission and before the signal is the one that the task reads."""
+@pytest.mark.parametrize("fences", [1, 2])
+def test_a_task_begins_when_its_fences_are_signalled(bench: DlaBench, loaded: Loaded, fences: int) -> None:
+    """An input that is written after the submission and before the last signal is the one that the task reads."""
     session = loaded.session
-    written = session.event()
+    written, *others = (session.event() for _ in range(fences))
     loaded.put(frames(1))
-    session.submit([loaded.task], waits=[session.fence(written)])
+    session.submit([loaded.task], waits=[session.fence(each) for each in (written, *others)])
+    for each in others:
+        session.signal(each)
     loaded.put(frames(2))
     session.signal(written)
     session.synchronize()
     np.testing.assert_array_equal(loaded.found(), bench.network.expected(frames(2)))
-
-
-def test_every_fence_of_a_submission_counts(bench: DlaBench, loaded: Loaded) -> None:
-    """A task with two fences begins after the second one."""
-    session = loaded.session
-    one, other = session.event(), session.event()
-    session.submit([loaded.task], waits=[session.fence(one), session.fence(other)])
-    session.signal(other)
-    loaded.put(frames(3))
-    session.signal(one)
-    session.synchronize()
-    np.testing.assert_array_equal(loaded.found(), bench.network.expected(frames(3)))
 
 
 def test_tasks_run_first_in_first_out(bench: DlaBench, loaded: Loaded) -> None:

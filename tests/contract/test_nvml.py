@@ -19,7 +19,6 @@ from .nvml_nodes import (
     _ADAPTER,
     A100,
     GIB,
-    GUEST,
     H100_MIG,
     H200,
     L4,
@@ -84,19 +83,6 @@ def test_every_query_that_a_vgpu_lacks_is_asked_elsewhere() -> None:
     fake = FakeNvml(node(H200))
     probed(fake)
     assert {*GUEST_ABSENCES, "nvmlDeviceGetUUID"} <= set(fake.calls)
-
-
-def test_a_vgpu_guest_is_not_asked_what_cannot_apply() -> None:
-    """On a vGPU's guest those functions are not called; what they would say is named as not applying."""
-    fake = FakeNvml(node(GUEST))
-    (report,) = probed(fake).devices
-    assert not set(GUEST_ABSENCES) & set(fake.calls)
-    assert (report.kind, report.uuid, report.uuid_is_stable) == (DeviceKind.VGPU, "GPU-random", False)
-    absences = {report.facts[name].absence for name in ("serial", "compute_mode", "power_w", "vbios_version")}  # type: ignore[union-attr]
-    assert absences == {Absence.DOES_NOT_APPLY}
-    assert isinstance(report.max_video_clock_mhz, Unavailable)
-    assert report.engines == ()
-    assert report.health.lost == ""
 
 
 def test_an_h200_is_reported_as_measured() -> None:

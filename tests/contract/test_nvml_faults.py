@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.nvml.calls import RETURN_CODES, ask_named
+from codecfleet.cluster.probes.nvml.calls import ask_named, return_codes
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.simulated.devices import SimulatedNode
@@ -157,7 +157,7 @@ FAULTY_NODE = node(H100_MIG, L4)
 @settings(deadline=None, max_examples=150)
 @given(
     function=st.sampled_from(_called(FAULTY_NODE)),
-    code=st.sampled_from([*RETURN_CODES, NO_SUCH_CODE]),
+    code=st.sampled_from([*return_codes(), NO_SUCH_CODE]),
     only_one=st.booleans(),
 )
 def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
@@ -171,7 +171,7 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
     assert not {path: value for path, value in changed.items() if value in (0, False)}
 
 
-@pytest.mark.parametrize("code", [*RETURN_CODES, NO_SUCH_CODE])
+@pytest.mark.parametrize("code", [*return_codes(), NO_SUCH_CODE])
 def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
     """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
     fake = busy(FakeNvml(node(H100_MIG)))

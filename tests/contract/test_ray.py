@@ -26,7 +26,7 @@ from codecfleet.cluster.ray.private.nodes import START_HOOK
 
 from ..integration.ray_cluster import BIN, RayCluster, ray_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 CLIENT_PORT = 10001
 SMALL = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
@@ -159,7 +159,11 @@ class Asked:
     found: dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=[ANY_VERSION, OFF], ids=["private", "public"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=pytest.mark.ci) for each in (ANY_VERSION, OFF)],
+    ids=["private", "public"],
+)
 def asked(request: pytest.FixtureRequest) -> Iterator[Asked]:
     """The program on a head and a node of two CPUs: all processes use private ways, or none does."""
     with ray_cluster(2, env={SWITCH: request.param}) as cluster:

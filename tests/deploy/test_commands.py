@@ -24,12 +24,6 @@ def node_commands() -> list[str]:
     return sorted(found)
 
 
-def test_there_are_commands() -> None:
-    """Of heads, workers and pods."""
-    assert {each.split()[0] for each in node_commands()} == {"start", "env", "stop"}
-    assert any("--autoscaling-config" in each for each in node_commands())
-
-
 @pytest.mark.parametrize("command", node_commands())
 def test_its_parser_takes_it(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all of its options."""

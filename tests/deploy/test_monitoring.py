@@ -94,34 +94,6 @@ def test_the_dashboards_legends_name_labels_that_remain(panels: list[dict[str, A
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, target
 
 
-def test_the_dashboards_panels_do_not_overlap(panels: list[dict[str, Any]]) -> None:
-    """Each has a place of its own in Grafana's 24 columns, and an id."""
-    cells = [
-        (at["x"] + column, at["y"] + row)
-        for at in (panel["gridPos"] for panel in panels)
-        for column in range(at["w"])
-        for row in range(at["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(column for column, _ in cells) < 24
-    assert len({panel["id"] for panel in panels}) == len(panels)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "max(ray_codecfleet_film)",
-        'max(ray_codecfleet_nodes{state="gone"})',
-        "max by (film) (ray_codecfleet_nodes)",
-        "rate(ray_codecfleet_nodes[5m])",
-        "max(ray_codecfleet_frames_total)",
-    ],
-)
-def test_what_there_is_not_is_found(expression: str) -> None:
-    """A metric, a value or a label that is not in the table, and a counter read like a gauge."""
-    assert list(wrong_in(expression))
-
-
 @pytest.mark.parametrize(
     "question",
     [

@@ -26,27 +26,11 @@ def prepared(written: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def test_ray_finds_it_valid_and_sees_each_type(prepared: dict[str, Any]) -> None:
-    """Machines with NVENC, and eight H100 without, whose processors encode; only one, without a GPU, runs unasked."""
+def test_only_one_machine_without_a_gpu_runs_unasked(prepared: dict[str, Any]) -> None:
+    """Ray finds the file valid; beside a head without work, nodes with GPUs run only when asked for."""
     types = prepared["available_node_types"]
-    assert {name: each["node_config"]["InstanceType"].partition(".")[0] for name, each in types.items()} == {
-        "head": "m7i",
-        **{name: name for name in ("g5", "g6", "g6e", "p5")},
-        "cpu": "c7i",
-    }
-    kinds = {name: each.get("labels", {}).get("codecfleet/kind") for name, each in types.items()}
-    assert kinds == {"head": None, "cpu": "cpu", "g5": "nvenc", "g6": "nvenc", "g6e": "nvenc", "p5": "nvdec"}
-    assert types["p5"]["resources"] == {"CPU": 192, "GPU": 8}
     assert {name for name, each in types.items() if each.get("min_workers")} == {"cpu"}
     assert types["head"]["resources"] == {"CPU": 0}
-
-
-def test_ray_refuses_a_key_that_it_does_not_know(written: dict[str, Any]) -> None:
-    """So the file that passes has none."""
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    with pytest.raises(Exception, match="node_kinds"):
-        validate_config(prepare_config({**written, "node_kinds": {}}))
 
 
 def test_the_launcher_is_careful(prepared: dict[str, Any]) -> None:

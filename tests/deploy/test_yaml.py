@@ -27,9 +27,3 @@ def test_yaml_is_strict_and_clean(path: Path) -> None:
     assert all(isinstance(document, dict) for document in yaml.load_all(text, Loader=_Strict))
     assert text.endswith("\n")
     assert [line for line in text.splitlines() if "\t" in line or line != line.rstrip() or len(line) > 120] == []
-
-
-def test_a_key_that_stands_twice_is_found() -> None:
-    """At any depth."""
-    with pytest.raises(yaml.YAMLError, match="stands twice"):
-        yaml.load("a: {b: 1, b: 2}", Loader=_Strict)  # noqa: S506 - it is a safe loader

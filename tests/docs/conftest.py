@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from codecfleet import Fleet, TranscodeSpec
-from codecfleet.cluster.logs.writing import LOGGER
 from codecfleet.testing import LocalPool
 
 
@@ -27,15 +26,6 @@ def small_film(film: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def _transcode(spec: TranscodeSpec) -> None:
     async with Fleet(pool=LocalPool()) as fleet:
         await (await fleet.transcode(spec))
-
-
-@pytest.fixture
-def own_log() -> Iterator[None]:
-    """A logger that is afterwards as it was: what is shown adds handlers."""
-    before = LOGGER.handlers[:], LOGGER.level
-    yield
-    LOGGER.handlers[:] = before[0]
-    LOGGER.setLevel(before[1])
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ PAGES: Final = REPOSITORY / "docs" / "nvidia"
 ITEMS: Final = {"pynvvideocodec.md": 118, "tegra.md": 164, "vgpu.md": 92, "cuda-compatibility.md": 74}
 """How many things a program can do each of NVIDIA's documents has, by our page on it."""
 NEWER: Final = "–"  # noqa: RUF001 - the documents' sign for "no section"
+SEPARATOR: Final = " · "
 ROOTS: Final = {
     "GPU": ("tests/device", "benchmarks/results"),
     "simulator": ("tests/driver_sim",),
@@ -28,13 +29,15 @@ ROOTS: Final = {
 """How a row can be tested, and where such tests and result files are."""
 
 _HEADER: Final = "| section | item | reached by | tested by |"
+_FIELDS: Final = re.compile(r"fields of `([^`]+)`")
+_SAME_NAME: Final = "`encoder_options` of the same name"
 _PUBLIC: Final = re.compile(r"codecfleet((?:\.\w+)+)(?:\((\w+)=\))?")
 _PLACE: Final = re.compile(r"([a-z_0-9]+(?:\.[a-z_0-9]+)*):(\w+(?:\.\w+)*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: where it is, and its cells as they are written."""
+    """One item of a row: where the row is, and its cells as they are written."""
 
     place: str
     section: str
@@ -50,7 +53,7 @@ class Row:
 
 @cache
 def rows(page: str) -> list[Row]:
-    """Return the rows of every table of a page that has those four columns."""
+    """Return the items of every table of a page that has those four columns; a row may have several."""
     found: list[Row] = []
     inside = False
     for number, line in enumerate((PAGES / page).read_text(encoding="utf-8").splitlines(), 1):
@@ -58,13 +61,18 @@ def rows(page: str) -> list[Row]:
         if inside and line != _HEADER and not set(line) <= set("|- "):
             cells = [cell.strip() for cell in line[1:].removesuffix("|").split("|")]
             assert len(cells) == 4, f"{page}:{number} has {len(cells)} cells"
-            found.append(Row(f"{page}:{number}", *cells))
+            section, items, reached, tested = cells
+            ways = (_item_and_way(item, reached) for item in items.split(SEPARATOR))
+            found += [Row(f"{page}:{number}", section, *way, tested) for way in ways]
     return found
 
 
-def not_items(page: str) -> str:
-    """Return what a page says of sections and names that are not items; "" for nothing."""
-    return (PAGES / page).read_text(encoding="utf-8").partition("\n## No items\n")[2].partition("\n## ")[0]
+def _item_and_way(item: str, reached: str) -> tuple[str, str]:
+    """Return an item of a row, and what reaches it alone where the row says so for all of its items at once."""
+    name, _, field = item.removesuffix("`)").partition(" (`")
+    if field and (owner := _FIELDS.search(reached)):
+        return name, reached.replace(owner[0], f"`{owner[1]}.{field}`")
+    return item, reached.replace(_SAME_NAME, f"`encoder_options={item.strip('`')}`")
 
 
 def counted(page: str) -> Counter[str]:

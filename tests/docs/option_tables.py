@@ -1,6 +1,7 @@
-"""The options as the documents show them, made from the models and the commands that have them."""
+"""Tables of the documents, made from the code that has their rows: options, keys, presets, metrics, log actions."""
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import typer
 
 from codecfleet.cli.app import program
+from codecfleet.cluster.logs.actions import LEVELS, LogAction
+from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind
 from codecfleet.jobs.request.config import OPTIONS, Settings
 from codecfleet.jobs.request.limits import LimitOptions
 from codecfleet.jobs.request.options import Option, options_of
@@ -172,3 +175,34 @@ def _key(flag: str) -> str:
 def _linked(text: str, spell: Callable[[str], str]) -> str:
     spelled = re.sub(r"--[a-z-]+|[A-Z]+(?:_[A-Z]+)+", lambda name: f"`{spell(name[0])}`", text)
     return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", spelled)
+
+
+def metric_table() -> str:
+    """Return the table of docs/metrics.md."""
+    rows = (f"| `{metric.name}` | {metric.kind.value} | {_labels(metric)} | {_says(metric)} |" for metric in METRICS)
+    return "\n".join(["| metric | type | labels | what it says |", "|---|---|---|---|", *rows])
+
+
+def action_table() -> str:
+    """Return the table of docs/logs.md: actions that an operator looks for; those of level info are named alone."""
+    named = ", ".join(f"`{action.word}`" for action in LogAction if LEVELS[action.level] == "info")
+    rows = (
+        f"| `{action.word}` | {LEVELS[action.level]} | {action.says} |"
+        for action in LogAction
+        if LEVELS[action.level] != "info"
+    )
+    table = ["| action | level | what happened |", "|---|---|---|", *rows]
+    return "\n".join([*textwrap.wrap(f"Of level `info`: {named}.", 127, break_on_hyphens=False), "", *table])
+
+
+def _labels(metric: Metric) -> str:
+    """Return its labels; the page explains the values of a worker's `engine` once."""
+    return "; ".join(
+        f"`{label}`" if values == ("cpu", "gpu", "dla") else f"`{label}`: {', '.join(values)}"
+        for label, values in metric.labels.items()
+    )
+
+
+def _says(metric: Metric) -> str:
+    bounds = ", ".join(f"{bound:g}" for bound in metric.bounds)
+    return f"{metric.says}; buckets to {bounds} s" if metric.kind is MetricKind.HISTOGRAM else metric.says

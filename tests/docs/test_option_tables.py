@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from .metric_table import action_table, metric_table
-from .option_tables import command_table, config_table, key_table, preset_table, template
+from .option_tables import (
+    action_table,
+    command_table,
+    config_table,
+    key_table,
+    metric_table,
+    preset_table,
+    template,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 CHAPTERS = (

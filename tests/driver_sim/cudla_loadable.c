@@ -3,7 +3,6 @@
  */
 #include "cudla_loadable.h"
 
-#include <math.h>
 #include <string.h>
 
 static uint64_t dla_element_bytes(uint8_t type) {
@@ -12,12 +11,7 @@ static uint64_t dla_element_bytes(uint8_t type) {
     case DLA_INT32:
         return 4;
     case DLA_HALF:
-    case DLA_INT16:
-    case DLA_UINT16:
         return 2;
-    case DLA_INT8:
-    case DLA_UINT8:
-        return 1;
     default:
         return 0;
     }
@@ -44,13 +38,7 @@ static bool dla_tensor_is_sound(const dla_tensor *tensor) {
 }
 
 static bool dla_shapes_fit(uint32_t operation, const dla_tensor *input, const dla_tensor *output) {
-    if (input->n != output->n) {
-        return false;
-    }
-    if (operation == DLA_ARGMAX) {
-        return output->c == 1 && output->h == 1 && output->w == 1;
-    }
-    if (input->c != output->c) {
+    if (input->n != output->n || input->c != output->c) {
         return false;
     }
     if (operation == DLA_BOX_MEAN) {
@@ -66,12 +54,11 @@ static bool dla_is_sound(const dla_loadable *loadable) {
             return false;
         }
     }
-    bool sums = header->operation == DLA_SUM;
-    if (sums ? header->output_count != 1 : header->input_count != header->output_count) {
+    if (header->input_count != header->output_count) {
         return false;
     }
     for (uint32_t i = 0; i < header->input_count; i++) {
-        if (!dla_shapes_fit(header->operation, &loadable->tensors[i], dla_output(loadable, sums ? 0 : i))) {
+        if (!dla_shapes_fit(header->operation, &loadable->tensors[i], dla_output(loadable, i))) {
             return false;
         }
     }
@@ -119,11 +106,7 @@ static double dla_read(uint8_t type, const void *at) {
     union {
         float single;
         _Float16 half;
-        int16_t int16;
-        int8_t int8;
-        uint8_t uint8;
-        uint16_t uint16;
-        int32_t int32;
+        int32_t integer;
     } value;
     memcpy(&value, at, dla_element_bytes(type));
     switch (type) {
@@ -131,42 +114,8 @@ static double dla_read(uint8_t type, const void *at) {
         return (double)value.single;
     case DLA_HALF:
         return (double)value.half;
-    case DLA_INT16:
-        return value.int16;
-    case DLA_INT8:
-        return value.int8;
-    case DLA_UINT8:
-        return value.uint8;
-    case DLA_UINT16:
-        return value.uint16;
     default:
-        return value.int32;
-    }
-}
-
-/* Returns an integer within the range; what is not a number is 0. */
-static int64_t dla_rounded(double value, int64_t least, int64_t most) {
-    if (isnan(value)) {
-        return 0;
-    }
-    if (value <= (double)least) {
-        return least;
-    }
-    return value >= (double)most ? most : (int64_t)nearbyint(value);
-}
-
-static int64_t dla_integer(uint8_t type, double value) {
-    switch (type) {
-    case DLA_INT16:
-        return dla_rounded(value, INT16_MIN, INT16_MAX);
-    case DLA_INT8:
-        return dla_rounded(value, INT8_MIN, INT8_MAX);
-    case DLA_UINT8:
-        return dla_rounded(value, 0, UINT8_MAX);
-    case DLA_UINT16:
-        return dla_rounded(value, 0, UINT16_MAX);
-    default:
-        return dla_rounded(value, INT32_MIN, INT32_MAX);
+        return value.integer;
     }
 }
 
@@ -178,21 +127,13 @@ static void dla_write(uint8_t type, void *at, double value) {
         _Float16 half = (_Float16)value;
         memcpy(at, &half, sizeof half);
     } else {
-        int64_t integer = dla_integer(type, value); /* two's complement, little-endian: its first bytes are it */
-        memcpy(at, &integer, dla_element_bytes(type));
+        int32_t integer = (int32_t)value;
+        memcpy(at, &integer, sizeof integer);
     }
 }
 
 static double dla_element(const dla_tensor *tensor, const uint8_t *memory, const uint64_t place[4]) {
     return dla_read(tensor->dataType, memory + dla_offset(tensor, place[0], place[1], place[2], place[3]));
-}
-
-static double dla_sum(const dla_loadable *loadable, void *const *memory, const uint64_t place[4]) {
-    double sum = 0;
-    for (uint32_t i = 0; i < loadable->header.input_count; i++) {
-        sum += dla_element(&loadable->tensors[i], memory[i], place);
-    }
-    return sum;
 }
 
 static double dla_mean(const dla_tensor *input, const uint8_t *memory, const dla_tensor *output,
@@ -208,20 +149,6 @@ static double dla_mean(const dla_tensor *input, const uint8_t *memory, const dla
     return sum / (double)(height * width);
 }
 
-static double dla_argmax(const dla_tensor *input, const uint8_t *memory, uint64_t n) {
-    double greatest = -INFINITY;
-    uint64_t found = 0, elements = input->c * input->h * input->w;
-    for (uint64_t i = 0; i < elements; i++) {
-        const uint64_t at[] = {n, i / (input->h * input->w), i / input->w % input->h, i % input->w};
-        double value = dla_element(input, memory, at);
-        if (value > greatest) {
-            greatest = value;
-            found = i;
-        }
-    }
-    return (double)found;
-}
-
 /* Without fused multiply-add, so that every machine rounds alike. */
 __attribute__((optimize("fp-contract=off"))) static double dla_value(const dla_loadable *loadable, void *const *memory,
                                                                      uint32_t number, const uint64_t place[4]) {
@@ -230,12 +157,8 @@ __attribute__((optimize("fp-contract=off"))) static double dla_value(const dla_l
     switch (header->operation) {
     case DLA_AFFINE:
         return header->scale * dla_element(input, memory[number], place) + header->bias;
-    case DLA_SUM:
-        return header->scale * dla_sum(loadable, memory, place) + header->bias;
     case DLA_BOX_MEAN:
         return header->scale * dla_mean(input, memory[number], dla_output(loadable, number), place) + header->bias;
-    case DLA_ARGMAX:
-        return dla_argmax(input, memory[number], place[0]);
     default:
         return header->bias;
     }

@@ -13,8 +13,7 @@
  *       48  168  each tensor's descriptor, as cudlaModuleTensorDescriptor: inputs, outputs, statistics
  *
  * Element (n, c, h, w) of a tensor lies at n * stride[3] + c * stride[2] + h * stride[1] + w * stride[0] bytes,
- * whatever its format is called. Arithmetic is in double precision; integers are rounded half to even and kept in
- * their range.
+ * whatever its format is called. Arithmetic is in double precision.
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H
 #define CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H
@@ -32,16 +31,14 @@
 typedef cudlaModuleTensorDescriptor dla_tensor;
 
 typedef enum dla_operation {
-    DLA_AFFINE,   /* output i = scale * input i + bias */
-    DLA_SUM,      /* output 0 = scale * (the sum of all inputs) + bias */
-    DLA_BOX_MEAN, /* output i = scale * (the mean of the block of input i that a cell covers) + bias */
-    DLA_ARGMAX,   /* output i = for each n, where in (c, h, w) the greatest element of input i is: the first of them */
+    DLA_AFFINE,      /* output i = scale * input i + bias */
+    DLA_BOX_MEAN,    /* output i = scale * (the mean of the block of input i that a cell covers) + bias */
     DLA_DIAGNOSTICS, /* output 0 = bias: the library's own, in no file */
     DLA_OPERATIONS = DLA_DIAGNOSTICS
 } dla_operation;
 
-/* The data types of NVDLA's loadable schema. */
-typedef enum dla_type { DLA_FLOAT = 1, DLA_HALF, DLA_INT16, DLA_INT8, DLA_UINT8, DLA_UINT16, DLA_INT32 } dla_type;
+/* Data types of NVDLA's loadable schema, and one of the simulator's own for the diagnostics. */
+typedef enum dla_type { DLA_FLOAT = 1, DLA_HALF = 2, DLA_INT32 = 7 } dla_type;
 
 typedef struct dla_header {
     char magic[8];

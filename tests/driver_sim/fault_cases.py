@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -19,18 +21,17 @@ from .test_dla import scenario as orin
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run of a program; ``times`` is how often, for walks."""
+    """One run of a program; calls that hang take ``limit_s``, and the run ``patience_s`` at most."""
 
     program: str
     faults: tuple[Fault, ...]
     limit_s: float = 0.0
-    times: int = 0
     patience_s: float = PATIENCE_S
     xids: bool = False
 
     def scenario(self) -> Scenario:
         """Return the machine, with the faults."""
-        if self.program.startswith(("cudla", "walk cudla", "nvsci")):
+        if self.program.startswith(("cudla", "nvsci")):
             return orin(*self.faults)
         return Scenario(machine=machine("rtx-4090"), faults=self.faults)
 
@@ -49,7 +50,6 @@ def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[di
                 "program": case.program,
                 "environment": environment,
                 "limit_s": case.limit_s,
-                "times": case.times,
                 "patience_s": case.patience_s,
                 "xids": case.xids,
             }
@@ -70,6 +70,14 @@ def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[di
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
+
+
+def told_of_rows(request: pytest.FixtureRequest, folder: Path, case_of: Callable[[Row], Case]) -> dict[str, Any]:
+    """Return what the program of each row under test told, by the row's name."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    params = [call.params["row"] for call in calls if call is not None and isinstance(call.params.get("row"), Row)]
+    rows = {row.name: row for row in params}
+    return dict(zip(rows, told_by(folder, [case_of(row) for row in rows.values()]), strict=True))
 
 
 def first_of_each(rows: Iterable[Row]) -> frozenset[str]:

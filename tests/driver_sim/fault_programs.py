@@ -6,14 +6,12 @@ start of the interpreter serves all. Each child runs its library's program as a 
 work of a ``WorkerCore``, and tells what became of each step; this process prints all of it as JSON.
 """
 
-import asyncio
 import json
 import os
 import select
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -25,7 +23,7 @@ import numpy as np
 
 from codecfleet import Decoder, Encoder, Packet, RateChange
 from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack
-from codecfleet.actors.device.work import UNCONSTRAINED, Work, WorkContext
+from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.device.worker import WorkerCore
 from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.states import DlaMode
@@ -49,15 +47,12 @@ from codecfleet.actors.nvidia.nvenc.session import NvencSession
 from codecfleet.actors.settle.nvenc import nvenc_request
 from codecfleet.actors.settle.request import settle
 from codecfleet.actors.watchdog import process_watch
-from codecfleet.actors.worker import host as worker_host
-from codecfleet.actors.worker.packed_work import BlobCache
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.gpus.nvml_child import probe_nvml_in_child
 from codecfleet.cluster.probes.nvml.events import watch_events
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.errors import CodecfleetError
 from codecfleet.testing.clips import picture
-from codecfleet.testing.fleet.fake_worker import host_in_process
 
 from .loadable import Loadable, Operation, Tensor
 from .quiet_clock import wait_quietly, watch_quietly
@@ -71,8 +66,6 @@ SIZE: Final = (320, 240)
 PICTURES: Final = 8
 LANES: Final = 4
 TICK: Final = Fraction(1, 1000)
-BOTH_S: Final = 0.5
-"""How long a worker that ends itself goes on giving answers here, where its caller wants more than the first."""
 
 
 def cuda_steps() -> Generator[Step]:
@@ -346,17 +339,6 @@ class Sequence(Work[None]):
             raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside(Sequence):
-    """Work that goes on until it is cancelled, whatever it was given."""
-
-    def run(self, context: WorkContext) -> None:
-        """Go on."""
-        while True:
-            context.advance()
-            time.sleep(0.02)
-
-
 def _say(step: str, error: CodecfleetError | None) -> None:
     said = ["", "", "", ""]
     if error is not None:
@@ -364,8 +346,6 @@ def _say(step: str, error: CodecfleetError | None) -> None:
     os.write(CHANNEL[0], json.dumps([step, *said]).encode() + b"\n")
 
 
-END: Final = b'["end"]\n'
-"""Ends what was told of one fault of a walk."""
 DEVICES: list[NvencDevice] = []
 """A worker keeps its device as long as it lives."""
 CHANNEL: list[int] = []
@@ -386,40 +366,6 @@ def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
         raise error
 
 
-def as_worker(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
-    """Have the worker of a cluster run steps, and something beside them that goes on until it is told to stop."""
-    if limit_s:
-        watch_quietly(process_watch(), limit_s)
-    asyncio.run(_as_worker(steps))
-
-
-async def _as_worker(steps: Callable[[], Generator[Step]]) -> None:
-    worker_host.ANSWER_S = BOTH_S
-    worker = host_in_process(2)
-    pickled = (BlobCache(bytes).pack(work(job="faults", label="work", steps=steps))[0] for work in (Sequence, Beside))
-    tasks = [asyncio.create_task(worker.run(str(number), work, UNCONSTRAINED)) for number, work in enumerate(pickled)]
-    # Work that is not to blame has no outcome: the process ends first.
-    for ended in asyncio.as_completed(tasks):
-        outcome = await ended
-        _say("outcome", outcome.error)
-    await worker_host.never()
-
-
-def walk(steps: Callable[[], Generator[Step]], times: int) -> None:
-    """Run steps again and again, each time until the next fault; tell what each of them was."""
-    for _ in range(times):
-        with suppress(CodecfleetError):  # it was told
-            Sequence(job="faults", label="walk", steps=steps).run(WorkContext())
-        os.write(CHANNEL[0], END)
-
-
-def walk_nvml(times: int) -> None:
-    """Probe the machine again and again; tell what each probe said in one line."""
-    for _ in range(times):
-        run_nvml(0)
-        os.write(CHANNEL[0], END)
-
-
 def run_nvml(limit_s: float) -> None:
     """Probe the machine, in a child where a limit says that it may hang."""
     for line in nvml_child_said(limit_s) if limit_s else nvml_said():
@@ -437,8 +383,8 @@ def with_xids(run: Callable[[], None]) -> None:
     os.write(CHANNEL[0], json.dumps(["xids", "", "", str(told), ""]).encode() + b"\n")
 
 
-def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], None]:
-    """Return what a case runs; ``times`` is for walks, ``limit_s`` for calls that hang (0: as long as ever)."""
+def program(name: str, film: Path, limit_s: float) -> Callable[[], None]:
+    """Return what a case runs; ``limit_s`` is for calls that hang (0: as long as ever)."""
     limits = TimeLimits(task_s=limit_s, grace_s=limit_s, call_s=limit_s) if limit_s else TimeLimits()
     steps: dict[str, Callable[[], Generator[Step]]] = {
         "libcuda": cuda_steps,
@@ -452,16 +398,8 @@ def program(name: str, film: Path, limit_s: float, times: int) -> Callable[[], N
         "EGL": egl_steps,
         "EGL image": egl_image_steps,
     }
-    others: dict[str, Callable[[], None]] = {
-        "nvml": partial(run_nvml, limit_s),
-        "walk nvml": partial(walk_nvml, times),
-    }
-    if name in others:
-        return others[name]
-    if name.startswith("worker "):
-        return partial(as_worker, steps[name.removeprefix("worker ")], limit_s)
-    if name.startswith("walk "):
-        return partial(walk, steps[name.removeprefix("walk ")], times)
+    if name == "nvml":
+        return partial(run_nvml, limit_s)
     return partial(as_work, steps[name], limit_s)
 
 
@@ -496,7 +434,7 @@ def _run_child(case: dict[str, Any], film: Path, channel: int) -> None:
         os.dup2(quiet, 1)
         CHANNEL.append(channel)
         os.environ.update(case["environment"])
-        run = program(case["program"], film, case["limit_s"], case["times"])
+        run = program(case["program"], film, case["limit_s"])
         (partial(with_xids, run) if case["xids"] else run)()
         code = 0
     finally:

@@ -6,16 +6,11 @@ from typing import Final
 
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.errors import (
+    CodecfleetError,
     DeviceError,
     DeviceLost,
-    DeviceMemory,
     EngineFailed,
     EngineHung,
-    EngineUnfit,
-    Retry,
-    SessionLimit,
-    Unsupported,
-    UsageError,
 )
 
 from .fault_programs import STEPS
@@ -23,28 +18,13 @@ from .scenario import Action, Fault
 
 PATIENCE_S: Final = 60.0
 """How long a case may take before it is ended: a last resort, which no case needs, however busy the machine is."""
-
-
 SILENT_AFTER_S: Final = 2.0
-
-
 HUNG_AFTER_S: Final = 1.0
 """In seconds in which nothing of the process can run: ``quiet_clock.py``."""
-
-
 FAR_TOO_SLOW_MS: Final = 120_000
 """Of a call that is given up long before it comes back."""
-
-
 EXIT_CODE: Final = 41
-
-
 XID: Final = 31
-
-
-RENEWED: Final = 75
-
-
 MORE: Final = 17
 """NV_ENC_ERR_NEED_MORE_INPUT, which is not a fault: the picture's packet comes later."""
 
@@ -60,25 +40,10 @@ class Ends(Enum):
     LOST = "the report calls the device lost"
 
 
-Outcome = type[Exception] | Ends
+Outcome = type[CodecfleetError] | Ends
 
 
 NOTHING, PROCESS, SILENCE, UNSEEN, ABSENT, LOST = Ends
-
-
-RETRIES: Final = {
-    DeviceError: Retry.ELSEWHERE,
-    DeviceLost: Retry.ELSEWHERE,
-    EngineFailed: Retry.ELSEWHERE,
-    EngineHung: Retry.ELSEWHERE,
-    EngineUnfit: Retry.ANYWHERE,
-    DeviceMemory: Retry.ANYWHERE,
-    SessionLimit: Retry.ANYWHERE,
-    Unsupported: Retry.NEVER,
-    UsageError: Retry.NEVER,
-}
-
-
 PLACES: Final = {
     "libcuda": (("cuDevicePrimaryCtxRetain", 1), ("cuMemAlloc", 1), ("cuMemAlloc", 3), ("cuMemFree", 2)),
     # A session decodes a picture of its first range while it is opened, and again in its turn.
@@ -125,8 +90,6 @@ def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
 
 
 VALUES: Final = {Action.EXIT: EXIT_CODE, Action.XID: XID, Action.SLOW: 20}
-
-
 STATUSES: Final = {
     "libcuda": 700,
     "nvcuvid": 700,
@@ -268,7 +231,7 @@ def stage_rows() -> list[Row]:
 EXTRAS: Final = (
     Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "cut short"),
     Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "cut short"),
-    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "what it can"),
+    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "its capabilities"),
     Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "no session"),
     Row(
         "nvcuvid",
@@ -357,8 +320,6 @@ EXTRAS: Final = (
     Row("EGL", fault("cuEGLStreamProducerConnect", Action.HANG, 1), "opening", EngineHung, "", HUNG_AFTER_S),
 )
 """Faults at other places: where the same action means something else."""
-
-
 STANDALONE_CALLS: Final = {
     "opening": (
         *("cudlaCreateDevice", "cudlaSetTaskTimeoutInMs", "cudlaGetNvSciSyncAttributes"),

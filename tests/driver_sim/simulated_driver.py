@@ -2,20 +2,19 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .build import built_libraries
+from .fork_server import REPOSITORY, fork_program
 from .scenario import Scenario
 
-__all__ = ["Ran", "Traced", "run_simulated", "simulated_environment"]
+__all__ = ["REPOSITORY", "Ran", "Traced", "run_simulated", "simulated_environment"]
 
 _SEED = "1"
 """Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,13 @@ def run_simulated(
 ) -> Ran:
     """Run Python code (a string) or a command (a sequence) with the simulated driver, and return what it did.
 
-    Python code runs with this interpreter, with the repository importable, and with ``arguments`` in ``sys.argv[1:]``.
+    Python code runs in a fork of a process that has imported the package (``fork_server.py``), with the repository
+    importable, and with ``arguments`` in ``sys.argv[1:]``.
     ``visible_devices`` is CUDA_VISIBLE_DEVICES; ``environment`` is added to this process's own.
 
     Raises:
         BuildError: the simulator could not be compiled.
     """
-    command = [sys.executable, "-c", program, *arguments] if isinstance(program, str) else [*program, *arguments]
     with tempfile.TemporaryDirectory(prefix="driver-sim-") as name:
         folder = Path(name)
         variables = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
@@ -97,7 +96,10 @@ def run_simulated(
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         if visible_devices is not None:
             variables["CUDA_VISIBLE_DEVICES"] = visible_devices
-        code, stdout, stderr = _run(command, variables, timeout_s)
+        if isinstance(program, str):
+            code, stdout, stderr = fork_program(program, arguments, variables, folder, timeout_s)
+        else:
+            code, stdout, stderr = _run([*program, *arguments], variables, timeout_s)
         return Ran(exit_code=code, stdout=stdout, stderr=stderr, trace=_read_trace(folder / "trace"))
 
 

@@ -15,18 +15,15 @@ import pytest
 from tests.sweeps import swept
 
 from .build import LIBRARIES
-from .fault_cases import Case, assert_clear, first_of_each, told_by
+from .fault_cases import Case, assert_clear, first_of_each, told_of_rows
 from .fault_programs import STEPS
 from .fault_table import (
     ABSENT,
     EXIT_CODE,
-    HUNG_AFTER_S,
     LOST,
     PATIENCE_S,
     PLACES,
     PROCESS,
-    RENEWED,
-    RETRIES,
     ROWS,
     SILENCE,
     SILENT_AFTER_S,
@@ -34,7 +31,6 @@ from .fault_table import (
     XID,
     Ends,
     Row,
-    fault,
 )
 from .scenario import Action
 
@@ -48,21 +44,13 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Return what the program of each row under test told, by the row's name."""
-    calls = [getattr(item, "callspec", None) for item in request.session.items]
-    wanted = {call.params["row"].name for call in calls if call is not None and isinstance(call.params.get("row"), Row)}
-    rows = [row for row in ROWS if row.name in wanted]
-    cases = [
-        Case(
-            row.program,
-            (row.fault,),
-            row.limit_s,
-            patience_s=SILENT_AFTER_S if row.outcome is SILENCE else PATIENCE_S,
-            xids=row.fault.action is Action.XID,
-        )
-        for row in rows
-    ]
-    found = told_by(tmp_path_factory.mktemp("faults"), cases)
-    return {row.name: answer for row, answer in zip(rows, found, strict=True)}
+    return told_of_rows(request, tmp_path_factory.mktemp("faults"), case_of)
+
+
+def case_of(row: Row) -> Case:
+    """Return a row's case."""
+    patience_s = SILENT_AFTER_S if row.outcome is SILENCE else PATIENCE_S
+    return Case(row.program, (row.fault,), row.limit_s, patience_s=patience_s, xids=row.fault.action is Action.XID)
 
 
 def test_every_action_has_its_rows_for_every_library() -> None:
@@ -81,8 +69,9 @@ FIRST = first_of_each(ROWS)
 
 
 def is_for_later(row: Row) -> bool:
-    """Tell rows that CI leaves out: harmless ones, and of the sessions that share most calls all but one of a kind."""
-    return row.outcome is Ends.NOTHING or (row.program in SHARING and row.name not in FIRST)
+    """Tell rows that CI leaves out: harmless ones, and all but the first of a kind; but a status at every stage."""
+    has_stages = row.fault.action is Action.STATUS and row.program not in SHARING
+    return row.outcome is Ends.NOTHING or (row.name not in FIRST and not has_stages)
 
 
 @pytest.mark.parametrize("row", swept(ROWS, is_slow=is_for_later), ids=lambda row: row.name)
@@ -95,7 +84,7 @@ def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) ->
         return
     step, kind, retry, message, next_step = next(line for line in lines if line[1])
     assert kind == row.outcome.__name__, message
-    assert retry == RETRIES[row.outcome].name
+    assert retry == row.outcome.retry.name
     assert_clear(message, next_step)
     assert row.words in message
     before = [line[0] for line in lines[: lines.index([step, kind, retry, message, next_step])]]
@@ -125,23 +114,3 @@ def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> Non
         silent = row.program.startswith(("cudla", "nvsci")) or row.fault.function in ("nvmlInit", "nvmlShutdown")
         is_told = not silent
         assert answer["told"][-1] == ["xids", "", "", f"[{XID}]" if is_told else "[]", ""]
-
-
-@pytest.mark.parametrize("program", ["nvcuvid", "nvenc"])
-def test_a_worker_whose_call_hangs_says_so_and_ends_itself(program: str, tmp_path: Path) -> None:
-    """The work gets EngineHung, and so does what ran beside it; then the process ends, to be replaced."""
-    function = {"nvcuvid": "cuvidDecodePicture", "nvenc": "NvEncEncodePicture"}[program]
-    case = Case(f"worker {program}", (fault(function, Action.HANG, 4),), limit_s=HUNG_AFTER_S)
-    (answer,) = told_by(tmp_path, [case])
-    outcomes = [line for line in answer["told"] if line[0] == "outcome"]
-    assert [(kind, retry) for _, kind, retry, _, _ in outcomes] == [("EngineHung", "ELSEWHERE")] * 2
-    assert answer["exit_code"] == RENEWED
-
-
-def test_a_worker_whose_device_is_lost_blames_no_other(tmp_path: Path) -> None:
-    """The work gets DeviceLost; what ran beside it gets no answer but the end of its process."""
-    case = Case("worker nvenc", (fault("NvEncEncodePicture", Action.LOSE, 4),))
-    (answer,) = told_by(tmp_path, [case])
-    outcomes = [line[1] for line in answer["told"] if line[0] == "outcome"]
-    assert outcomes == ["DeviceLost"]
-    assert answer["exit_code"] == RENEWED

@@ -7,10 +7,9 @@ nvEncodeAPI.h. So these tests hold our model against the package's own code, and
 import json
 import random
 from dataclasses import fields
-from enum import Enum
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -44,21 +43,6 @@ ELSEWHERE = {Codec.H264: {"tier"}, Codec.HEVC: set(), Codec.AV1: {"timinginfo"}}
 """Fields of the model that a codec has not: they are refused."""
 LEFT_TO_THE_PRESET = {("temporalaq", "0"), ("ldkfs", "0")}
 """Not sent, since the package would switch them on: uhq has the one for itself, low_latency the other."""
-TABLE_1 = {
-    **{name: name for name in ("codec", "bitrate", "fps", "initqp", "idrperiod", "constqp", "gop", "tuning_info")},
-    **{name: name for name in ("preset", "maxbitrate", "vbvinit", "vbvbufsize", "rc", "multipass", "bf")},
-    **{name: name for name in ("lookahead", "aq", "ldkfs", "repeatspspps")},
-    "temporalAQ": "temporalaq",
-    "timingInfo::num_unit_in_ticks": "timinginfo",
-    "timingInfo::timescale": "timinginfo",
-    "qmin": "",
-    "max_res": "",
-    "colorspace": "matrix",
-    "slice::mode": "",
-    "slice::data": "",
-}
-"""Table 1 of the PyNvVideoCodec programming guide, by its names: the setting that delivers each, or none."""
-
 MAKE = """
 import json, os, sys
 import PyNvVideoCodec
@@ -252,31 +236,6 @@ def test_every_setting_has_a_case(codec: Codec) -> None:
     for name in ELSEWHERE[codec]:
         with pytest.raises(Unsupported, match=name):
             read_settings({"codec": codec.value} | BASE | {name: {"tier": "0"}.get(name, "1/50")})
-
-
-@pytest.mark.parametrize("entry", fields(NvencSettings), ids=lambda entry: entry.name)
-def test_every_choice_of_a_setting_is_tried(entry: Any) -> None:
-    """Where a setting has a few values, each of them is in the table of some codec."""
-    hint = get_type_hints(NvencSettings)[entry.name]
-    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, (Enum, bool))]
-    tried = {text for codec in CODECS for _, text, _ in cases(codec).get(entry.name, [])}
-    tried |= {"lossless"} if entry.name == "tuning_info" else set()
-    for kind in kinds:
-        values = {"0", "1"} if kind is bool else {str(member.value) for member in kind}
-        assert values - tried == ({"vp9"} if entry.name == "codec" else set())
-
-
-@pytest.mark.parametrize("name", TABLE_1)
-def test_every_name_of_the_guide_is_delivered_or_refused_by_name(name: str) -> None:
-    """Table 1's parameters reach the driver under today's names; those that the package drops are refused by theirs."""
-    if TABLE_1[name] == name:
-        assert all(name in cases(codec) or codec is Codec.AV1 for codec in CODECS)
-        return
-    assert TABLE_1[name] in ("", "matrix") or cases(Codec.HEVC)[TABLE_1[name]]
-    for key in (name, name.split("::", maxsplit=1)[0]):
-        with pytest.raises(Unsupported, match=f"NVENC setting {key}:") as caught:
-            read_settings({"codec": "h264"} | BASE | {key: "1"})
-        assert TABLE_1[name] in caught.value.next_step
 
 
 @pytest.mark.parametrize(

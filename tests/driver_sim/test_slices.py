@@ -31,7 +31,7 @@ pytestmark = [
 
 PARTS = Path(__file__).with_name("parts.toml")
 SIZE = "320x176"
-FRAMES = 480
+FRAMES = 240
 PICTURE_US = 40_000
 """How long NVDEC takes for a picture: slow enough that one slice does not do all before others have started."""
 OPTIONS = ("--codec", "h264", "--preset", "1", "--segment-seconds", "1", "--overwrite", "--json")
@@ -53,7 +53,7 @@ def simulated(name: str, folder: Path, faults: Sequence[Fault] = ()) -> dict[str
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clip of 20 s that is cut into 20 segments."""
+    """A clip of 10 s that is cut into 10 segments."""
     made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 

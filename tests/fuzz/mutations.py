@@ -17,7 +17,7 @@ FIELDS: Final = frozenset(
     {b"tkhd", b"mdhd", b"mvhd", b"stts", b"stsc", b"stsz", b"stco", b"ctts", b"elst", b"stsd", b"tfdt", b"trun"}
     | {b"tfhd", b"hdlr", b"avcC", b"hvcC", b"av1C", b"vpcC", b"esds", b"dOps", b"sidx", b"trex", b"stss"}
 )
-"""Boxes of which a field, rather than the length, is changed."""
+"""Boxes with fields that are changed."""
 EXTREMES: Final = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x00010000)
 TS_PACKET: Final = 188
 HEAD_BYTES: Final = 4096

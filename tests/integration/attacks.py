@@ -1,4 +1,4 @@
-"""One command on one bad input, how it must end, and what bad inputs are made of."""
+"""Runs one command on a bad input and checks how it ends; and builders of bad inputs."""
 
 import os
 import struct
@@ -53,7 +53,7 @@ def tiny() -> Clip:
 
 
 class Attack:
-    """Runs the program on threads of this process, and checks what every failure owes its reader."""
+    """Runs the program on threads of this process, and checks the form of every failure."""
 
     def __init__(self, folder: Path, said: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -78,7 +78,7 @@ class Attack:
         assert (ended, len(errors), lines[-1:]) == (code, 1, errors), lines
         assert not [line for line in lines if not line.startswith("codecfleet: ")]
         assert not [word for word in words if word not in errors[0]], errors
-        # What went wrong is a sentence, and so is what to do.
+        # One sentence says what is wrong, another what to do.
         assert errors[0].count(". ") >= 1
         assert self._everything() == before
         return errors[0]
@@ -98,7 +98,7 @@ def attack(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Attack:
-    """The program, in an empty folder; what is kept of remote outputs lies in another."""
+    """The program, in an empty folder; work on remote outputs is kept in another."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return Attack(tmp_path, capsys)

@@ -1,7 +1,6 @@
-"""A head without workers, and Ray's second autoscaler, which starts nodes on this machine: its fake provider.
+"""A head without workers, to which Ray's autoscaler (v2) adds nodes on this machine.
 
-The provider is Ray's own for tests: a node is a raylet that the autoscaler's process starts, with an identity of its
-own. All of it lies in one folder, on ports of its own.
+Each node is a raylet of Ray's fake provider for tests. All files are in one folder; all ports are its own.
 """
 
 import json
@@ -24,7 +23,7 @@ import pytest
 __all__ = ["GROUP", "AutoscaledCluster", "NodeLog", "autoscaled_cluster"]
 
 GROUP = "group"
-"""The label by which a node's group is told."""
+"""The label with a node's group."""
 PROGRAM = (sys.executable, "-m", "codecfleet")
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "f" * 51 + "00000"
@@ -47,7 +46,7 @@ while True:
 
 @dataclass
 class NodeLog:
-    """How many nodes there were beside the head, and were asked for, each time that differed: with seconds of UTC."""
+    """Each change in the number of nodes beside the head, and of those asked for: (UTC seconds, present, asked)."""
 
     seen: list[tuple[float, int, int]] = field(default_factory=list)
     news: threading.Condition = field(default_factory=threading.Condition)
@@ -60,7 +59,7 @@ class NodeLog:
                 self.news.notify_all()
 
     def comes_to(self, count: int, within_s: float = LIMIT_S) -> bool:
-        """Wait until there is that number of nodes, and no other is asked for; return whether that came about."""
+        """Wait for that number of nodes, present and asked for; return whether it was reached."""
         with self.news:
             return self.news.wait_for(lambda: self.seen and self.seen[-1][1:] == (count, count), within_s)
 
@@ -120,11 +119,11 @@ class AutoscaledCluster:
 
 @contextmanager
 def autoscaled_cluster(most: Mapping[str, int], env: Mapping[str, str] | None = None) -> Iterator[AutoscaledCluster]:
-    """Yield a cluster without workers, to which up to ``most`` nodes of each group come as they are asked for.
+    """Yield a cluster without workers that grows on request to ``most`` nodes of each group.
 
-    A node has one CPU. Ray itself would end an idle one after an hour. All is gone at the end.
+    A node has one CPU; Ray removes an idle one after an hour. Everything is removed at the end.
     """
-    folder = Path(tempfile.mkdtemp(prefix="cfa-", dir="/tmp"))  # short: Ray's sockets lie there
+    folder = Path(tempfile.mkdtemp(prefix="cfa-", dir="/tmp"))  # short: the path of Ray's sockets
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     ray = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}

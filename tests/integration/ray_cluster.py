@@ -54,11 +54,11 @@ class RayCluster:
     folder: Path
     keeper: "subprocess.Popen[str]"
     prefix: tuple[str, ...] = ()
-    """What a command begins with that is to reach the cluster."""
+    """The first words of a command that must reach the cluster."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held for one order at a time."""
     frozen: list[psutil.Process] = field(default_factory=list)
-    """What was stopped, and may be there still."""
+    """Processes that were stopped and may still exist."""
 
     def add_node(self, cpus: int, gpus: int = 0) -> str:
         """Start a node and wait until it has joined; return its Ray id."""
@@ -216,7 +216,7 @@ def ray_cluster(
 
 
 class _Keeper:
-    """Makes and kills nodes as it is told."""
+    """Makes and kills nodes on request."""
 
     def __init__(self, networks: "_Networks | None") -> None:
         from ray.cluster_utils import Cluster
@@ -227,7 +227,7 @@ class _Keeper:
         self._addresses: dict[str, int] = {}
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked and say what came of it."""
+        """Carry out an order; return its result."""
         small: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100_000_000}
         if "head" in order:
             if self._networks is not None:
@@ -274,7 +274,7 @@ class _Keeper:
 
 
 class _Networks:
-    """A network for each node, and a bridge in ours; all of them end with the processes in them."""
+    """A network namespace for each node, and a bridge in ours; each ends with its last process."""
 
     def __init__(self) -> None:
         self._holders: list[subprocess.Popen[bytes]] = []
@@ -289,7 +289,7 @@ class _Networks:
 
     def make(self) -> tuple[int, str]:
         """Make a network with a cable to the bridge; return its number and its address."""
-        # The shell says that it is in its new network before it turns into one that only waits.
+        # The shell prints a line once it is in its new network, then waits.
         holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"],
             stdin=subprocess.DEVNULL,
@@ -338,7 +338,7 @@ def _processes(node: Any) -> list[psutil.Process]:
 
 def _keep() -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is not an answer
+    os.dup2(2, 1)  # Ray's own output is not an answer
     keeper = _Keeper(_Networks() if sys.argv[1:] == ["apart"] else None)
     for line in sys.stdin:
         print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)

@@ -14,7 +14,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .autoscaled_cluster import NodeLog, autoscaled_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "autoscaling.json"
 NODES_MAX = 2

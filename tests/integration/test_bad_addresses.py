@@ -1,4 +1,4 @@
-"""Addresses and stores that lie, break off, say nothing or lead nowhere."""
+"""Addresses and stores that redirect, break off, stay silent or do not exist."""
 
 import http.server
 import shutil
@@ -151,12 +151,6 @@ def test_addresses_that_lead_nowhere(address: str, words: str, attack: Attack, w
     attack.source_refused(3, words, source=address.format(web=web, clip=clip))
 
 
-def test_a_web_server_in_trouble(attack: Attack, web: str) -> None:
-    """It is not the address that is wrong: exit code 5, after some tries."""
-    attack.source_refused(5, "500", source=f"{web}/500")
-    attack.source_refused(5, "cannot be opened", source="http://127.0.0.1:9/x.mp4")
-
-
 @pytest.mark.parametrize("name", ["talks.mp4", "breaks-off.mp4"])
 def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> None:
     """A server that breaks the protocol or the connection costs one line, in our words, and no traceback."""
@@ -167,7 +161,7 @@ def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> No
 
 
 def test_a_web_server_that_says_nothing(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes the call and never answers is given up: twice the silence that is allowed is under 20 s."""
+    """A server that accepts and never answers is an error: twice the allowed silence is under 20 s."""
     assert 2 * stores.HTTP_SILENCE_S < LIMIT_S
     monkeypatch.setattr(stores, "HTTP_SILENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:

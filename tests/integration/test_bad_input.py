@@ -48,7 +48,7 @@ UNREADABLE: dict[str, tuple[Build, str]] = {
     "noise": (noise, "not a media file"),
     "zeros": (zeros, "not a media file"),
     "cut in the box": (start_of(8), "not a media file"),
-    "cut in the header": (lambda folder, _: put(folder / "x.mp4", HEADER + b"\0\0\x10\0moov"), "no track at all"),
+    "cut in the header": (lambda folder, _: put(folder / "x.mp4", HEADER + b"\0\0\x10\0moov"), "has no tracks"),
     "nothing but a header": (lambda folder, _: put(folder / "x.mp4", HEADER), "not a media file"),
     "cut in the pictures": (start_of(500), "not a media file"),
     "cut in the name": (lambda folder, _: put(folder / "x.mkv", b"\x1aE\xdf\xa3\xa3B\x86"), "not a media file"),

@@ -1,6 +1,5 @@
 """Films that name other files: scripts, playlists and containers that point elsewhere lead nowhere."""
 
-import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -8,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.cli.app import run
-
-from .attacks import ON_THREADS, QUICK, Attack, alias, attack, box, clip, matroska, put, trap, with_box
+from .attacks import Attack, alias, attack, box, clip, matroska, put, trap, with_box
 
 __all__ = ["attack", "clip", "matroska", "trap"]
 
@@ -67,23 +64,3 @@ def test_tracks_that_lie_in_another_file(kind: bytes, attack: Attack, clip: Path
         attack.source_refused(3, "refers to another file", source=source)
     else:
         attack.transcodes(source)
-
-
-def test_a_reference_movie(attack: Attack, trap: Path) -> None:
-    """A QuickTime movie that only says where the real one is has no tracks, and the real one is not opened."""
-    record = f"file://{trap}\0".encode()
-    target = box(b"rdrf", b"\0\0\0\0url " + struct.pack(">I", len(record)) + record)
-    movie = box(b"ftyp", b"qt  \0\0\0\0qt  ") + box(b"moov", box(b"rmra", box(b"rmda", target)))
-    attack.source_refused(3, "only refers to other files", source=put(attack.folder / "reference.mov", movie))
-
-
-def test_matroska_segments_are_not_linked(attack: Attack, matroska: Path) -> None:
-    """A Matroska that names its next file is read alone."""
-    data = matroska.read_bytes()
-    os.mkfifo(attack.folder / "next.mkv")
-    # Into the void element that follows the header goes the name of the file that comes next.
-    named = bytes.fromhex("3e83bb88") + b"next.mkv"
-    place = data.index(b"\xec", data.index(bytes.fromhex("114d9b74")))
-    source = put(attack.folder / "linked.mkv", data[:place] + named + data[place + len(named) :])
-    code = run(["transcode", "--quiet", *QUICK, str(source), str(attack.out / "o.mp4")], ON_THREADS)
-    assert code in (0, 3)

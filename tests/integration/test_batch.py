@@ -19,7 +19,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from codecfleet import Batch, BatchResult, BatchSpec, Fleet, Report, TranscodeSpec, verify
+from codecfleet import Batch, BatchResult, BatchSpec, Fleet, TranscodeSpec, verify
 from codecfleet.cli.app import parse
 from codecfleet.cli.services import CommandRequest, Services
 from codecfleet.cluster.fleet.pool import PoolState
@@ -28,6 +28,8 @@ from codecfleet.jobs.batch.preview import Intended, Preview
 from codecfleet.jobs.batch.store.schema import FileResult
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .local_jobs import transcode
 
 _PROGRAM = """
 import asyncio, os, signal, sys
@@ -71,16 +73,6 @@ def run_batch(spec: BatchSpec) -> list[BatchResult]:
             batch = fleet.batch(spec)
             assert isinstance(batch, Batch)
             return [result async for result in batch]
-
-    return asyncio.run(main())
-
-
-def transcode(spec: TranscodeSpec) -> Report:
-    """Run one job."""
-
-    async def main() -> Report:
-        async with Fleet(pool=LocalPool(2)) as fleet:
-            return await (await fleet.transcode(spec))
 
     return asyncio.run(main())
 
@@ -192,7 +184,7 @@ def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
 
 
 def killed(spec: BatchSpec, *, after: int) -> int:
-    """Run a batch in a process that dies at once after that number of results; return how many it had told of."""
+    """Run a batch in a process that dies after that number of results; return how many it printed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), str(after)]
     ended = subprocess.run(arguments, env=environment, check=False, timeout=120, capture_output=True, text=True)
@@ -201,7 +193,7 @@ def killed(spec: BatchSpec, *, after: int) -> int:
 
 
 def test_a_killed_batch_goes_on_where_it_was(films: Path) -> None:
-    """What was done is not done again, what was in flight is; the outputs are those of a run without a death."""
+    """Finished files are not encoded again, unfinished ones are; the outputs are those of an undisturbed run."""
     spec = a_spec(films)
     told = killed(spec, after=4)
     again = run_batch(spec)
@@ -254,7 +246,7 @@ def test_the_database_says_what_was_done(films: Path) -> None:
 
 
 def test_from_store_to_store(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prefix in, a prefix out; the database lies in the current folder."""
+    """From one prefix to another; the database is in the current folder."""
     monkeypatch.chdir(tmp_path)
     store = fsspec.filesystem("memory")
     for path in films.glob("*.mkv"):

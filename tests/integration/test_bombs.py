@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.limits import InputLimits
-
 from .attacks import Attack, attack, clip, put
 from .bombs import matroska_tracks, mov, png
 
@@ -16,7 +14,6 @@ __all__ = ["attack", "clip"]
 
 pytestmark = pytest.mark.timeout(120)
 
-DEFAULTS = InputLimits()
 LARGE = png(16_384, 16_384)
 SMALL = png(64, 64)
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {

@@ -8,18 +8,15 @@ import pytest
 
 from codecfleet.errors import InputNotFound, Unsupported, UsageError, WouldLose
 from codecfleet.jobs.journal.header import asks_again, difference, header_of
-from codecfleet.jobs.plan.plan import Plan, plan_transcode
-from codecfleet.jobs.request.spec import TranscodeSpec
+from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.testing.clips import Clip, make_clip
 from tests.fonts import a_font
 from tests.subtitle_tracks import Cue, bars, pgs_packet, vobsub_packet, with_subtitles
 from tests.sweeps import swept
 
-from .limit_jobs import transcode as run
-from .test_exact import shown, transcode
+from .local_jobs import lossless, planned, shown, shown_for_any_cuts, spec_of, verified
 from .test_filters import CLIP as FROM_ZERO
-from .test_filters import PQ, TEN_BITS, verified
-from .test_resume import interrupted, the_same
+from .test_filters import PQ, TEN_BITS
 
 BEGIN_MS = 1000
 CLIP = replace(FROM_ZERO, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
@@ -51,34 +48,21 @@ def film(folder: Path, clip: Clip = CLIP, cues: tuple[Cue, ...] = CUES) -> Path:
     return with_subtitles(plain, folder / "source.mkv", [("pgssub", "deu", empty), ("pgssub", "eng", cues)])
 
 
-def planned(source: Path, **options: object) -> Plan:
-    """Return the plan of a job."""
-    return plan_transcode(TranscodeSpec.model_validate({"source": str(source), "output": "out.mkv", **options}))
-
-
 @pytest.mark.parametrize(
     ("clip", "name"),
     swept([(CLIP, "alone"), *((CLIP, name) for name in STEPS if name != "alone"), (TEN_BITS, "alone")]),
 )
 def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
     """One segment or five, one worker or three: the same pictures reach the encoder."""
-    source, found = film(tmp_path, clip), []
-    for segment_s in (Fraction(100), Fraction(12, 25)):
-        sums = set()
-        for workers in (1, 3):
-            output = tmp_path / f"{float(segment_s)}-{workers}.mp4"
-            options = {**STEPS[name], "pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
-            sums.add(transcode(source, output, burn_subtitles="eng", **options).proof.output_sha256)
-        assert len(sums) == 1
-        found.append(shown(output))
-    assert found[0] == found[1]
+    options = {**STEPS[name], "pix_fmt": clip.pix_fmt[:7], "burn_subtitles": "eng"}
+    shown_for_any_cuts(film(tmp_path, clip), tmp_path, **options)
 
 
 def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
     """From the picture at its start to the last before its end, whatever began or ended between two pictures."""
     source = film(tmp_path)
-    transcode(source, tmp_path / "burnt.mkv", burn_subtitles=1)
-    transcode(source, tmp_path / "unburnt.mp4", subtitles="none")
+    lossless(source, tmp_path / "burnt.mkv", burn_subtitles=1)
+    lossless(source, tmp_path / "unburnt.mp4", subtitles="none")
     burnt, plain = shown(tmp_path / "burnt.mkv"), shown(tmp_path / "unburnt.mp4")
     changed = [one != other for one, other in zip(burnt, plain, strict=True)]
     # The first begins before the film; 1.5 s is between the pictures at 1.48 and 1.52 s.
@@ -102,7 +86,7 @@ def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
 def test_verify_burns_the_same_into_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
     """By other code: nothing is excused, and subtitles elsewhere, or none, are noticed."""
     source, output = film(tmp_path, clip), tmp_path / "output.mkv"
-    report = transcode(source, output, burn_subtitles="eng", **options)
+    report = lossless(source, output, burn_subtitles="eng", **options)
     verdict = verified(source, output, report)
     assert verdict.exact
     assert verdict.pictures is not None
@@ -118,8 +102,8 @@ def test_verify_burns_the_same_into_its_reference(tmp_path: Path, clip: Clip, op
 
 
 def test_the_track_is_not_carried_beside(tmp_path: Path) -> None:
-    """It is in the pictures; the others are carried as ever."""
-    report = transcode(film(tmp_path), tmp_path / "output.mkv", burn_subtitles="eng")
+    """The burnt track is left out of the output; the others are copied."""
+    report = lossless(film(tmp_path), tmp_path / "output.mkv", burn_subtitles="eng")
     tracks = {track.source_index: track for track in report.tracks if track.kind == "subtitle"}
     assert [tracks[index].action for index in sorted(tracks)] == ["copied", "dropped"]
     assert tracks[2].reason == "it is burnt into the pictures"
@@ -128,7 +112,7 @@ def test_the_track_is_not_carried_beside(tmp_path: Path) -> None:
 
 
 def test_only_what_a_segment_shows_travels(tmp_path: Path) -> None:
-    """A segment has what began long before it, and nothing that is over or is yet to come."""
+    """A segment's work holds cues that are still on screen, and none that have ended or begin later."""
     plan = planned(film(tmp_path), burn_subtitles="eng", segment_s=Fraction(12, 25))
     sent = [plan.work("job", n, n, 0).filters.burn for n in range(len(plan.segments))]
     begin = [plan.relative_s(segment.start_ticks) for segment in plan.segments]
@@ -140,31 +124,13 @@ def test_only_what_a_segment_shows_travels(tmp_path: Path) -> None:
     assert {burn.name for burn in sent if burn} == {plan.filters.burn.name}
 
 
-def test_an_interrupted_job_goes_on(tmp_path: Path) -> None:
-    """The bytes are those of a whole run; with other subtitles it is another job."""
-    source = film(tmp_path)
-    options = {"segment_s": Fraction(6, 25), "preset": 1, "burn_subtitles": "eng"}
-    spec, whole = (
-        TranscodeSpec.model_validate({"source": str(source), "output": str(tmp_path / name), **options})
-        for name in ("output.mkv", "whole.mkv")
-    )
-    interrupted(spec, after=3)
-    again = run(spec)
-    assert the_same(again, run(whole))
-    assert again.resumed is not None
-    assert again.resumed.restored >= 3
-    kinds = {header_of(plan_transcode(each)).encoder["kind"] for each in (spec, whole)}
-    film(tmp_path, cues=CUES[:3])
-    assert header_of(plan_transcode(spec)).encoder["kind"] not in kinds
-
-
 def test_vobsub_covers_the_picture(tmp_path: Path) -> None:
     """Its canvas has the picture's shape of samples, whatever its size."""
     plain = make_clip(tmp_path / "plain.mp4", replace(CLIP, width=160))
     cues = [Cue(Fraction(6, 5), vobsub_packet(10, 60, bars(80, 20), Fraction(6, 5)))]
     header = b"size: 128x96\npalette: 000000, ffffff, ff0000, 0000ff" + b", 000000" * 12 + b"\n"
     source = with_subtitles(plain, tmp_path / "source.mkv", [("dvdsub", "eng", cues)], extradata=header)
-    report = transcode(source, tmp_path / "output.mkv", burn_subtitles=0, quality=5)
+    report = lossless(source, tmp_path / "output.mkv", burn_subtitles=0, quality=5)
     verdict = verified(source, tmp_path / "output.mkv", report)
     assert verdict.exact
     assert verdict.pictures is not None
@@ -190,12 +156,12 @@ def test_a_track_of_nothing_is_said(tmp_path: Path) -> None:
     """A warning, and with ``--strict`` an error."""
     source = film(tmp_path)
     assert [warning.code for warning in planned(source, burn_subtitles="deu").warnings] == ["subtitle-empty"]
-    with pytest.raises(WouldLose, match="shows nothing"):
+    with pytest.raises(WouldLose, match="is empty"):
         planned(source, burn_subtitles="deu", strict=True)
 
 
 def text_film(folder: Path) -> Path:
-    """Return a film with a SubRip track: cues of which two are on screen at once."""
+    """Return a film with a SubRip track, with two cues on screen at once."""
     cues = (
         Cue(Fraction(6, 5), b"Hello", Fraction(1)),
         Cue(Fraction(7, 5), b"World", Fraction(1, 5)),
@@ -212,28 +178,12 @@ def font(folder: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", swept(["all", "alone", "scaled", "fps"]))
-def test_text_does_not_depend_on_the_cuts(tmp_path: Path, name: str) -> None:
-    """It is set once, before any work: the same pictures for any segments, and ``verify`` sets it again."""
-    source, found = text_film(tmp_path), []
-    options = {**STEPS[name], "burn_subtitles": "eng", "subtitle_font": font(tmp_path)}
-    for segment_s in (Fraction(100), Fraction(12, 25)):
-        output = tmp_path / f"{float(segment_s)}.mkv"
-        report = transcode(source, output, segment_s=segment_s, **options)
-        found.append(shown(output))
-        assert verified(source, output, report).exact
-    assert found[0] == found[1]
-    transcode(source, tmp_path / "unburnt.mkv", **STEPS[name])
-    assert sum(one != other for one, other in zip(found[0], shown(tmp_path / "unburnt.mkv"), strict=True)) > 20
-
-
 def test_another_font_is_another_job(tmp_path: Path) -> None:
     """An unfinished job does not go on with it, and ``verify`` says what has changed."""
     source, place = text_film(tmp_path), font(tmp_path)
-    options = {"source": str(source), "output": str(tmp_path / "out.mkv"), "burn_subtitles": 0, "subtitle_font": place}
-    spec = TranscodeSpec.model_validate(options)
+    spec = spec_of(source, tmp_path / "out.mkv", burn_subtitles=0, subtitle_font=place)
     before = header_of(plan_transcode(spec))
-    report = transcode(source, tmp_path / "burnt.mkv", burn_subtitles=0, subtitle_font=place)
+    report = lossless(source, tmp_path / "burnt.mkv", burn_subtitles=0, subtitle_font=place)
     assert asks_again(before, spec)
     Path(place).write_bytes(a_font() + b"\0")
     assert not asks_again(before, spec)

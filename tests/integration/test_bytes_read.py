@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import pytest
 
 pytest.importorskip("s3fs")
@@ -20,13 +19,14 @@ from av.video.frame import VideoFrame
 from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, decode_range
 from codecfleet.actors.media import stores
 from codecfleet.actors.media.kept_sources import KEPT
-from codecfleet.actors.media.shared_blocks import HeldBlocks, SharedBlocks
+from codecfleet.actors.media.shared_blocks import SharedBlocks
 from codecfleet.jobs.plan.track_ranges import TrackRanges
 from codecfleet.jobs.probe.job import probe
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.verify.job import verify
+from tests.sweeps import swept
 
-from .limit_jobs import spec_of, transcode
+from .local_jobs import remuxed, spec_of, transcode
 from .s3_server import S3Proxy, s3_server
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
@@ -42,6 +42,7 @@ CONTAINERS: dict[str, dict[str, str]] = {
 MOST = 1.1
 INDEXED, NOT_INDEXED = "end.mp4", ("fragmented.mp4", "dash.mp4", "without-cues.mkv")
 WORKERS = 3
+FAST = ("end.mp4", "fragmented.mp4", "without-cues.mkv", "broadcast.ts")
 
 
 class Swallow(PictureDecoder[VideoFrame]):
@@ -79,12 +80,7 @@ def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def uploaded(folder: Path, name: str) -> str:
     """Put the film into a container, and that into the bucket; return its address."""
-    with av.open(str(FILM)) as source, av.open(str(folder / name), "w", options=CONTAINERS[name]) as output:
-        streams = {stream.index: output.add_stream_from_template(stream) for stream in source.streams}
-        for packet in source.demux():
-            if packet.size:
-                packet.stream = streams[packet.stream_index]
-                output.mux(packet)
+    remuxed(FILM, folder / name, options=CONTAINERS[name])
     files, path = stores.open_store(f"s3://films/{name}")
     files.put_file(str(folder / name), path)
     return f"s3://films/{name}"
@@ -112,20 +108,6 @@ def read_segments(ranges: TrackRanges, workers: int = 1) -> None:
                 pass
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
-def test_this_machine_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
-    """The index and all segments of any container cost at most 1.1 x of the film; nothing stays on the disk."""
-    url = uploaded(tmp_path, name)
-    blocks = HeldBlocks(url)
-    with counted(server, url) as read:
-        blocks.hold()
-        index = read_source(url).index
-        read_segments(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(2)))
-        blocks.let_go()
-    assert 1 <= read[0] <= MOST
-    assert not list(tmp_path.glob("*.blocks"))
-
-
 def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
     """Sound and all: index, segments and side tracks cost at most 1.1 x of the film."""
     url = uploaded(tmp_path, "end.mp4")
@@ -135,7 +117,7 @@ def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
     assert not list(tmp_path.glob("*.blocks"))
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", swept(CONTAINERS, is_slow=lambda name: name not in FAST))
 def test_a_worker_elsewhere_reads_what_its_segments_need(
     name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +130,7 @@ def test_a_worker_elsewhere_reads_what_its_segments_need(
     assert 0.9 <= read[0] <= MOST
 
 
+@pytest.mark.slow
 def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a fragmented mp4, and of a Matroska file without cues, three workers read what they read of an indexed mp4."""
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
@@ -184,18 +167,3 @@ def test_verifying_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None
     assert 0.9 <= read[0] <= MOST
     assert 0.9 <= read_output[0] <= MOST
     assert not list(tmp_path.glob("*.blocks"))
-
-
-def test_one_segment_is_a_small_part(tmp_path: Path, server: S3Proxy) -> None:
-    """A worker that has one segment of four reads what opening takes and its quarter, not the film."""
-    url = uploaded(tmp_path, "front.mp4")
-    ranges = TrackRanges.cut(read_source(url).index, start_s=None, end_s=None, segment_s=Fraction(2))
-    segment = ranges.segments[2]
-    needed = ranges.decode(segment, 0)
-    assert needed.span_bytes is not None
-    with counted(server, url) as read:
-        for _ in decode_range(needed, DecodeTally(), Swallow()):
-            pass
-    begin, end = needed.span_bytes
-    opening_bytes = 512 << 10  # once per worker: the index, and packets up to the first picture's end
-    assert read[0] * FILM.stat().st_size <= MOST * (end - begin) + opening_bytes

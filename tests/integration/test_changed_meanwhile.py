@@ -1,8 +1,7 @@
-"""What changes under a running job: its source, its output, its work folder, and its cancellation."""
+"""Changes during a job: to its source, its output and its work folder; and cancellation."""
 
 import asyncio
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, Report
-from codecfleet.errors import Cancelled, CodecfleetError, InputNotFound, InputUnreadable, OutputExists, StorageFailed
-from codecfleet.testing import FaultyPool, LocalPool
+from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
+from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .limit_jobs import LIMIT_S, film, later, spec_of, transcode
+from .local_jobs import LIMIT_S, film, later, spec_of, transcode
 
 __all__ = ["film"]
 
@@ -55,9 +54,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
-    """A source that is written to, replaced or removed ends the job with that reason, and nothing is published.
+    """A source that is changed, replaced or removed fails the job with that reason; nothing is published.
 
-    One that is away may come back: then the job goes on.
+    A removed source may come back: its work is kept.
     """
     out = film.parents[1] / "out"
     spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 180), preset=1)
@@ -92,20 +91,6 @@ def test_work_that_somebody_tidies_away(what: str, film: Path) -> None:
     assert not (out / "o.mp4").exists()
     out.mkdir(exist_ok=True)
     transcode(spec)
-    assert [path.name for path in out.iterdir()] == ["o.mp4"]
-
-
-def test_jobs_that_race_for_one_name(film: Path) -> None:
-    """Of three jobs that write the same output one publishes, and the others are told that it is being written."""
-    out = film.parents[1] / "out"
-
-    async def race() -> list[Report | BaseException]:
-        async with Fleet(pool=LocalPool(2)) as fleet:
-            jobs = [await fleet.transcode(spec_of(film, out / "o.mp4", preset=1)) for _ in range(3)]
-            return await asyncio.gather(*jobs, return_exceptions=True)
-
-    ended = asyncio.run(race())
-    assert sorted(type(end).__name__ for end in ended) == ["OutputInUse", "OutputInUse", "Report"]
     assert [path.name for path in out.iterdir()] == ["o.mp4"]
 
 
@@ -181,26 +166,3 @@ def test_a_failure_is_one_of_ours(film: Path) -> None:
                 later(lambda place=place: film.write_bytes(data[:place] + chance.bytes(len(data))), after=1),  # type: ignore[misc]
             )
         assert caught.value.next_step
-
-
-@pytest.mark.parametrize(
-    ("kind", "message", "words"),
-    [
-        (InputNotFound, "there is no file {film}", "node here has no file {film}, which is on this machine"),
-        (InputUnreadable, "{film} was changed or removed while it was read", "node here has another file under"),
-        (InputUnreadable, "{film} cannot be read", "{film} cannot be read"),
-    ],
-)
-def test_a_node_that_does_not_see_the_source_is_named(
-    kind: type[CodecfleetError], message: str, words: str, film: Path
-) -> None:
-    """The source is here as it was, so what a worker says of it is true of its node alone; other errors stay."""
-    pool = FaultyPool(LocalPool(2), errors={("segment 1", 1): kind(message.format(film=film), "Check it.")})
-
-    async def run() -> None:
-        async with Fleet(pool=pool) as fleet:
-            await (await fleet.transcode(spec_of(film, film.parent / "o.mp4", segment_s=Fraction(5), preset=1)))
-
-    with pytest.raises(kind, match=re.escape(words.format(film=film))):
-        asyncio.run(run())
-    assert not (film.parent / "o.mp4").exists()

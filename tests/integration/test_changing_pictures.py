@@ -1,6 +1,5 @@
 """Tracks whose pictures change in mid-stream: all come out in one format, or the plan names what is lost."""
 
-import asyncio
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -13,13 +12,14 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 import codecfleet
-from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet import TranscodeSpec
 from codecfleet.errors import WouldLose
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.probe.job import probe
-from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times
 from codecfleet.testing.spliced import write_spliced
+
+from .local_jobs import lossless
 
 PICTURES = 10
 SIZE = (64, 48)
@@ -43,24 +43,6 @@ def film(folder: Path, parts: Sequence[str], *, pix_fmts: Sequence[str] = ("yuv4
         for number, part in enumerate(parts)
     ]
     return write_spliced(folder / "film.ts", clips, declared=SIZE)
-
-
-def transcode(source: Path, output: Path, **options: object) -> Report:
-    """Transcode losslessly on threads of this process."""
-
-    async def run() -> Report:
-        async with Fleet(pool=LocalPool(slots=2)) as fleet:
-            fields = {
-                "source": str(source),
-                "output": str(output),
-                "codec": "h264",
-                "quality": 0,
-                "preset": 1,
-                **options,
-            }
-            return await (await fleet.transcode(TranscodeSpec.model_validate(fields)))
-
-    return asyncio.run(run())
 
 
 def plan_for(source: Path, **options: object) -> Plan:
@@ -117,7 +99,7 @@ def test_colours_stay_what_they_are(
 ) -> None:
     """Range and matrix become the first picture's: each picture shows the RGB that its own numbers mean."""
     source, output = film(tmp_path, parts), tmp_path / "out.mkv"
-    report = transcode(source, output)
+    report = lossless(source, output)
     assert [warning.code for warning in report.warnings] == ["pictures-converted"]
     given, found = frames_of(source), frames_of(output)
     assert {(int(frame.colorspace), int(frame.color_range)) for frame in found} == {(matrices[0], ranges[0])}
@@ -134,7 +116,7 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
     found = []
     for seconds in (Fraction(1, 5), Fraction(60)):
         output = tmp_path / f"{len(found)}.mkv"
-        report = transcode(source, output, segment_s=seconds)
+        report = lossless(source, output, segment_s=seconds)
         found.append((len(report.segments), [frame.to_ndarray().tobytes() for frame in frames_of(output)]))
     assert found[0][0] > found[1][0]
     assert found[0][1] == found[1][1]
@@ -195,7 +177,7 @@ def test_hdr_alone_is_tone_mapped(tmp_path: Path) -> None:
         "colormatrix=bt2020nc:colorprim=bt2020:transfer=smpte2084",
     )
     source, output = film(tmp_path, (sdr, hdr), pix_fmts=("yuv420p10le",)), tmp_path / "out.mkv"
-    transcode(source, output, tonemap="bt2390", strict=True)
+    lossless(source, output, tonemap="bt2390", strict=True)
     pairs = [(psnr_db(in_rgb(a, 1, full=False), in_rgb(b, 1, full=False))) for a, b in _pairs(source, output)]
     assert min(pairs[:PICTURES]) > 60
     assert max(pairs[PICTURES:]) < 30

@@ -1,6 +1,5 @@
 """Tracks whose pictures change their size: the output has the largest, and the report says what was scaled."""
 
-import asyncio
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -9,11 +8,12 @@ import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet import Report
 from codecfleet.jobs.verify.job import verify
-from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times
 from codecfleet.testing.spliced import write_spliced
+
+from .local_jobs import lossless
 
 REALTIME = (("deadline", "realtime"),)
 X264 = (("x264-params", "bframes=0:scenecut=0"),)
@@ -26,7 +26,6 @@ TRACKS = {
     "av1": ("film.ivf", "libsvtav1", (("preset", "12"), ("svtav1-params", "lp=1"))),
 }
 GROWING = ((160, 90), (320, 180), (160, 90))
-LOSSLESS: dict[str, object] = {"codec": "h264", "quality": 0, "preset": 1}
 
 
 def film(folder: Path, name: str, sizes: tuple[tuple[int, int], ...]) -> Path:
@@ -37,17 +36,6 @@ def film(folder: Path, name: str, sizes: tuple[tuple[int, int], ...]) -> Path:
         for width, height in sizes
     ]
     return write_spliced(folder / file, clips, declared=(1920, 1080))
-
-
-def transcode(source: Path, output: Path, **options: object) -> Report:
-    """Transcode losslessly on threads of this process."""
-
-    async def run() -> Report:
-        async with Fleet(pool=LocalPool(slots=2)) as fleet:
-            fields = {"source": str(source), "output": str(output), **LOSSLESS, **options}
-            return await (await fleet.transcode(TranscodeSpec.model_validate(fields)))
-
-    return asyncio.run(run())
 
 
 def pictures(path: Path) -> list[bytes]:
@@ -65,7 +53,7 @@ def resized(report: Report) -> list[str]:
 def test_the_output_has_the_largest_size(name: str, tmp_path: Path) -> None:
     """Whatever the container declares and the first picture has; and it verifies exact."""
     source, output = film(tmp_path, name, GROWING), tmp_path / "out.mkv"
-    report = transcode(source, output)
+    report = lossless(source, output)
     assert (report.width, report.height) == (320, 180)
     assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
     verdict = verify(str(source), str(output))
@@ -78,7 +66,7 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
     found = []
     for number, seconds in enumerate((Fraction(1, 2), Fraction(1), Fraction(60))):
         output = tmp_path / f"{number}.mkv"
-        report = transcode(source, output, segment_s=seconds)
+        report = lossless(source, output, segment_s=seconds)
         assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
         found.append((len(report.segments), pictures(output)))
     assert len({segments for segments, _ in found}) > 1
@@ -87,9 +75,7 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
 
 def test_a_deinterlacer_counts_no_picture_twice(tmp_path: Path) -> None:
     """It needs pictures of the neighbouring segments, which are not scaled once more."""
-    report = transcode(
-        film(tmp_path, "h264", GROWING), tmp_path / "out.mkv", deinterlace="on", segment_s=Fraction(1, 2)
-    )
+    report = lossless(film(tmp_path, "h264", GROWING), tmp_path / "out.mkv", deinterlace="on", segment_s=Fraction(1, 2))
     assert len(report.segments) > 1
     assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
 
@@ -97,7 +83,7 @@ def test_a_deinterlacer_counts_no_picture_twice(tmp_path: Path) -> None:
 def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
     """``scale`` has the last word; a height alone keeps the shape of the largest pictures."""
     source = film(tmp_path, "vp8", ((160, 160), (320, 180)))
-    report = transcode(source, tmp_path / "out.mkv", scale=(None, 90))
+    report = lossless(source, tmp_path / "out.mkv", scale=(None, 90))
     assert (report.width, report.height) == (160, 90)
     assert not resized(report)
 
@@ -105,7 +91,7 @@ def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_pictures_of_another_shape_are_stretched_and_named(tmp_path: Path) -> None:
     """The output's shape is that of its largest pictures, which is what ``verify`` expects of it."""
     source, output = film(tmp_path, "vp9", ((90, 160), (320, 180))), tmp_path / "out.mkv"
-    report = transcode(source, output)
+    report = lossless(source, output)
     assert (report.width, report.height) == (320, 180)
     assert re.fullmatch(r"pictures .* 320x180: 25 of 90x160", resized(report)[0])
     verdict = verify(str(source), str(output))

@@ -14,7 +14,7 @@ from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 
 from ..boxes import VideoTrack
-from .limit_jobs import spec_of, transcode
+from .local_jobs import spec_of, transcode
 
 MILLISECOND = Fraction(1, 1000)
 SLIDES = (0, 500, 2000, 3000, 8000)

@@ -1,6 +1,5 @@
 """Any source in, the same pictures at the same times out: compared losslessly, picture by picture."""
 
-import asyncio
 import random
 import tempfile
 from dataclasses import replace
@@ -13,52 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codecfleet import Fleet, Report, TranscodeSpec
-from codecfleet.actors.decode.decoding import (
-    SOFTWARE,
-    DecodeRange,
-    DecodeTally,
-    PictureHash,
-    decode_range,
-    picture_hash,
-)
+from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.jobs.source.source import read_source
-from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 
-LOSSLESS: dict[str, object] = {"codec": "h264", "quality": 0, "preset": 1}
-
-
-def transcode(source: Path, output: Path, **options: object) -> Report:
-    """Transcode losslessly on threads of this process, in segments of half a second."""
-
-    async def run() -> Report:
-        async with Fleet(pool=LocalPool(slots=3)) as fleet:
-            spec = {"segment_s": Fraction(1, 2), **LOSSLESS, **options}
-            job = await fleet.transcode(
-                TranscodeSpec.model_validate({"source": str(source), "output": str(output), **spec})
-            )
-            return await job
-
-    return asyncio.run(run())
-
-
-def shown(path: Path) -> list[PictureHash]:
-    """Return every picture of a sequential decode, with its time relative to the first, in microseconds."""
-    index = read_source(str(path)).index
-    whole = DecodeRange(
-        source=str(path),
-        stream_index=index.stream_index,
-        time_base=index.time_base,
-        nominal_ticks=index.nominal_ticks,
-        shifts=index.shifts,
-        expected_ticks=index.expected_from(None, None),
-        untimed=index.untimed,
-    )
-    pictures = [picture_hash(ticks, frame) for ticks, frame in decode_range(whole, DecodeTally(), SOFTWARE)]
-    first = pictures[0].ticks
-    return [PictureHash(round((p.ticks - first) * index.time_base * 1_000_000), p.digest) for p in pictures]
-
+from .local_jobs import lossless, shown
 
 STRUCTURES = st.fixed_dictionaries(
     {
@@ -107,7 +65,7 @@ def test_any_structure_comes_out_picture_by_picture(structure: dict[str, object]
     """Random GOPs, B-pyramids, open GOPs, variable frame rates and late starts: every picture, at its time, once."""
     with tempfile.TemporaryDirectory() as folder:
         source = make_clip(Path(folder) / f"source.{structure['container']}", clip_of(structure))
-        report = transcode(source, Path(folder) / "output.mp4")
+        report = lossless(source, Path(folder) / "output.mp4")
         assert shown(Path(folder) / "output.mp4") == shown(source)
         assert report.proof.seams_equal == report.proof.seams
 
@@ -133,7 +91,7 @@ TIME_BASES = {
 def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str) -> None:
     """Whatever tick a source counts in, and where its clock runs through its 33 bits, each picture keeps its time."""
     source = make_clip(tmp_path / name, replace(TIME_BASES[name], keyframes=frozenset(range(0, 36, 12))))
-    report = transcode(source, tmp_path / "output.mp4", codec=codec, quality=40)
+    report = lossless(source, tmp_path / "output.mp4", codec=codec, quality=40)
     assert len(report.segments) > 1
     assert report.proof.times_equal
     expected, found = read_source(str(source)).index, read_source(str(tmp_path / "output.mp4")).index
@@ -157,7 +115,7 @@ def test_damage_is_kept_as_a_sequential_decode_shows_it(encoder: str, seed: int,
         )
         source = damage(make_clip(Path(folder) / "source.mkv", clip), random.Random(seed), hits)  # noqa: S311
         expected = shown(source)
-        transcode(source, Path(folder) / "output.mp4")
+        lossless(source, Path(folder) / "output.mp4")
         assert shown(Path(folder) / "output.mp4") == expected
 
 
@@ -184,7 +142,7 @@ def test_a_reset_clock_goes_on(tmp_path: Path, workers: int) -> None:
     ]
     source = tmp_path / "source.ts"
     source.write_bytes(b"".join(part.read_bytes() for part in parts))
-    report = transcode(source, tmp_path / "output.mp4", workers=workers)
+    report = lossless(source, tmp_path / "output.mp4", workers=workers)
     assert report.proof.output_frames == 100
     assert "clock-reset" in {warning.code for warning in report.warnings}
     assert shown(tmp_path / "output.mp4") == shown(source)
@@ -198,7 +156,7 @@ def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -
         clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 10)), options=(("bf", "2"),))
         source = make_clip(Path(folder) / "source.mp4", clip)
         begin, end = Fraction(start, 25), Fraction(start + length, 25)
-        transcode(source, Path(folder) / "output.mp4", start_s=begin, end_s=end)
+        lossless(source, Path(folder) / "output.mp4", start_s=begin, end_s=end)
         whole = shown(source)[start : start + length]
         first = whole[0].ticks
         assert shown(Path(folder) / "output.mp4") == [PictureHash(p.ticks - first, p.digest) for p in whole]
@@ -214,8 +172,8 @@ def test_deinterlacing_in_segments_is_deinterlacing_in_one(tmp_path: Path) -> No
     )
     source = make_clip(tmp_path / "source.ts", clip)
     options: dict[str, object] = {"deinterlace": "on"}
-    pieces = transcode(source, tmp_path / "pieces.mp4", **options)
-    whole = transcode(source, tmp_path / "whole.mp4", segment_s=Fraction(100), **options)
+    pieces = lossless(source, tmp_path / "pieces.mp4", **options)
+    whole = lossless(source, tmp_path / "whole.mp4", segment_s=Fraction(100), **options)
     assert len(pieces.segments) > 3
     assert len(whole.segments) == 1
     assert shown(tmp_path / "pieces.mp4") == shown(tmp_path / "whole.mp4")
@@ -227,7 +185,7 @@ def test_scaling_and_conversion_keep_every_frame(tmp_path: Path) -> None:
     """--scale and --pix-fmt change the pictures' size and format, and nothing else."""
     clip = Clip(times=constant_times(60), keyframes=frozenset(range(0, 60, 12)), options=(("bf", "2"),))
     source = make_clip(tmp_path / "source.mp4", clip)
-    report = transcode(source, tmp_path / "output.mp4", scale=(None, 96), pix_fmt="yuv444p", codec="hevc", quality=20)
+    report = lossless(source, tmp_path / "output.mp4", scale=(None, 96), pix_fmt="yuv444p", codec="hevc", quality=20)
     assert (report.width, report.height, report.pix_fmt) == (128, 96, "yuv444p")
     assert [p.ticks for p in shown(tmp_path / "output.mp4")] == [p.ticks for p in shown(source)]
 
@@ -237,7 +195,7 @@ def test_a_rate_limited_track_keeps_its_bucket(tmp_path: Path) -> None:
     clip = Clip(times=constant_times(150), keyframes=frozenset(range(0, 150, 10)), width=128, height=96)
     source = make_clip(tmp_path / "source.mp4", clip)
     rate = {"quality": None, "bitrate_bps": 150_000, "maxrate_bps": 150_000, "bufsize_bits": 60_000}
-    report = transcode(source, tmp_path / "output.mp4", **rate)
+    report = lossless(source, tmp_path / "output.mp4", **rate)
     assert len(report.segments) > 5
     assert any(segment.attempts > 1 for segment in report.segments)
     assert underflows(tmp_path / "output.mp4", 150_000, 60_000) == 0

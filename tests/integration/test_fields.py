@@ -16,7 +16,7 @@ from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.source import read_source
 
-from .published import published
+from .local_jobs import published
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet import Report
-from codecfleet.jobs.verify.job import Verdict, verify
+from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
 
-from .test_exact import shown, transcode
+from .local_jobs import lossless, shown, shown_for_any_cuts, verified
 from .test_verify import Clip as SoundClip
 from .test_verify import write
 
@@ -45,45 +45,29 @@ TONED: dict[str, dict[str, object]] = {
 }
 
 
-def verified(source: Path, output: Path, report: Report) -> Verdict:
-    """Return what ``verify`` finds with a report."""
-    saved = output.with_suffix(".json")
-    saved.write_text(report.model_dump_json())
-    return verify(source, output, report=saved)
-
-
 @pytest.mark.parametrize(
     ("clip", "name"),
     [
-        *(pytest.param(CLIP, name, id=f"4:2:0-{name}") for name in STEPS),
-        *(pytest.param(TEN_BITS, name, id=f"4:2:2-{name}") for name in STEPS),
-        *(pytest.param(PQ, name, id=f"PQ-{name}") for name in TONED),
+        *((CLIP, name) for name in STEPS),
+        *((TEN_BITS, name) for name in ("all", "deinterlaced")),
+        *swept(((TEN_BITS, name) for name in STEPS if name not in ("all", "deinterlaced")), is_slow=bool),
+        (PQ, "bt2390"),
+        *swept([(PQ, "hable-and-all")], is_slow=bool),
     ],
 )
 def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
-    """One, two or five segments, one worker or three: the same pictures reach the encoder, at the source's times."""
+    """One segment or five, one worker or three: the same pictures reach the encoder, at the source's times."""
     source = make_clip(tmp_path / "source.mkv", clip)
-    found = {}
-    for segments, segment_s in ((1, Fraction(100)), (2, Fraction(6, 5)), (5, Fraction(12, 25))):
-        sums = set()
-        for workers in (1, 3):
-            output = tmp_path / f"{segments}-{workers}.mp4"
-            # x264 is lossless in 8 bits alone.
-            options = (STEPS | TONED)[name] | {"pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
-            report = transcode(source, output, **options)
-            assert len(report.segments) == segments
-            sums.add(report.proof.output_sha256)
-        assert len(sums) == 1
-        found[segments] = shown(output)
-    assert found[1] == found[2] == found[5]
-    assert [picture.ticks for picture in found[5]] == [picture.ticks for picture in shown(source)]
+    # x264 is lossless in 8 bits alone.
+    found = shown_for_any_cuts(source, tmp_path, pix_fmt=clip.pix_fmt[:7], **(STEPS | TONED)[name])
+    assert [picture.ticks for picture in found] == [picture.ticks for picture in shown(source)]
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "deinterlaced"])
 def test_verify_takes_the_same_steps(tmp_path: Path, name: str) -> None:
     """With the job's report the reference is the source cropped, turned, scaled and padded: nothing is excused."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
-    report = transcode(source, tmp_path / "output.mp4", **STEPS[name])
+    report = lossless(source, tmp_path / "output.mp4", **STEPS[name])
     verdict = verified(source, tmp_path / "output.mp4", report)
     assert verdict.exact
     assert verdict.pictures is not None
@@ -107,7 +91,7 @@ def test_verify_notices_other_steps_than_the_report_names(
     """A picture that was cut, turned or placed otherwise is not what it should be."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     output = tmp_path / "output.mp4"
-    report = transcode(source, output, crop=(96, 64, 16, 8), rotate="90", pad=(128, 128))
+    report = lossless(source, output, crop=(96, 64, 16, 8), rotate="90", pad=(128, 128))
     assert report.steps is not None
     assert verified(source, output, report).exact
     told = report.model_copy(update={"steps": report.steps.model_copy(update=changes)})
@@ -119,7 +103,7 @@ def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
     """Colours and pictures are what the formula makes of the source's, and another transfer function's are not."""
     source = make_clip(tmp_path / "source.mkv", PQ)
     output = tmp_path / "output.mp4"
-    report = transcode(source, output, pix_fmt="yuv420p", **TONED[name])
+    report = lossless(source, output, pix_fmt="yuv420p", **TONED[name])
     verdict = verified(source, output, report)
     assert verdict.exact
     assert verdict.pictures is not None
@@ -132,7 +116,7 @@ def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
 def test_without_the_report_the_pictures_are_others(tmp_path: Path) -> None:
     """``verify`` knows of no steps but those that a report names."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
-    transcode(source, tmp_path / "output.mp4", rotate="180")
+    lossless(source, tmp_path / "output.mp4", rotate="180")
     assert "pictures.alike" in {failed.name for failed in verify(source, tmp_path / "output.mp4").failures}
 
 
@@ -141,7 +125,7 @@ def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, 
     """The whole track is measured, gets one gain, and ``verify`` measures the result; its peak comes first."""
     source = Path(write(tmp_path / "source.mkv", SoundClip()))
     output = tmp_path / "output.mp4"
-    report = transcode(source, output, audio="opus", loudness_lufs=target)
+    report = lossless(source, output, audio="opus", loudness_lufs=target)
     (loudness,) = report.loudness
     assert loudness.source_lufs is not None
     assert loudness.lufs is not None
@@ -159,7 +143,7 @@ def test_the_same_gain_gives_the_same_bytes(tmp_path: Path) -> None:
     source = Path(write(tmp_path / "source.mkv", SoundClip()))
     options: dict[str, object] = {"audio": "aac", "loudness_lufs": Fraction(-20), "video_track": 0}
     sums = {
-        transcode(source, tmp_path / f"{workers}.mp4", workers=workers, **options).proof.output_sha256
+        lossless(source, tmp_path / f"{workers}.mp4", workers=workers, **options).proof.output_sha256
         for workers in (1, 3)
     }
     assert len(sums) == 1
@@ -169,7 +153,7 @@ def test_verify_denoises_its_reference(tmp_path: Path) -> None:
     """What was smoothed is held against what should be: nearly lossless, it is nearly equal."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     output = tmp_path / "output.mp4"
-    report = transcode(source, output, denoise="strong")
+    report = lossless(source, output, denoise="strong")
     with_it, without = (
         verified(source, output, report.model_copy(update={"denoise": denoise})).pictures
         for denoise in (report.denoise, "")

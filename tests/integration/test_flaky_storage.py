@@ -10,15 +10,14 @@ import pytest
 from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry
 from codecfleet.actors.media.opening import open_source
-from codecfleet.errors import CodecfleetError, InputUnreadable, NotSmaller, OutputUnwritable, StorageFailed, Unsupported
+from codecfleet.errors import CodecfleetError, InputUnreadable, NotSmaller, StorageFailed, Unsupported
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.flaky_storage import FlakyFileSystem
 from tests.chaos.shaky_server import Mood, shaky_server
 
-from .limit_jobs import later, spec_of, transcode
+from .local_jobs import later, spec_of, transcode
 
 SOURCE, OUTPUT = "flaky://films/in.mp4", "flaky://films/out.mp4"
-DROPPED = ConnectionResetError("the connection was dropped")
 
 
 @pytest.fixture(autouse=True)
@@ -32,40 +31,6 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
     FlakyFileSystem().pipe_file(SOURCE, content)
     yield content
     FlakyFileSystem.start_over()
-
-
-def encoded(output: str | Path = OUTPUT) -> bytes:
-    """Transcode the film of the store; return the output's bytes."""
-    transcode(spec_of(SOURCE, output, segment_s=Fraction(4, 5), preset=1, no_journal=True))
-    return FlakyFileSystem().cat_file(OUTPUT) if output == OUTPUT else Path(output).read_bytes()
-
-
-def test_troubles_that_pass_change_nothing(tmp_path: Path) -> None:
-    """Dropped connections, short reads and answers that end early: the same bytes as without."""
-    undisturbed = encoded(tmp_path / "o.mp4")
-    FlakyFileSystem.on_read.extend([DROPPED, 7, 0, None, TimeoutError(), 100, DROPPED, 0] * 6)
-    FlakyFileSystem.on_write.extend([DROPPED, TimeoutError()])
-    assert encoded() == undisturbed
-    assert not FlakyFileSystem.on_write
-    assert FlakyFileSystem.writes == 3
-
-
-def test_a_store_that_stays_away_is_given_up() -> None:
-    """After a bounded number of tries one line says what could not be read, and nothing is published."""
-    FlakyFileSystem.on_read.extend([7, *[DROPPED] * 10_000])
-    with pytest.raises(StorageFailed, match="could not be read any further: the connection was dropped") as caught:
-        encoded()
-    assert "Check the connection" in caught.value.next_step
-    assert FlakyFileSystem.reads < 100
-    assert not FlakyFileSystem().exists(OUTPUT)
-
-
-def test_a_forbidden_upload_is_not_tried_again() -> None:
-    """A permanent error ends the job with the first try."""
-    FlakyFileSystem.on_write.append(PermissionError("no"))
-    with pytest.raises(OutputUnwritable):
-        encoded()
-    assert FlakyFileSystem.writes == 1
 
 
 @pytest.mark.parametrize("change", ["replaced", "cut short", "removed"])

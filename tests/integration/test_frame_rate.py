@@ -10,14 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codecfleet.errors import InputDamaged, Unsupported
-from codecfleet.jobs.plan.plan import Plan, plan_transcode
-from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
-from .test_exact import shown, transcode
-from .test_filters import verified
+from .local_jobs import lossless, planned, shown, verified
 from .test_keyframe_interval import on_grid, read_back
 
 FRAMES = 60
@@ -54,7 +51,7 @@ def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: st
     for segment_s in (Fraction(100), Fraction(12, 25)):
         outputs = [tmp_path / f"{float(segment_s)}-{workers}.mp4" for workers in (1, 3)]
         reports = [
-            transcode(source, output, fps=fps, segment_s=segment_s, workers=workers)
+            lossless(source, output, fps=fps, segment_s=segment_s, workers=workers)
             for output, workers in zip(outputs, (1, 3), strict=True)
         ]
         assert len({report.proof.output_sha256 for report in reports}) == 1
@@ -65,11 +62,6 @@ def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: st
     assert len(counts) == 2
 
 
-def planned(source: Path, **options: object) -> Plan:
-    """Return the plan of a job."""
-    return plan_transcode(TranscodeSpec.model_validate({"source": str(source), "output": "out.mp4", **options}))
-
-
 @pytest.mark.parametrize("options", swept([{}, {"deinterlace": "on"}, {"start_s": Fraction(7, 10)}, {"codec": "vp9"}]))
 def test_keyframes_lie_at_multiples_of_the_interval(tmp_path: Path, options: dict[str, object]) -> None:
     """Counted in pictures of the new rate, where a cut falls between showings of one source picture too."""
@@ -77,7 +69,7 @@ def test_keyframes_lie_at_multiples_of_the_interval(tmp_path: Path, options: dic
     fps, interval_s, sums = Fraction(60000, 1001), Fraction(1, 3), {}
     for segment_s in (Fraction(100), Fraction(1, 2)):
         output = tmp_path / f"{float(segment_s)}.mp4"
-        report = transcode(source, output, fps=fps, keyframe_interval_s=interval_s, segment_s=segment_s, **options)
+        report = lossless(source, output, fps=fps, keyframe_interval_s=interval_s, segment_s=segment_s, **options)
         times, keyframes = read_back(output)
         assert times == [number / fps for number in range(len(times))]
         assert keyframes == on_grid(times, interval_s)
@@ -109,9 +101,7 @@ def test_any_film_at_any_rate(
     source.unlink(missing_ok=True)
     make_clip(source, clip)
     interval_s = interval_s if interval_s and interval_s * fps >= 1 else None
-    report = transcode(
-        source, output, fps=fps, segment_s=Fraction(1, 5), keyframe_interval_s=interval_s, overwrite=True
-    )
+    report = lossless(source, output, fps=fps, segment_s=Fraction(1, 5), keyframe_interval_s=interval_s, overwrite=True)
     assert verified(source, output, report).exact
 
 
@@ -121,7 +111,7 @@ def test_any_film_at_any_rate(
 def test_a_part_counts_from_its_first_picture(tmp_path: Path, part: dict[str, object]) -> None:
     """No picture from outside the part is shown, and one is held up to its end."""
     source = make_clip(tmp_path / "source.mkv", CLIPS["a-gap"])
-    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(10), **part)
+    report = lossless(source, tmp_path / "output.mp4", fps=Fraction(10), **part)
     assert verified(source, tmp_path / "output.mp4", report).exact
     assert report.frames == {Fraction(6, 5): 5, Fraction(3, 2): 15}[part["end_s"]]  # type: ignore[index] # as above
 
@@ -129,16 +119,16 @@ def test_a_part_counts_from_its_first_picture(tmp_path: Path, part: dict[str, ob
 def test_verify_notices_another_rate(tmp_path: Path) -> None:
     """A report that names a rate is held to it: in the number of pictures, and their times."""
     source = make_clip(tmp_path / "source.mkv", CLIPS["even"])
-    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(30))
+    report = lossless(source, tmp_path / "output.mp4", fps=Fraction(30))
     told = report.model_copy(update={"frame_rate": "24"})
     failed = {each.name for each in verified(source, tmp_path / "output.mp4", told).failures}
     assert {"frames.count", "times.equal"} <= failed
 
 
 SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
-"""Groups of six pictures, of which none is needed by another group."""
+"""Closed groups of six pictures."""
 LENGTH_BYTES, HEAD_BYTES = 4, 5
-"""A NAL unit's length in mp4, and with its type, without which it is not an access point."""
+"""The length field of a NAL unit in mp4, and that with the unit's type, which makes it an access point."""
 
 
 def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:
@@ -155,7 +145,7 @@ def check_one_and_many(source: Path, folder: Path, **options: object) -> None:
     """Check that a job in many segments shows what it does in one, and that ``verify`` agrees."""
     outputs = [folder / name for name in ("one.mp4", "many.mp4")]
     reports = [
-        transcode(source, output, fps=Fraction(30), segment_s=segment_s, **options)
+        lossless(source, output, fps=Fraction(30), segment_s=segment_s, **options)
         for output, segment_s in zip(outputs, (Fraction(100), Fraction(6, 25)), strict=True)
     ]
     assert shown(outputs[0]) == shown(outputs[1])
@@ -199,8 +189,8 @@ def test_segments_of_which_nothing_decodes_show_what_their_neighbour_has(
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"fps": Fraction(30)}, "no picture of .* that was asked for can be decoded"),
-        ({}, "no picture of .* that was asked for can be decoded"),
+        ({"fps": Fraction(30)}, "no requested picture of .* can be decoded"),
+        ({}, "no requested picture of .* can be decoded"),
         ({"strict": True}, "is damaged"),
     ],
 )
@@ -212,7 +202,7 @@ def test_a_part_of_which_nothing_decodes_is_refused_as_such(
     spoil(source, range(24, 36))
     part = {"start_s": Fraction(24, 25), "end_s": Fraction(36, 25), "segment_s": Fraction(6, 25)}
     with pytest.raises(InputDamaged, match=error):
-        transcode(source, tmp_path / "output.mp4", **part, **options)
+        lossless(source, tmp_path / "output.mp4", **part, **options)
 
 
 def test_fields_need_to_become_frames_first(tmp_path: Path) -> None:
@@ -221,5 +211,5 @@ def test_fields_need_to_become_frames_first(tmp_path: Path) -> None:
     source = make_clip(tmp_path / "source.mkv", clip)
     with pytest.raises(Unsupported, match="interlaced"):
         planned(source, fps=Fraction(50))
-    report = transcode(source, tmp_path / "output.mp4", fps=Fraction(50), deinterlace="auto")
+    report = lossless(source, tmp_path / "output.mp4", fps=Fraction(50), deinterlace="auto")
     assert report.frames == 2 * FRAMES

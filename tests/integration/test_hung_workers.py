@@ -1,4 +1,4 @@
-"""A worker that stands still costs its job some seconds, and no byte."""
+"""A hung worker costs its job some seconds, and changes no byte."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ async def transcode(pool: Pool, asked: TranscodeSpec) -> Report:
 
 
 async def test_a_hung_segment_gives_the_same_bytes(tmp_path: Path) -> None:
-    """What makes no progress is done again, and the report says so."""
+    """A segment without progress is encoded again, and the report says so."""
     clip = make_clip(tmp_path / "clip.mp4", Clip(times=constant_times(75), keyframes=frozenset({0, 25, 50})))
     undisturbed = await transcode(LocalPool(2), spec(clip, tmp_path / "one.mp4"))
     hurried = spec(clip, tmp_path / "two.mp4", deadline_s=Fraction(1, 2), deadline_factor=1, second_runs=0)
@@ -50,7 +50,7 @@ async def test_a_hung_segment_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
-    """Its slot comes back with another process, though the thread never ends."""
+    """Another process takes its slot, though the thread never ends."""
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)

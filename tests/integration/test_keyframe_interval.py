@@ -1,22 +1,23 @@
 """``--keyframe-interval`` in real jobs: the keyframes are read back from the file by its bitstream alone."""
 
-import asyncio
 import hashlib
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
 
-from codecfleet import Fleet, Report, TranscodeSpec
+from codecfleet import Report, TranscodeSpec
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.errors import EncoderFailed
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.verify.job import verify
-from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+
+from .local_jobs import remuxed, spec_of, transcode
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 OUTPUTS = {"h264": "ts", "hevc": "ts", "av1": "ivf", "vp9": "ivf"}
@@ -37,18 +38,10 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def transcode(source: Path, output: Path, workers: int = 3, **options: object) -> Report:
-    """Transcode on threads of this process, in segments of about two seconds."""
-
-    async def run() -> Report:
-        async with Fleet(pool=LocalPool(slots=workers)) as fleet:
-            asked = {"segment_s": Fraction(2), "preset": 2, "workers": workers, **options}
-            job = await fleet.transcode(
-                TranscodeSpec.model_validate({"source": str(source), "output": str(output), **asked})
-            )
-            return await job
-
-    return asyncio.run(run())
+def made(source: Path, output: Path, workers: int = 3, **options: object) -> Report:
+    """Transcode in segments of about two seconds."""
+    asked = {"segment_s": Fraction(2), "preset": 2, "workers": workers, **options}
+    return transcode(spec_of(source, output, **asked), slots=workers)
 
 
 def read_back(path: Path) -> tuple[list[Fraction], list[Fraction]]:
@@ -83,8 +76,8 @@ def test_keyframes_lie_on_the_grid_and_nowhere_else(
 ) -> None:
     """Over all segments, at a change of scene too; the same bytes for any number of workers, and exact."""
     one, three = (tmp_path / f"{workers}.{OUTPUTS[codec]}" for workers in (1, 3))
-    transcode(film, one, 1, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
-    report = transcode(film, three, 3, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
+    made(film, one, 1, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
+    report = made(film, three, 3, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
     assert sha256(one) == sha256(three)
     times, keyframes = read_back(three)
     assert keyframes == on_grid(times, INTERVAL_S)
@@ -94,8 +87,8 @@ def test_keyframes_lie_on_the_grid_and_nowhere_else(
 
 
 def test_without_an_interval_the_encoder_adds_keyframes_at_scene_changes(film: Path, tmp_path: Path) -> None:
-    """What the interval leaves out is really there: the film's change of scene has a keyframe by default."""
-    transcode(film, tmp_path / "plain.ts", codec="h264", segment_s=Fraction(100))
+    """By default the film's change of scene has a keyframe, which an interval removes."""
+    made(film, tmp_path / "plain.ts", codec="h264", segment_s=Fraction(100))
     assert Fraction(19, 4) in read_back(tmp_path / "plain.ts")[1]
 
 
@@ -125,7 +118,7 @@ def test_the_grid_holds_with_other_options(film: Path, tmp_path: Path, options: 
     """Multiples count from the first frame of what was asked for, whatever else is done."""
     asked = {"keyframe_interval_s": INTERVAL_S, **options}
     output = tmp_path / "output.mkv"
-    report = transcode(film, output, **asked)
+    report = made(film, output, **asked)
     times, keyframes = read_back(output)
     interval_s = asked["keyframe_interval_s"]
     assert isinstance(interval_s, Fraction)
@@ -135,7 +128,7 @@ def test_the_grid_holds_with_other_options(film: Path, tmp_path: Path, options: 
 
 
 def on_frames(count: int, interval_s: Fraction) -> list[int]:
-    """Return which of the film's frames lie on the grid."""
+    """Return the film's frames that are on the grid."""
     return [round(time * 24) for time in on_grid([Fraction(n, 24) for n in range(count)], interval_s)]
 
 
@@ -144,7 +137,7 @@ def test_keyframes_go_by_time(tmp_path: Path) -> None:
     steps = [40, 33, 47, 40, 1700, 40, 40, 41, 39, 17] * 12
     clip = Clip(times=uneven_times(steps, 588), keyframes=frozenset(range(0, 120, 7)))
     source, output = make_clip(tmp_path / "uneven.mkv", clip), tmp_path / "output.mkv"
-    report = transcode(source, output, keyframe_interval_s=Fraction(1, 2), segment_s=Fraction(1))
+    report = made(source, output, keyframe_interval_s=Fraction(1, 2), segment_s=Fraction(1))
     times, keyframes = read_back(output)
     assert keyframes == on_grid(times, Fraction(1, 2))
     assert len(report.segments) > 3
@@ -155,13 +148,15 @@ def test_repeated_times_move_no_keyframe(tmp_path: Path) -> None:
     """Where a cut cannot fall a segment goes on, and has the keyframe of the multiple inside."""
     clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 10)), options=(("bf", "0"),))
     whole, source, output = make_clip(tmp_path / "whole.mkv", clip), tmp_path / "twice.mkv", tmp_path / "output.mkv"
-    with av.open(str(whole)) as read, av.open(str(source), "w") as made:
-        stream = made.add_stream_from_template(read.streams.video[0])
-        for number, packet in enumerate(packet for packet in read.demux(video=0) if packet.size):
-            packet.stream = stream
-            packet.pts = packet.dts = (number - (number in (101, 102))) * 40
-            made.mux(packet)
-    report = transcode(source, output, keyframe_interval_s=Fraction(1, 2), segment_s=Fraction(1, 2))
+    numbers = iter(range(200))
+
+    def repeated(packet: Any) -> bool:
+        number = next(numbers)
+        packet.pts = packet.dts = (number - (number in (101, 102))) * 40
+        return True
+
+    remuxed(whole, source, repeated)
+    report = made(source, output, keyframe_interval_s=Fraction(1, 2), segment_s=Fraction(1, 2))
     times, keyframes = read_back(output)
     cuts = [segment.start_ticks for segment in report.segments[1:]]
     assert len(times) == 200

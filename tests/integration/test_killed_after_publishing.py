@@ -14,7 +14,7 @@ from codecfleet.errors import OutputExists
 from codecfleet.jobs.journal.found_work import find_work
 from tests.sweeps import swept
 
-from .limit_jobs import film, spec_of, transcode
+from .local_jobs import film, spec_of, transcode
 
 __all__ = ["film"]
 
@@ -22,7 +22,7 @@ _PROGRAM = """
 import os, signal, sys
 from codecfleet import TranscodeSpec
 from codecfleet.jobs.journal.work import WorkPlace
-from tests.integration.limit_jobs import transcode
+from tests.integration.local_jobs import transcode
 
 # The first thing after the output has its name.
 WorkPlace.remove = lambda self: os.kill(os.getpid(), signal.SIGKILL)
@@ -78,7 +78,7 @@ def test_resume_ends_well_without_ray(film: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("other", swept(["file", "options", "source"]))
 def test_anything_else_under_that_name_is_still_refused(other: str, film: Path) -> None:
-    """Another file, other options and a changed source end as ever; ``--overwrite`` then does the job."""
+    """Another file, other options or a changed source are refused; ``--overwrite`` then does the job."""
     spec = job(film)
     killed(spec)
     if other == "file":

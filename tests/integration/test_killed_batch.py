@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,6 @@ print("holds", flush=True)
 sys.stdin.read()
 """
 """A killed worker's process, which still holds the output's work folder, and may have published."""
-Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
 
 
 class OrphanedPool(LocalPool):
@@ -149,13 +148,3 @@ def test_the_same_command_heals_what_failed_because_it_was_in_use(film: Path, le
         (folder / "output.mkv").write_bytes(b"half")
     assert run_batch(spec, LocalPool(1)).error is None
     assert bytes_of(Path(spec.output)) == whole
-
-
-def test_healing_replaces_no_strangers_file(film: Path) -> None:
-    """Other bytes under the output's name are another program's: it keeps them, and the file fails."""
-    spec = spec_of(film)
-    run_batch(spec, LocalPool(1))
-    failed_in_use(spec)
-    (Path(spec.output) / "0.mkv").write_bytes(b"precious")
-    assert run_batch(spec, LocalPool(1)).error_class == "OutputExists"
-    assert bytes_of(Path(spec.output)) == {"0.mkv": b"precious"}

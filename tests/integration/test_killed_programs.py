@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a job, and what they leave."""
+"""Processes that die in the middle of a job: what that costs, and what they leave."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,17 +16,33 @@ import pytest
 
 from tests.sweeps import swept
 
-from .limit_jobs import LIMIT_S, film, spec_of, transcode
+from .local_jobs import LIMIT_S, film, spec_of, transcode
+from .test_embedded import LOOPBACK, alive, places, run, written
 
-__all__ = ["film"]
+__all__ = ["film", "places"]
 
+pytestmark = pytest.mark.ray
 
-# --- Sudden deaths, in the real thing ---
+HOST = "codecfleet.cluster.fleet.host"
+"""In the command line of the process that holds Ray."""
+OWN_WORKER = "cluster.worker.program"
+FLEET = """
+import logging, sys, threading
+from codecfleet.cluster.fleet.default import default_pool
+
+def state():
+    handlers = [signal.getsignal(number) for number in range(1, signal.NSIG)]
+    levels = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
+    return dict(os.environ), handlers, dispositions(), levels, logging.root.level, os.getcwd()
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+"""
 
 
 @contextmanager
 def program(*arguments: object, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[str]]:
-    """Run the real program in a group of its own."""
+    """Run ``codecfleet transcode --json`` in a process group of its own."""
     with subprocess.Popen(
         [sys.executable, "-m", "codecfleet", "transcode", "--json", *(str(a) for a in arguments)],
         stdout=subprocess.PIPE,
@@ -65,9 +81,12 @@ def gone(processes: list[psutil.Process], within_s: float = 10) -> bool:
     return False
 
 
-def addresses(processes: list[psutil.Process]) -> set[str]:
-    """Return where they listen."""
-    return {c.laddr.ip for p in processes for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+def left(pids: list[int], places: Mapping[str, str]) -> tuple[list[int], list[Path]]:
+    """Return which of these processes and which files are still there after some seconds."""
+    until = time.monotonic() + 10
+    while (alive(pids) or written(places)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return alive(pids), written(places)
 
 
 def long_job(film: Path, name: str) -> list[object]:
@@ -75,53 +94,133 @@ def long_job(film: Path, name: str) -> list[object]:
     return [*("--segment-seconds", "1", "--preset", "4", "--scale", "480x270"), film, film.parents[1] / "out" / name]
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize(("order", "worker"), swept([("", "cluster.worker.program"), ("first", "RayWorker")]))
-def test_a_killed_worker_changes_nothing(order: str, worker: str, film: Path) -> None:
-    """With a worker process killed in the middle, the job finishes, and the output is the same, byte for byte."""
+@pytest.mark.parametrize("order", swept(["", "first"]))
+def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, str]) -> None:
+    """No import, handler, variable or log level changes while a fleet runs; afterwards no descriptor or file is left.
+
+    Work of classes that only the user's process can import gives results of such classes too.
+    """
+    facts, done = run(
+        """
+        async def main():
+            before, files = state(), descriptors()
+            pool = default_pool("local", 2)
+            async with pool:
+                process = await pool.submit(works.Ask(job="j", label="a"))
+                try:
+                    await pool.submit(works.Crash(job="j", label="b"))
+                except Exception as error:
+                    lost = type(error).__name__
+                array = await pool.submit(works.MakeArray(job="j", label="c", length=1 << 20))
+                during, processes = state(), tree()
+                addresses = listening([psutil.Process(), *processes])
+            left = [p.pid for p in processes if p.is_running() and p.status() != "zombie"]
+            tell(same=before == during == state(), files=descriptors() == files, left=left, lost=lost,
+                 addresses=addresses, elsewhere=process != os.getpid(), writeable=array.flags.writeable,
+                 ray=[name for name in sys.modules if name.split(".")[0] == "ray"], notes=pool.state.notes)
+        asyncio.run(main())
+        """,
+        {**places, "CODECFLEET_RAY": order},
+        first=FLEET,
+    )
+    assert set(facts.pop("addresses")) <= LOOPBACK
+    assert facts == {
+        "same": True,
+        "files": True,
+        "left": [],
+        "lost": "WorkerLost",
+        "elsewhere": True,
+        "writeable": False,
+        "ray": [],
+        "notes": [],
+    }
+    assert written(places) == []
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("order", "victim"),
+    swept(
+        [
+            ("", OWN_WORKER),
+            ("", HOST),
+            ("first", "RayWorker"),
+            ("first", "raylet"),
+            ("first", "gcs_server"),
+            ("first", HOST),
+        ],
+        is_slow=lambda case: case[0] == "first",
+    ),
+)
+def test_a_process_dies_in_the_middle(order: str, victim: str, film: Path) -> None:
+    """With a worker, the host or one of Ray's processes killed, the job gives the same bytes; nothing is left."""
     out = film.parents[1] / "out"
     whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
     with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
         wait_for(process, "segment_finished")
-        workers = [p for p in family(process) if worker in " ".join(p.cmdline())]
-        assert workers
-        assert addresses(family(process)) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-        workers[0].kill()
-        rest, err = process.communicate(timeout=60)
+        below = family(process)
+        listening = {c.laddr.ip for p in below for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+        assert listening <= LOOPBACK
+        next(p for p in below if p.name() == victim or victim in " ".join(p.cmdline())).kill()
+        rest, err = process.communicate(timeout=120)
     done = json.loads(rest.splitlines()[-1])
     assert (process.returncode, done["event"]) == (0, "done"), err
     assert done["report"]["proof"]["output_sha256"] == whole.proof.output_sha256
     assert (out / "killed.mp4").read_bytes() == (out / "whole.mp4").read_bytes()
+    replaced = sum("was replaced during the run" in warning["message"] for warning in done["report"]["warnings"])
+    assert replaced == (victim not in {OWN_WORKER, "RayWorker"})
     assert len(list(out.iterdir())) == 2
+    assert gone(below)
 
 
-@pytest.mark.ray
-def test_a_killed_program(film: Path) -> None:
-    """Killed outright, the program leaves its hidden work folder at most, and no process."""
-    out = film.parents[1] / "out"
-    with program(*long_job(film, "o.mp4")) as process:
+@pytest.mark.parametrize("order", swept(["", "first"]))
+def test_a_killed_program(order: str, film: Path, places: Mapping[str, str]) -> None:
+    """Killed outright, the program leaves no process and no file but its hidden work folder."""
+    env = {**places, "TMPDIR": places["RAY_TMPDIR"], "CODECFLEET_RAY": order}
+    with program(*long_job(film, "o.mp4"), env=env) as process:
         wait_for(process, "segment_finished")
-        below = family(process)
+        pids = [each.pid for each in family(process)]
         process.kill()
         process.wait()
-    assert below
-    assert gone(below)
-    assert [path.name[: len(".o.mp4.")] for path in out.iterdir()] == [".o.mp4."]
+    assert len(pids) >= (5 if order else 2)
+    assert left(pids, places) == ([], [])
+    assert [path.name for path in (film.parents[1] / "out").iterdir()] == [".o.mp4.codecfleet"]
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("moment", swept(["segment_finished", "planned"]))
-def test_ctrl_c_in_the_middle(moment: str, film: Path) -> None:
-    """Ctrl-C, which the whole process group gets, ends it; only what the job goes on from is left."""
+@pytest.mark.parametrize(
+    ("moment", "presses"), swept([("segment_finished", 2), ("segment_finished", 1), ("planned", 1)])
+)
+def test_ctrl_c_in_the_middle(moment: str, presses: int, film: Path, places: Mapping[str, str]) -> None:
+    """Ctrl-C, which the whole process group gets, ends a job; what is left is the work that it resumes from."""
     out = film.parents[1] / "out"
-    with program(*long_job(film, "o.mp4")) as process:
+    with program(*long_job(film, "o.mp4"), env={**places, "TMPDIR": places["RAY_TMPDIR"]}) as process:
         wait_for(process, moment)
-        below = family(process)
-        os.killpg(process.pid, signal.SIGINT)
+        pids = [each.pid for each in family(process)]
+        for _ in range(presses):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    assert err.splitlines()[-1].startswith("codecfleet: error: interrupted. ")
+    assert err.splitlines()[-1].startswith("codecfleet: error: interrupted.")
     assert "Traceback" not in err
-    assert gone(below)
-    assert ("codecfleet resume" in err) == bool(list(out.iterdir()))
-    assert [path.name for path in out.iterdir()] in ([], [".o.mp4.codecfleet"])
+    assert left(pids, places) == ([], [])
+    assert [path.name for path in out.iterdir()] == [".o.mp4.codecfleet"] * bool(list(out.iterdir()))
+    assert presses == 2 or ("codecfleet resume" in err) == bool(list(out.iterdir()))
+
+
+def test_every_host_dies(film: Path) -> None:
+    """A fleet that loses host after host fails with one line and leaves nothing."""
+    out = film.parents[1] / "out"
+    with program(film, out / "o.mp4") as process:
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            for child in psutil.Process(process.pid).children():
+                with suppress(psutil.Error):  # it has just ended
+                    if HOST in " ".join(child.cmdline()):
+                        child.kill()
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 5
+    (line,) = err.splitlines()
+    assert "the process that holds Ray ended 4 times in a row" in line
+    assert list(out.iterdir()) == []

@@ -16,7 +16,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.source.tracks import describe_tracks
 from codecfleet.testing.clips import constant_times, picture
 
-from .published import published
+from .local_jobs import published
 
 pytestmark = pytest.mark.timeout(120)
 

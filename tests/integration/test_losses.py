@@ -1,4 +1,4 @@
-"""Films made for what they could lose: each difference from the source is named by a warning of the job's report."""
+"""Each difference from the source is named by a warning of the report."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -11,12 +11,7 @@ from av.audio.frame import AudioFrame
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.encode.settings import Codec
-from codecfleet.jobs.fleet import Fleet
-from codecfleet.jobs.report.report import Report
-from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.jobs.verify.job import Verdict, verify
-from codecfleet.testing import LocalPool
+from .local_jobs import published, remuxed
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,20 +62,10 @@ def film(
             output.mux(cue)
 
 
-async def transcode(source: Path, output: Path, **asked: Any) -> tuple[Report, Verdict]:
-    """Transcode and prove, with the report at hand."""
-    spec = TranscodeSpec(source=str(source), output=str(output), preset=1, **asked)
-    async with Fleet(pool=LocalPool(2)) as fleet:
-        report = await (await fleet.transcode(spec))
-    told = output.with_name("report.json")
-    told.write_text(report.model_dump_json())
-    return report, verify(str(source), str(output), report=str(told))
-
-
-async def test_rgb_becomes_yuv_by_the_matrix_that_the_output_states(tmp_path: Path) -> None:
+def test_rgb_becomes_yuv_by_the_matrix_that_the_output_states(tmp_path: Path) -> None:
     """Colours stay what they are, and the change of format is named."""
     film(tmp_path / "in.mkv", pix_fmt="bgr0")
-    report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / "out.mp4", codec=Codec.H264)
+    report, verdict = published(tmp_path / "in.mkv", tmp_path / "out.mp4")
 
     assert verdict.exact, verdict.lines()
     (warning,) = report.warnings
@@ -88,31 +73,29 @@ async def test_rgb_becomes_yuv_by_the_matrix_that_the_output_states(tmp_path: Pa
 
 
 @pytest.mark.parametrize("pix_fmt", ["nv12", "gray", "yuv411p", "uyvy422"])
-async def test_a_format_that_holds_every_sample_is_no_loss(tmp_path: Path, pix_fmt: str) -> None:
+def test_a_format_that_holds_every_sample_is_no_loss(tmp_path: Path, pix_fmt: str) -> None:
     """Another layout or finer chroma needs no warning."""
     film(tmp_path / "in.nut", codec="rawvideo", pix_fmt=pix_fmt)
-    report, verdict = await transcode(tmp_path / "in.nut", tmp_path / "out.mkv", codec=Codec.H264)
+    report, verdict = published(tmp_path / "in.nut", tmp_path / "out.mkv")
 
     assert verdict.exact, verdict.lines()
     assert not report.warnings
 
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.ts"])
-async def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
+def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
     """PyAV reads past the planes of eight channels, which nothing here may do."""
     film(tmp_path / "in.mkv", channels="7.1")
-    report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264, audio="opus")
+    report, verdict = published(tmp_path / "in.mkv", tmp_path / name, audio="opus")
 
     assert verdict.exact, verdict.lines()
     assert not report.warnings
 
 
-async def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path: Path) -> None:
+def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path: Path) -> None:
     """The check that misses the track is explained all the same."""
     film(tmp_path / "in.mkv", channels="stereo")
-    report, verdict = await transcode(
-        tmp_path / "in.mkv", tmp_path / "out.mkv", codec=Codec.H264, audio="none", pix_fmt="yuv444p"
-    )
+    report, verdict = published(tmp_path / "in.mkv", tmp_path / "out.mkv", audio="none", pix_fmt="yuv444p")
 
     assert verdict.exact, verdict.lines()
     assert not report.warnings
@@ -120,26 +103,21 @@ async def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path:
     assert [one.name for one in verdict.checks if one.declared] == ["tracks.audio"]
 
 
-async def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Path) -> None:
+def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Path) -> None:
     """mp4 keeps no empty track; Matroska does."""
     film(tmp_path / "some.mkv", channels="stereo")
-    with av.open(str(tmp_path / "some.mkv")) as some, av.open(str(tmp_path / "in.mkv"), "w") as output:
-        streams = {stream.index: output.add_stream_from_template(stream) for stream in some.streams}
-        for packet in some.demux(some.streams.video[0]):
-            if packet.size:
-                packet.stream = streams[packet.stream.index]
-                output.mux(packet)
+    remuxed(tmp_path / "some.mkv", tmp_path / "in.mkv", lambda packet: packet.stream.type == "video")
     for name, warned in (("out.mp4", ["audio-dropped"]), ("out.mkv", [])):
-        report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
+        report, verdict = published(tmp_path / "in.mkv", tmp_path / name)
         assert verdict.exact, verdict.lines()
         assert [warning.code for warning in report.warnings] == warned
 
 
-async def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
+def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
     """mp4 shows the lines of both in a cue of its own; Matroska holds them as they are."""
     film(tmp_path / "in.mkv", cues_ms=((0, 200), (100, 200), (400, 50)))
     for name, warned in (("out.mp4", ["subtitle-converted", "subtitle-overlap"]), ("out.mkv", [])):
-        report, verdict = await transcode(tmp_path / "in.mkv", tmp_path / name, codec=Codec.H264)
+        report, verdict = published(tmp_path / "in.mkv", tmp_path / name)
         assert verdict.exact, verdict.lines()
         assert [warning.code for warning in report.warnings] == warned
     assert report.warnings == ()
@@ -149,13 +127,13 @@ async def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path
     assert spans == [(0, 0), (100, 1), (200, 0), (400, 0)]
 
 
-async def test_subtitles_of_an_unknown_codec_are_named_and_verified(tmp_path: Path) -> None:
+def test_subtitles_of_an_unknown_codec_are_named_and_verified(tmp_path: Path) -> None:
     """A damaged sample entry leaves a track that FFmpeg has no codec for."""
     film(tmp_path / "in.mkv", cues_ms=((0, 100), (200, 100)))
-    await transcode(tmp_path / "in.mkv", tmp_path / "whole.mp4", codec=Codec.H264)
+    published(tmp_path / "in.mkv", tmp_path / "whole.mp4")
     damaged = tmp_path / "damaged.mp4"
     damaged.write_bytes((tmp_path / "whole.mp4").read_bytes().replace(b"tx3g", b"\0\0\0\0"))
-    report, verdict = await transcode(damaged, tmp_path / "out.mp4", codec=Codec.H264)
+    report, verdict = published(damaged, tmp_path / "out.mp4")
 
     assert verdict.exact, verdict.lines()
     assert report.warnings

@@ -97,7 +97,7 @@ class Machine:
 @contextmanager
 def machine(**variables: str) -> Iterator[Machine]:
     """Yield a machine; nothing is left at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="cfn-", dir="/tmp"))  # short: Ray's sockets lie there
+    folder = Path(tempfile.mkdtemp(prefix="cfn-", dir="/tmp"))  # short: the path of Ray's sockets
     found = Machine(folder, variables)
     try:
         yield found
@@ -115,7 +115,7 @@ def _free_port() -> int:
 
 
 def test_two_nodes_from_nothing_to_nothing(film: Path) -> None:
-    """A token lets in and keeps out; a node that is told to end while a job runs loses nothing; nothing is left."""
+    """Only the token's owner gets in; a node that ends during a job costs it nothing; nothing is left."""
     with machine() as here:
         alone = here.run("transcode", film, here.folder / "alone.mp4", *SEGMENTS)
         assert alone.returncode == 0, alone.stderr

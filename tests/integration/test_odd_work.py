@@ -1,4 +1,4 @@
-"""Work folders in which anything lies under the names that jobs use: it costs what it replaces, and nothing else."""
+"""Work folders with pipes, links, folders and sparse files under the names that jobs use."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from codecfleet.jobs.journal.found_work import find_work, remove_work
 from tests.sweeps import swept
 
-from .limit_jobs import film, transcode
+from .local_jobs import film, transcode
 from .test_resume import a_spec, interrupted, the_same
 
 __all__ = ["film"]
@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", swept(KINDS))
 def test_odd_payloads_are_done_again(kind: str, film: Path) -> None:
-    """And so is nothing else: what is in the other payloads is used."""
+    """Only their segments are: the other payloads are used."""
     whole = transcode(a_spec(film, "whole.mp4"))
     interrupted(a_spec(film))
     folder = film.parents[1] / "out/.o.mp4.codecfleet"

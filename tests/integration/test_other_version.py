@@ -51,4 +51,4 @@ def test_client_and_node_of_another_version_are_refused(repository: Path, film: 
     assert refused.returncode == VersionRefused.exit_code
     line = said.strip().splitlines()[-1]
     assert f"this client is codecfleet {OTHER}, and the cluster's supervisor is codecfleet {VERSION}" in line
-    assert line.endswith("or replace the cluster: `codecfleet docs upgrades`.")
+    assert line.endswith("or replace the cluster: `codecfleet docs nodes`.")

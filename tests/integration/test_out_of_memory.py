@@ -1,4 +1,4 @@
-"""A job in a control group that is too small for it: the kernel kills its worker, and the error says so."""
+"""A job in a control group with too little memory: its worker is OOM-killed, and the error says so."""
 
 import secrets
 import subprocess
@@ -14,7 +14,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 CGROUP = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 900 << 20
 END_S = 20
-"""A worker that was just starting sees only once it has started that it is of no use: within a second here."""
+"""A worker that was starting ends only after its start: within a second here."""
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_worker_killed_for_memory_is_named(order: str, group: Path, monkeypatc
     done = run_in(group, "-c", PROGRAM)
     first, second = done.stdout.splitlines()
     assert first.startswith("WorkerOutOfMemory worker ")
-    assert "for want of memory" in first
+    assert "OOM-killed while running" in first
     assert second.startswith("WorkerLost worker ")
 
 

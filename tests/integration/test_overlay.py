@@ -13,7 +13,7 @@ from codecfleet.errors import InputNotFound, Unsupported, UsageError
 from codecfleet.jobs.batch.listed.specs import EntrySpecs
 from codecfleet.jobs.journal.header import asks_again, difference, header_of
 from codecfleet.jobs.plan.overlay import placed
-from codecfleet.jobs.plan.plan import Plan, plan_transcode
+from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.report.report import OverlayReport
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.jobs.verify.reference.overlay import OverlayReference
@@ -21,8 +21,8 @@ from codecfleet.testing.clips import Clip, make_clip
 from tests.pngs import logo, write_png
 from tests.sweeps import swept
 
-from .test_exact import shown, transcode
-from .test_filters import CLIP, PQ, TEN_BITS, verified
+from .local_jobs import lossless, planned, verified
+from .test_filters import CLIP, PQ, TEN_BITS
 
 STEPS: dict[str, dict[str, object]] = {
     "alone": {"overlay_at": (31, 17), "overlay_opacity": 60},
@@ -30,30 +30,6 @@ STEPS: dict[str, dict[str, object]] = {
     "deinterlaced": {"deinterlace": "on", "overlay_at": "center"},
     "fps": {"fps": Fraction(30)},
 }
-
-
-def planned(source: Path, **options: object) -> Plan:
-    """Return the plan of a job."""
-    return plan_transcode(TranscodeSpec.model_validate({"source": str(source), "output": "out.mp4", **options}))
-
-
-@pytest.mark.parametrize(
-    ("clip", "name"),
-    swept([(CLIP, "alone"), *((CLIP, name) for name in STEPS if name != "alone"), (TEN_BITS, "alone")]),
-)
-def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
-    """One segment or five, one worker or three: the same pictures reach the encoder."""
-    source, overlay = make_clip(tmp_path / "source.mkv", clip), write_png(tmp_path / "logo.png")
-    found = []
-    for segment_s in (Fraction(100), Fraction(12, 25)):
-        sums = set()
-        for workers in (1, 3):
-            output = tmp_path / f"{float(segment_s)}-{workers}.mp4"
-            options = {**STEPS[name], "pix_fmt": clip.pix_fmt[:7], "segment_s": segment_s, "workers": workers}
-            sums.add(transcode(source, output, overlay=overlay, **options).proof.output_sha256)
-        assert len(sums) == 1
-        found.append(shown(output))
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +49,7 @@ def test_verify_lays_the_same_on_its_reference(tmp_path: Path, clip: Clip, optio
     """By other code: nothing is excused, and a picture elsewhere, or none, is noticed."""
     overlay = write_png(tmp_path / "logo.png", np.kron(logo(8, 6), np.ones((8, 8, 1), np.uint8)))
     source, output = make_clip(tmp_path / "source.mkv", clip), tmp_path / "output.mp4"
-    report = transcode(source, output, overlay=overlay, **options)
+    report = lossless(source, output, overlay=overlay, **options)
     verdict = verified(source, output, report)
     assert verdict.exact
     assert verdict.pictures is not None
@@ -88,7 +64,7 @@ def test_verify_lays_the_same_on_its_reference(tmp_path: Path, clip: Clip, optio
 def test_workers_need_not_see_the_file(tmp_path: Path) -> None:
     """The picture travels with each segment's work; ``verify`` needs the file, as it was."""
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "logo.png")
-    report = transcode(source, tmp_path / "output.mp4", overlay=overlay)
+    report = lossless(source, tmp_path / "output.mp4", overlay=overlay)
     work = planned(source, overlay=overlay).work("job", 0, 0, 0)
     write_png(overlay, logo(9, 9))
     with pytest.raises(UsageError, match="has changed"):
@@ -135,8 +111,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     """Outside the picture, on fields, in RGB: each in one line."""
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "logo.png")
     for options, words in (
-        ({"overlay_at": (120, 0)}, "reaches outside 128x96"),
-        ({"scale": (16, 16)}, "reaches outside"),
+        ({"overlay_at": (120, 0)}, "does not fit into 128x96"),
+        ({"scale": (16, 16)}, "does not fit"),
         ({"codec": "hevc", "pix_fmt": "gbrp"}, "gbrp"),
     ):
         with pytest.raises(Unsupported, match=words):

@@ -46,19 +46,6 @@ def test_a_plans_demand_is_what_it_would_do(clip: Path) -> None:
     assert (bound.encoder, bound.has_filters) == (EncoderChoice.SOFTWARE, True)
 
 
-def test_this_machine_gets_a_line(clip: Path, capsys: Captured) -> None:
-    """Without --fleet or --address the plan ends with what this machine's processor would do."""
-    assert run(["plan", str(clip)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("placed on this machine: cpu with ")
-
-
-def test_a_fleet_gets_lanes(clip: Path, capsys: Captured) -> None:
-    """With --fleet all its engines count, as they would for real work."""
-    assert run(["plan", str(clip), "--fleet", "h200-l40s"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any("NVENC encodes on the same device" in line for line in lines)
-
-
 def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
     """The document holds the plan as before, and the placement."""
     assert run(["plan", str(clip), "--fleet", "laptop", "--json"]) == 0
@@ -99,10 +86,3 @@ def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> N
     policy.write_text('engines = ["cpu"]\n', encoding="utf-8")
     assert run(["plan", str(clip), "--fleet", "l4-x4", "--policy", str(policy)]) == 0
     assert "the policy does not use NVDEC" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("option", ["--fleet", "--policy"])
-def test_a_file_that_is_not_there_is_a_usage_error(clip: Path, option: str, capsys: Captured) -> None:
-    """One line, exit code 2."""
-    assert run(["plan", str(clip), option, "none.toml"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.errors import InputNotFound, InputUnreadable
 from codecfleet.jobs.probe.job import ProbeReport, probe
 
 NOT_FOOTAGE = {"MANIFEST.json", "reserved.bin"}
@@ -58,16 +57,6 @@ def test_the_lines_name_every_track_and_oddity(film_report: ProbeReport) -> None
     assert all(oddity.code in text for oddity in film_report.oddities)
 
 
-def test_what_is_no_media_is_an_input_error(tmp_path: Path) -> None:
-    """A missing file and a text file are refused by name."""
-    text = tmp_path / "notes.txt"
-    text.write_text("no film")
-    with pytest.raises(InputNotFound):
-        probe(tmp_path / "absent.mp4")
-    with pytest.raises(InputUnreadable):
-        probe(str(text))
-
-
 @pytest.mark.parametrize("name", sorted(ODDITIES))
 def test_oddities_are_found(shared_media: Path, name: str) -> None:
     """Each tricky file is odd for what it was chosen for, and for nothing else."""
@@ -91,7 +80,7 @@ def test_every_file_can_be_probed(shared_media: Path) -> None:
 
 
 def test_values_of_hdr_and_rotation_are_read(shared_media: Path) -> None:
-    """HDR10 values, rotation, chapters and attachments are told as they are."""
+    """HDR10 values, rotation, chapters and attachments are reported."""
     report = probe(str(shared_media / "hevc_hdr10_mastering_rot_attach.mkv"))
     picture = next(track.video.picture for track in report.tracks if track.video is not None)
     assert picture is not None

@@ -1,4 +1,4 @@
-"""What only a pool of real processes can promise: surviving their deaths, and living beside other Ray work."""
+"""A pool of real Ray workers: deaths, results, and sharing a Ray."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 import psutil
 import pytest
+import pytest_asyncio
 
-from codecfleet.actors.device.work import Constraints
 from codecfleet.cluster.fleet.leases.connecting import ground_on
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
 from codecfleet.cluster.fleet.pool import Pool, more_slots
@@ -19,7 +19,6 @@ from codecfleet.cluster.ray.embedded import Connection
 from codecfleet.errors import (
     DeviceLost,
     FleetUnavailable,
-    ProcessKilled,
     UsageError,
     WorkerBroken,
     WorkerLost,
@@ -27,11 +26,10 @@ from codecfleet.errors import (
 )
 from codecfleet.testing import works
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="module")]
 
-ALONE = Constraints(alone=True)
 BUSY_S = 10
-"""What takes far less than a second may take this long where the machine does much else besides."""
+"""A limit for waits that take far less than a second on an idle machine."""
 
 
 async def until(holds: Callable[[], Awaitable[bool]], patience_s: float = 20) -> None:
@@ -45,38 +43,56 @@ async def _is_gone(process: int) -> bool:
     return not psutil.pid_exists(process)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def pool(private_ray: Connection) -> AsyncIterator[Pool]:
-    """A pool of two slots in one process."""
+    """A pool of two slots in one process, for all tests: each finds a worker in it, or has it replaced."""
     async with LeasedPool(ground_on(private_ray, 2).reach, 2) as started:
         yield started
 
 
-async def test_a_crash_at_work_is_a_lost_worker(pool: Pool) -> None:
-    """Work whose process ends without a word raises WorkerLost, and the next finds a new process."""
-    former = await pool.submit(works.Ask(job="j", label="a"))
-    with pytest.raises(WorkerLost):
-        await pool.submit(works.Crash(job="j", label="b"))
-    assert await pool.submit(works.Ask(job="j", label="a")) != former
+async def test_results_travel(pool: Pool) -> None:
+    """What does not pickle is an error that costs no process; large arrays are views of the store, and leave it."""
+    process = await pool.submit(works.Ask(job="j", label="a"))
+    with pytest.raises(UsageError, match="cannot be pickled"):
+        await pool.submit(works.Unpicklable(job="j", label="b"))
+    with pytest.raises(WorkError, match="TypeError"):
+        await pool.submit(works.ReturnUnpicklable(job="j", label="c"))
+    before = _objects_in_store()
+    for label in "defg":
+        work = works.MakeArray(job="j", label=label, length=64 << 20)
+        assert not (await pool.submit(work)).flags.writeable
+    await until(lambda: _has_no_more_objects_than(before))
+    assert await pool.submit(works.Ask(job="j", label="a")) == process
 
 
-async def test_a_crash_of_work_that_runs_alone_costs_its_own_process(pool: Pool) -> None:
-    """It is told from a worker's death; the worker lives on, and so does what it runs."""
-    worker = await pool.submit(works.Ask(job="j", label="a"))
-    beside = pool.submit(works.Dwell(job="j", label="b", seconds=60))
-    with pytest.raises(ProcessKilled, match="the process that ran it alone died: it ended with exit code 1"):
-        await pool.submit(works.Crash(job="j", label="c", constraints=ALONE))
-    first = await pool.submit(works.Ask(job="j", label="c", constraints=ALONE))
-    again = await pool.submit(works.Ask(job="j", label="d", constraints=ALONE))
-    assert first == again != worker, "what left its process sound leaves it to the next"
-    assert await pool.submit(works.Ask(job="j", label="e")) == worker
-    assert not beside.result.done()
-    beside.cancel()
-    await asyncio.gather(beside, return_exceptions=True)
+async def test_one_job_has_a_machine_of_our_own_until_it_closes(private_ray: Connection) -> None:
+    """Its only segment may use the cores of all slots; afterwards no process is left."""
+    async with LeasedPool(ground_on(private_ray, 2).reach, 2) as pool:
+        pool.set_demand("j", plain_demand("j", 1))
+        await more_slots(pool, "j", 0)
+        job = pool.state.of("j")
+        assert (job.slots, job.cores) == (1, 4)
+        process = await pool.submit(works.Ask(job="j", label="a"))
+    await until(lambda: _is_gone(process), patience_s=BUSY_S)
+
+
+@pytest.mark.slow
+async def test_a_crash_loop_ends(private_ray: Connection) -> None:
+    """Deaths with finished work between them never end a pool; five in a row do, and the error says what they were."""
+    async with LeasedPool(ground_on(private_ray, 2).reach, 2) as pool:
+        for _ in range(6):
+            with pytest.raises(WorkerLost):
+                await pool.submit(works.Crash(job="j", label="a"))
+            assert await pool.submit(works.Count(job="j", label="b")) == 1
+        for _ in range(5):
+            with pytest.raises(WorkerLost):
+                await pool.submit(works.Crash(job="j", label="a"))
+        with pytest.raises(FleetUnavailable, match="5 times in a row"):
+            await pool.submit(works.Ask(job="j", label="b"))
 
 
 async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
-    """What ran beside the failure is told that its worker was broken, not that it died of anything."""
+    """Other work of that worker fails with WorkerBroken."""
     beside = pool.submit(works.Dwell(job="j", label="a", seconds=60))
     with pytest.raises(DeviceLost):
         await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))
@@ -95,61 +111,6 @@ async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:
     lost = await asyncio.gather(*running, return_exceptions=True)
     assert [type(error) for error in lost] == [WorkerLost, WorkerLost]
     assert await waiting != process
-
-
-async def test_a_death_at_rest_costs_no_work(pool: Pool) -> None:
-    """A process killed while it has no work is replaced before work is lost on it."""
-    process = await pool.submit(works.Ask(job="j", label="a"))
-    os.kill(process, signal.SIGKILL)
-    await until(lambda: _is_gone(process))
-    await asyncio.sleep(0.2)  # Ray tells of the death some milliseconds later
-    assert await pool.submit(works.Ask(job="j", label="a")) != process
-
-
-async def test_a_crash_loop_ends(pool: Pool) -> None:
-    """Work that kills every process it meets ends in FleetUnavailable, and says what killed them."""
-    for _ in range(5):
-        with pytest.raises(WorkerLost):
-            await pool.submit(works.Crash(job="j", label="a"))
-    with pytest.raises(FleetUnavailable, match="5 times in a row"):
-        await pool.submit(works.Ask(job="j", label="b"))
-
-
-@pytest.mark.slow
-async def test_success_forgives_former_deaths(pool: Pool) -> None:
-    """Deaths with finished work between them never end a pool."""
-    for _ in range(6):
-        with pytest.raises(WorkerLost):
-            await pool.submit(works.Crash(job="j", label="a"))
-        assert await pool.submit(works.Count(job="j", label="b")) == 1
-
-
-async def test_work_that_does_not_pickle_is_refused(pool: Pool) -> None:
-    """Work that cannot travel is the caller's mistake, said at once."""
-    with pytest.raises(UsageError, match="cannot be pickled"):
-        await pool.submit(works.Unpicklable(job="j", label="a"))
-
-
-async def test_a_result_that_does_not_pickle_is_an_error(pool: Pool) -> None:
-    """A result that cannot travel fails its work, not the process."""
-    process = await pool.submit(works.Ask(job="j", label="a"))
-    with pytest.raises(WorkError, match="TypeError"):
-        await pool.submit(works.ReturnUnpicklable(job="j", label="b"))
-    assert await pool.submit(works.Ask(job="j", label="a")) == process
-
-
-async def test_large_arrays_are_not_copied(pool: Pool) -> None:
-    """A large array is a view of the object store: read-only, and no copy of it was made."""
-    work = works.MakeArray(job="j", label="a", length=20 << 20)
-    assert not (await pool.submit(work)).flags.writeable
-
-
-async def test_results_do_not_fill_the_store(pool: Pool) -> None:
-    """Results that are no longer held leave the object store."""
-    before = _objects_in_store()
-    for i in range(6):
-        await pool.submit(works.MakeArray(job="j", label=f"{i}", length=64 << 20))
-    await until(lambda: _has_no_more_objects_than(before))
 
 
 async def _has_no_more_objects_than(most: int) -> bool:
@@ -171,18 +132,3 @@ async def test_pools_share_a_connection(private_ray: Connection) -> None:
         pools = [await opened.enter_async_context(LeasedPool(ground_on(private_ray, 9).reach, 9)) for _ in range(2)]
         processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}
     assert len(processes) == 2
-
-
-async def test_closing_leaves_no_process(private_ray: Connection) -> None:
-    """A closed pool's processes are gone within a second."""
-    async with LeasedPool(ground_on(private_ray, 1).reach, 1) as pool:
-        process = await pool.submit(works.Ask(job="j", label="a"))
-    await until(lambda: _is_gone(process), patience_s=BUSY_S)
-
-
-async def test_a_machine_of_our_own_is_used_in_full(pool: Pool) -> None:
-    """On a private Ray a job's only segment may use the cores of all slots: no other program has any there."""
-    pool.set_demand("j", plain_demand("j", 1))
-    await more_slots(pool, "j", 0)
-    job = pool.state.of("j")
-    assert (job.slots, job.cores) == (1, 4)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.errors import CodecfleetError, InputNotFound, InputUnreadable, Unsupported
+from codecfleet.errors import InputNotFound
 from codecfleet.jobs.plan.plan import Plan, plan_of
 from codecfleet.jobs.plan.reads import read_for
 from codecfleet.jobs.request.spec import TranscodeSpec
@@ -37,36 +37,3 @@ def test_a_plan_needs_no_file_once_all_is_read(tmp_path: Path, subtitles: str) -
     assert everything(plan_of(request, reads)) == before
     with pytest.raises(InputNotFound):
         read_for(request)
-
-
-def test_what_cannot_be_read_is_said_where_it_is_needed(tmp_path: Path) -> None:
-    """A request that does not fit is refused for that first; then for each missing file, in the plan's order."""
-    source = text_film(tmp_path)
-    bad = tmp_path / "bad.ttf"
-    bad.write_bytes(b"no font")
-    missing: dict[str, object] = {"overlay": str(tmp_path / "no.png"), "burn_subtitles": 0, "subtitle_font": str(bad)}
-    found = []
-    for change in (
-        {"start_s": "900"},
-        {"crop": (4000, 96, 0, 0)},
-        {"pad": (16, 16)},
-        {},
-        {"overlay": None},
-        {"overlay": None, "subtitle_font": None},
-        {"overlay": None, "burn_subtitles": 7},
-    ):
-        request = spec(source, **{**missing, **change})
-        reads = read_for(request)
-        with pytest.raises(CodecfleetError) as refused:
-            plan_of(request, reads)
-        found.append((type(refused.value), refused.value.message))
-    assert [kind.__name__ for kind, _ in found[:1]] == ["UsageError"]
-    assert [kind for kind, _ in found[1:]] == [
-        Unsupported,
-        Unsupported,
-        InputNotFound,
-        InputUnreadable,
-        *[Unsupported] * 2,
-    ]
-    words = ("lies behind the end", "reaches outside", "smaller than", "no.png", "bad.ttf", "needs a font", "track 7")
-    assert all(word in message for word, (_, message) in zip(words, found, strict=True))

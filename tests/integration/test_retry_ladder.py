@@ -67,7 +67,7 @@ async def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tm
         ("segment 2", 4): ProcessKilled("signal 11 at last"),
     }
     kept = tmp_path / "kept"
-    with pytest.raises(SegmentFailed, match="segment 2 ended every process that ran it, 4 in all") as caught:
+    with pytest.raises(SegmentFailed, match="segment 2 killed every process that ran it, 4 in all") as caught:
         await transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(kept))
     assert caught.value.segment == 2
     assert str(kept / "segment-000002.bin") in caught.value.next_step
@@ -87,6 +87,6 @@ async def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path
         ("segment 0", attempt): ProcessKilled("signal 11") for attempt in (1, 2)
     }
     (tmp_path / "kept").write_text("a file")
-    with pytest.raises(SegmentFailed, match="What it reads was not saved: ") as caught:
+    with pytest.raises(SegmentFailed, match="Its packets were not saved: ") as caught:
         await transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(tmp_path / "kept"))
     assert caught.value.segment == 0

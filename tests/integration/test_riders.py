@@ -1,4 +1,4 @@
-"""What rides on pictures later than the first one, what a container crops, and what is transparent."""
+"""Side data that begins after the first picture, cropping by the container, and alpha."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -17,7 +17,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .published import published
+from .local_jobs import published
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -86,7 +86,7 @@ def test_late_captions_are_carried(tmp_path: Path) -> None:
 
 
 def test_late_captions_that_are_lost_are_named_with_their_time(tmp_path: Path) -> None:
-    """AV1 and another rate lose them: named before the work, refused by strict, and by the part they lie in."""
+    """AV1 and another rate lose them: the plan names them, if the part has any, and strict refuses."""
     source = captioned(tmp_path)
     for asked in ({"codec": "av1"}, {"fps": "30"}):
         assert planned(source, "a.mp4", **asked) == ["captions-dropped"]
@@ -147,15 +147,8 @@ def test_what_the_container_crops_is_cropped(tmp_path: Path, name: str) -> None:
     assert verify(source, tmp_path / f"out{Path(name).suffix}").exact
 
 
-def test_a_film_that_keeps_what_the_container_hides_is_not_exact(tmp_path: Path) -> None:
-    """The whole picture is another one."""
-    source = cropped(tmp_path, "a.mkv", (8, 4, 16, 2))
-    published(tmp_path / "plain.mkv", tmp_path / "whole.mkv")
-    assert not verify(source, tmp_path / "whole.mkv").exact
-
-
 def test_a_crop_counts_from_what_the_container_shows(tmp_path: Path) -> None:
-    """The option and the border that is looked for lie within it."""
+    """``--crop`` counts within what the container shows."""
     source = cropped(tmp_path, "a.mkv", (8, 4, 16, 2))
     report, verdict = published(source, tmp_path / "out.mkv", crop="20:16:2:4")
     assert verdict.exact, verdict.lines()

@@ -15,11 +15,11 @@ import s3fs
 from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry, stores
 from codecfleet.cli.app import run
-from codecfleet.errors import InputNotFound, OutputUnwritable, StorageFailed
+from codecfleet.errors import StorageFailed
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .attacks import ON_THREADS
-from .limit_jobs import spec_of, transcode
+from .local_jobs import spec_of, transcode
 from .s3_server import S3Proxy, Trouble, in_turn, s3_server
 
 SOURCE, OUTPUT = "s3://films/in.mp4", "s3://films/out.mp4"
@@ -95,36 +95,6 @@ def test_troubles_that_pass_change_nothing(tmp_path: Path, s3: S3Proxy) -> None:
         encode()
         s3.start_over()
         assert object_at(OUTPUT) == (tmp_path / "o.mp4").read_bytes()
-
-
-@pytest.mark.parametrize("trouble", [Trouble.ERROR_500, Trouble.RESET, Trouble.TRUNCATED, Trouble.SILENT])
-def test_a_store_that_stays_in_trouble_is_given_up(
-    trouble: Trouble, s3: S3Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading ends with a typed error after a bounded number of requests, and publishes nothing."""
-    monkeypatch.setattr(stores, "S3_SILENCE_S", 0.2)
-    s3.trouble = lambda method, path: trouble if (method, path) == ("GET", "/films/in.mp4") else Trouble.NONE
-    with pytest.raises(StorageFailed, match=r"s3://films/in\.mp4 could not be read any further"):
-        encode()
-    assert sum(each.method == "GET" for each in s3.requests) < 100
-    s3.start_over()
-    assert "films/out.mp4" not in stores.open_store(OUTPUT)[0].find("films")
-
-
-@pytest.mark.parametrize("trouble", [Trouble.ERROR_500, Trouble.SLOW_DOWN])
-def test_a_busy_store_at_the_start_is_not_the_inputs_fault(trouble: Trouble, s3: S3Proxy) -> None:
-    """A source that cannot be opened because its store is busy is the store's failure."""
-    s3.trouble = lambda method, _path: trouble if method in ("HEAD", "GET") else Trouble.NONE
-    with pytest.raises((StorageFailed, OutputUnwritable)):
-        encode()
-    with pytest.raises(StorageFailed):
-        transcode(spec_of(SOURCE, Path(tempfile.gettempdir()) / "o.mp4", no_journal=True))
-
-
-def test_a_missing_object_is_named() -> None:
-    """It is the input's fault, at once."""
-    with pytest.raises(InputNotFound, match=r"there is nothing at s3://films/none\.mp4"):
-        transcode(spec_of("s3://films/none.mp4", OUTPUT))
 
 
 def test_a_large_output_is_visible_only_when_it_is_whole(

@@ -1,4 +1,4 @@
-"""A store in trouble, from a cluster of two nodes, of which the one that works does not see this machine's files."""
+"""A faulty store, and a cluster whose working node does not see this machine's files."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ import s3fs
 
 from codecfleet.jobs.verify.job import verify
 
-from .limit_jobs import spec_of, transcode
+from .local_jobs import spec_of, transcode
 from .ray_cluster import RayCluster, ray_cluster
 from .s3_server import S3Proxy, Trouble, in_turn, s3_server
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 class Place(NamedTuple):
-    """A store, a cluster, and a film that lies in both."""
+    """A store, a cluster, and a film that both have."""
 
     store: S3Proxy
     files: s3fs.S3FileSystem

@@ -1,4 +1,4 @@
-"""A command that a film has taken over: what it can still reach is its input, its output and the system's programs."""
+"""A command that a film has taken over reaches only its input, its output and the system's programs."""
 
 import json
 import os

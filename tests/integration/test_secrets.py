@@ -14,7 +14,7 @@ from codecfleet.cli.app import run
 from codecfleet.cluster.logs.entry import is_entry
 
 from .attacks import ON_THREADS, QUICK, clip
-from .limit_jobs import film, spec_of
+from .local_jobs import film, spec_of
 from .test_bad_addresses import web
 from .test_resume import interrupted
 

@@ -3,14 +3,9 @@
 import asyncio
 import importlib.util
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +20,6 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 httpx, *_ = (pytest.importorskip(name) for name in ("httpx", "fastapi", "uvicorn"))
 
 APP = Path(__file__).parents[2] / "examples" / "service" / "app.py"
-READY_S = 60
 CLIPS = ["broken.mp4", "long.mp4", "short.mp4"]
 QUICK = {"preset": 1, "height": 90}
 
@@ -149,42 +143,4 @@ async def test_nonsense_is_refused(asked: dict[str, object], example: ModuleType
         else:
             assert answer.status_code == 422
         assert (await service.get("/jobs/none")).status_code == 404
-    assert left_in(media) == CLIPS
-
-
-@pytest.fixture
-def server(media: Path) -> Iterator[str]:
-    """The service as its first lines say to start it; yields its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "--factory", "--app-dir", str(APP.parent), "app:create_app"]
-    env = {**os.environ, "MEDIA": str(media), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([*command, "--port", str(port)], env=env, stderr=subprocess.DEVNULL) as process:
-        try:
-            until_s = time.monotonic() + READY_S
-            while time.monotonic() < until_s:
-                try:
-                    httpx.get(f"http://127.0.0.1:{port}/jobs")
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-            process.send_signal(signal.SIGINT)
-            assert process.wait(READY_S) in (0, -signal.SIGINT, 130)
-        finally:
-            process.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_progress_comes_while_it_runs(server: str, media: Path) -> None:
-    """Over a real connection events arrive one by one; a client that hangs up ends nothing, and cancelling does."""
-    with httpx.Client(base_url=server, timeout=READY_S) as service:
-        answer = service.post("/jobs", json={"source": "long.mp4", "output": "out.mp4", "preset": 7})
-        job = answer.headers["location"]
-        with service.stream("GET", f"{job}/events") as stream:
-            assert next(line for line in stream.iter_lines() if line == "event: progress")
-        assert service.get(job).json()["state"] == "running"
-        assert service.delete(job).json()["state"] == "cancelled"
     assert left_in(media) == CLIPS

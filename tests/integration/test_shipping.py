@@ -1,6 +1,5 @@
 """A local input on a fleet whose workers do not see it: ``ship``."""
 
-import asyncio
 import hashlib
 import os
 import threading
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from codecfleet import Fleet, Report
+from codecfleet import Report
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.tracks.audio import EncodeAudio
@@ -27,7 +26,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.fleet.local_pool import Look
 
-from .limit_jobs import spec_of
+from .local_jobs import spec_of, transcode
 from .ray_cluster import RayCluster, ray_cluster
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
@@ -95,23 +94,18 @@ def clip(path: Path) -> Path:
     return make_clip(path, Clip(times=constant_times(100), keyframes=frozenset(range(0, 100, 25))))
 
 
-def transcode(source: Path, output: Path, pool: LocalPool, **options: object) -> Report:
+def made(source: Path, output: Path, pool: LocalPool, **options: object) -> Report:
     """Transcode with workers somewhere."""
-
-    async def run() -> Report:
-        async with Fleet(pool=pool) as fleet:
-            return await (await fleet.transcode(spec_of(source, output, **{**FAST, **options})))
-
-    return asyncio.run(run())
+    return transcode(spec_of(source, output, **{**FAST, **options}), pool=pool)
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.mkv", "film.ts"])
 def test_a_film_that_no_worker_sees(name: str, tmp_path: Path, sent: Sent) -> None:
     """The output has the same bytes as with workers that see the film, and those are sent nothing."""
     film = clip(tmp_path / name)
-    transcode(film, tmp_path / "near.mp4", LocalPool(2))
+    made(film, tmp_path / "near.mp4", LocalPool(2))
     assert sent.sent_bytes == 0
-    report = transcode(film, tmp_path / "far.mp4", FarPool(tmp_path / "far"), ship=True)
+    report = made(film, tmp_path / "far.mp4", FarPool(tmp_path / "far"), ship=True)
     assert (tmp_path / "far.mp4").read_bytes() == (tmp_path / "near.mp4").read_bytes()
     assert len(report.segments) > 2
     assert sent.sent_bytes
@@ -120,33 +114,17 @@ def test_a_film_that_no_worker_sees(name: str, tmp_path: Path, sent: Sent) -> No
 def test_sound_that_is_encoded_is_shipped_too(tmp_path: Path, sent: Sent) -> None:
     """A worker that encodes the sound reads it through the job's machine, and the bytes are the same."""
     options = {"audio": "opus", "end_s": Fraction(1)}
-    transcode(FILM, tmp_path / "near.mkv", LocalPool(2), **options)
-    transcode(FILM, tmp_path / "far.mkv", FarPool(tmp_path / "far"), ship=True, **options)
+    made(FILM, tmp_path / "near.mkv", LocalPool(2), **options)
+    made(FILM, tmp_path / "far.mkv", FarPool(tmp_path / "far"), ship=True, **options)
     assert (tmp_path / "far.mkv").read_bytes() == (tmp_path / "near.mkv").read_bytes()
     assert sent.sent_bytes > FILM.stat().st_size
-
-
-@pytest.mark.usefixtures("sent")
-def test_a_worker_with_another_film_of_that_name(tmp_path: Path) -> None:
-    """A file of the same name, size and time with another content is not used, with ``ship`` or without."""
-    film, far = clip(tmp_path / "film.mp4"), tmp_path / "far"
-    far.mkdir()
-    (far / "film.mp4").write_bytes(film.read_bytes()[::-1])
-    stat = film.stat()
-    os.utime(far / "film.mp4", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    transcode(film, tmp_path / "near.mp4", LocalPool(2))
-    transcode(film, tmp_path / "far.mp4", FarPool(far), ship=True)
-    assert (tmp_path / "far.mp4").read_bytes() == (tmp_path / "near.mp4").read_bytes()
-    os.utime(far / "film.mp4", ns=(0, 0))
-    with pytest.raises(InputUnreadable):
-        transcode(film, tmp_path / "far.mp4", FarPool(far), overwrite=True)
 
 
 def test_what_cannot_be_sent_is_a_typed_error(tmp_path: Path, sent: Sent) -> None:
     """If nothing can read the film for others, the job ends with that reason, and without an output."""
     sent.broken = True
     with pytest.raises(InputUnreadable, match="its user may not read it"):
-        transcode(clip(tmp_path / "film.mp4"), tmp_path / "far.mp4", FarPool(tmp_path / "far"), ship=True)
+        made(clip(tmp_path / "film.mp4"), tmp_path / "far.mp4", FarPool(tmp_path / "far"), ship=True)
     assert not list(tmp_path.glob("*far.mp4"))
 
 
@@ -222,26 +200,7 @@ def test_a_node_that_does_not_see_the_film(cluster: RayCluster, film: Path, tmp_
     assert killed_reader(cluster)
     _, said = running.communicate(timeout=120)
     assert running.returncode == 0, said
-    transcode(film, tmp_path / "near.mkv", LocalPool(2), audio="opus")
-    assert (tmp_path / "far.mkv").read_bytes() == (tmp_path / "near.mkv").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(300)
-@needs_root
-def test_two_nodes_of_which_one_sees_the_film(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
-    """Both work, the output is exact, and a death of the node that sees the film changes nothing."""
-    seeing = cluster.add_node(1)
-    options = ("--segment-seconds", "1", "--preset", "1", "--scale", "160x90")
-    running = cluster.start("transcode", str(film), str(tmp_path / "far.mkv"), *options, "--ship")
-    assert running.stderr is not None
-    said = next(line for line in running.stderr if "segments on" in line)
-    cluster.kill_node(seeing)
-    _, rest = running.communicate(timeout=120)
-    assert running.returncode == 0, rest
-    assert "on 3 workers" in said
-    transcode(film, tmp_path / "near.mkv", LocalPool(2))
+    made(film, tmp_path / "near.mkv", LocalPool(2), audio="opus")
     assert (tmp_path / "far.mkv").read_bytes() == (tmp_path / "near.mkv").read_bytes()
 
 

@@ -15,7 +15,7 @@ from codecfleet.errors import Cancelled, InputUnreadable, WorkerLost, WorkError
 from codecfleet.jobs.batch.figures import read_figures
 from codecfleet.jobs.batch.small_files import MANY, MOST_BYTES, goes_alone, may_be_whole
 from codecfleet.jobs.batch.store.schema import BatchEntry, EntryAction
-from codecfleet.jobs.batch.whole_file import WholeFile, WholeFileDone
+from codecfleet.jobs.batch.whole_file import WholeFile
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
@@ -75,7 +75,7 @@ def run_batch(films: Path, output: str, pool: LocalPool, **options: object) -> l
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """Return what lies in a folder of outputs, by name, without the database."""
+    """Return a folder's outputs by name, without the database."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("codecfleet-batch")}
 
 
@@ -91,6 +91,9 @@ def test_small_files_go_whole_and_have_the_bytes_of_jobs_of_their_own(films: Pat
     results = run_batch(films, "whole", here)
     run_batch(films, "jobs", elsewhere)
     assert here.given == {"WholeFile": 3}
+    assert here.alone == 0, "only many files have processes of their own"
+    assert goes_alone(0, MANY)
+    assert not goes_alone(0, MANY - 1) | goes_alone(LONE_MAX, 1000)
     assert [result.error for result in results] == [None] * 3
     assert outputs(films.parent / "whole") == outputs(films.parent / "jobs")
     assert len(outputs(films.parent / "whole")) == 3
@@ -105,20 +108,6 @@ def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch:
     assert [(each.source, each.work) for each in pool.specs] == [
         (str(films / "0.mkv"), str(films.parent / "kept")),
     ]
-
-
-def test_another_process_is_started_only_for_many_files() -> None:
-    """A few files share the worker's process; of many, some have processes of their own."""
-    assert goes_alone(0, MANY)
-    assert not goes_alone(0, MANY - 1)
-    assert not goes_alone(LONE_MAX, 1000)
-
-
-def test_a_short_batch_starts_no_other_process(films: Path) -> None:
-    """Its files share the worker's process."""
-    here = OwnMachine()
-    assert [result.error for result in run_batch(films, "whole", here)] == [None] * 3
-    assert here.alone == 0
 
 
 def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
@@ -183,14 +172,6 @@ def test_a_cancelled_file_leaves_nothing(films: Path) -> None:
     with pytest.raises(Cancelled):
         a_work(films).run(context)
     assert sorted(films.parent.iterdir()) == before
-
-
-def test_a_worker_does_one_film_after_the_other(films: Path) -> None:
-    """The work returns the report, and when and where it ran."""
-    done = a_work(films).run(WorkContext())
-    assert isinstance(done, WholeFileDone)
-    assert (done.report.frames, done.span.frames, done.span.decoded_by) == (6, 6, "software")
-    assert done.span.began_s <= done.span.ended_s
 
 
 def test_too_large_pictures_are_not_done_by_one_slot(tmp_path: Path) -> None:

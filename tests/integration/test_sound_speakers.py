@@ -17,7 +17,7 @@ from codecfleet.jobs.source.source import read_source
 from tests.sounds import alone, film, heard, names
 from tests.sweeps import swept
 
-from .limit_jobs import spec_of, transcode
+from .local_jobs import spec_of, transcode
 
 pytestmark = pytest.mark.timeout(120)
 

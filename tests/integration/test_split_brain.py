@@ -1,4 +1,4 @@
-"""Two supervisors that are alive at once: one on a node that froze and was given up, and its successor."""
+"""Two live supervisors: one on a frozen node that Ray declared dead, and its successor."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ print(pid)
 
 
 def test_an_old_supervisor_that_wakes_touches_nothing(film: Path, tmp_path: Path) -> None:
-    """Its node froze and is given up, its successor adopts the workers, and then it alone goes on."""
+    """After its node froze, its successor adopts the workers; the woken one ends."""
     with ray_cluster(2) as cluster:
         calm, output = tmp_path / "calm.mp4", tmp_path / "out.mp4"
         common = ("--segment-seconds", "0.5", "--quiet")

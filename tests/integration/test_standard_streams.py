@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sweeps import swept
+
 from .cli_program import ENVIRONMENT, TRANSCODE, command, program, wait_for
 
 HANGING = "hangs=True, closes=False"
@@ -21,9 +23,16 @@ def redirected(arguments: list[str], redirection: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize(
-    "redirection", [">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"]
+    ("redirection", "options"),
+    swept(
+        [
+            (redirection, options)
+            for options in ([], ["--json"])
+            for redirection in ("<&- >&- 2>&-", ">/dev/full", "2>/dev/full", ">&-", "2>&-", ">/dev/full 2>/dev/full")
+        ],
+        is_slow=lambda case: case[1] or case[0] not in ("<&- >&- 2>&-", ">/dev/full", "2>/dev/full"),
+    ),
 )
-@pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_stream_that_takes_nothing_fails_no_job(redirection: str, options: list[str]) -> None:
     """A published output is exit code 0, whatever becomes of its log and its proof."""
     done = redirected([*TRANSCODE, *options], redirection)
@@ -35,7 +44,7 @@ def test_a_stream_that_takes_nothing_fails_no_job(redirection: str, options: lis
         assert done.stdout.count("\n") > 5
 
 
-@pytest.mark.parametrize("arguments", [["probe", "in.mkv"], ["--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", swept([["probe", "in.mkv"], ["--help"], ["--version"]]))
 def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
     """A full disk is named; closing stdout on purpose does not fail."""
     full = redirected(arguments, ">/dev/full")
@@ -83,7 +92,7 @@ def test_a_closed_terminal_ends_the_program() -> None:
             process.kill()
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
+@pytest.mark.parametrize("signals", swept([[signal.SIGTERM, signal.SIGINT], [signal.SIGINT]]))
 def test_a_log_without_a_reader_delays_no_signal(signals: list[signal.Signals]) -> None:
     """After ``2>&1 | head`` has ended, one signal ends the program within its deadline, a second one at once."""
     with program(TRANSCODE, script="sample_events()[:3]", options=HANGING) as process:

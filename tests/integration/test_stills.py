@@ -43,15 +43,3 @@ def test_stills_of_the_bundled_film(film: Path, tmp_path: Path) -> None:
     again = _stills(film, output, "--count", "2")
     assert again.returncode == 4
     assert "exists already. Use --overwrite" in again.stderr
-
-
-@pytest.mark.slow
-def test_scenes_on_a_sheet(film: Path, tmp_path: Path) -> None:
-    """The film's two cuts are found, and its three scenes are on one sheet with WebVTT that names their places."""
-    done = _stills(film, tmp_path / "scenes", "--scene", "--sheet", "3x1", "--width", "320")
-    assert done.returncode == 0, done.stderr
-    index = json.loads((tmp_path / "scenes" / "index.json").read_text())
-    assert [entry["time_s"] for entry in index["stills"]] == [0.0, 0.875, 4.75]
-    assert [(sheet["width"], sheet["height"]) for sheet in index["sheets"]] == [(960, 180)]
-    cues = (tmp_path / "scenes" / "sprites.vtt").read_text()
-    assert "00:00:04.750 --> 00:00:10.000\nsheet-00001.jpg#xywh=640,0,320,180" in cues

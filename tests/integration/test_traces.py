@@ -1,15 +1,11 @@
 """Traces of real jobs, as a collector gets them: one tree, also where a worker dies."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-import psutil
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,7 +14,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from codecfleet import Fleet, TranscodeSpec
 from codecfleet.actors import tracing
 from codecfleet.errors import InputNotFound
-from codecfleet.jobs.report.events import Warned
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -133,15 +128,11 @@ async def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanE
     [
         ({}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces", "OTEL_TRACES_EXPORTER": "otlp"}, True),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, False),
-        ({"OTEL_SERVICE_NAME": "films"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "console, OTLP"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": " "}, True),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "console"}, False),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "True"}, False),
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables(environment: Mapping[str, str], asked: bool) -> None:  # noqa: FBT001 - a parameter
@@ -156,12 +147,10 @@ GRPC = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROT
     ("environment", "missing", "said"),
     [
         ({"OTEL_TRACES_EXPORTER": "none"}, False, []),
-        ({"OTEL_TRACES_EXPORTER": "console,zipkin", "OTEL_SDK_DISABLED": "true"}, False, []),
         ({"OTEL_TRACES_EXPORTER": "console,zipkin,console"}, False, ["asks for console, zipkin: traces are sent as"]),
         (GRPC, False, ["traces are sent as http/protobuf, not as grpc"]),
         (GRPC, True, []),
         (GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, False, []),
-        (GRPC | {"OTEL_TRACES_EXPORTER": "none"}, False, []),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True, []),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True, ["install what sends them"]),
     ],
@@ -199,62 +188,6 @@ async def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: p
         report = await (await fleet.transcode(spec))
     (said,) = (each.message for each in report.warnings if each.code == "traces")
     assert said.startswith("no traces are sent: ValueError: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be")
-
-
-async def test_a_job_says_once_which_exporter_it_does_not_serve(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In its events as in its report, and the job runs."""
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
-    async with Fleet(pool=LocalPool(slots=2)) as fleet:
-        job = await fleet.transcode(TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1))
-        warned = [each async for each in job.events() if isinstance(each, Warned) and each.code == "traces"]
-        report = await job
-    assert [each.message for each in warned] == [each.message for each in report.warnings if each.code == "traces"]
-    assert "asks for console" in warned[0].message
-
-
-def traced_transcode(film: Path, address: str, **more: str) -> "subprocess.Popen[str]":
-    """Start a command that sends its traces to a collector."""
-    named = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "TRACEPARENT": PARENT, "OTEL_EXPORTER_OTLP_TIMEOUT": "5"}
-    env = {**os.environ, **named, "PYTHONPATH": os.pathsep.join(sys.path), **more}
-    command = (sys.executable, "-m", "codecfleet", "transcode", str(film), str(film.with_name("out.mp4")))
-    options = ("--preset", "4", "--segment-seconds", "2", "--device", "cpu")
-    return subprocess.Popen([*command, *options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    """Return a command's worker processes."""
-    found = []
-    for each in psutil.Process(process.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            found += [each] if any("cluster.worker.program" in word for word in each.cmdline()) else []
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_try_that_lost_its_worker_is_in_the_tree(long_film: Path) -> None:
-    """A command's spans arrive from its own process and from its workers; the killed one's try, and the next."""
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    with collector() as (address, spans):
-        process = traced_transcode(long_film, address)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "segment 0 finished" in line or "segment 1 finished" in line:
-                break
-        for worker in workers_of(process):
-            worker.kill()
-        out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert "every frame is there once" in out
-    check_tree(spans, CALLER)
-    tries = [each for each in spans if each.name == "segment"]
-    lost = [each for each in tries if each.of("outcome") == "WorkerLost"]
-    assert lost
-    assert all(each.of("worker") for each in lost)
-    done = {(each.of("segment"), each.of("attempt")) for each in tries if each.of("outcome") == "done"}
-    assert {(each.of("segment"), each.of("attempt") + 1) for each in lost} <= done
-    assert {each.service for each in spans} == {"codecfleet"}
-    assert all(each.of("host") and each.of("process") for each in spans if each.name == "encode work")
 
 
 @pytest.mark.ray

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from codecfleet.errors import InputNotFound, UsageError
 from codecfleet.jobs.verify.job import Verdict, verify
-from codecfleet.jobs.verify.reference.reference_decode import read_timeline
 
 FRAMES, WIDTH, HEIGHT, RATE_HZ = 48, 192, 112, 48_000
 TICK = Fraction(1, 24_000)
@@ -211,13 +210,6 @@ def test_a_raw_bitstream_is_held_to_its_pictures(source: str, tmp_path: Path) ->
     assert by_name["access.keyframes"] is True
 
 
-def test_a_source_without_any_clock_runs_at_its_nominal_rate(source: str, tmp_path: Path) -> None:
-    """The truth of a raw bitstream is its frame rate."""
-    timeline = read_timeline(raw_copy(source, tmp_path / "raw.h264"))
-    assert timeline.missing == FRAMES
-    assert len(set(np.diff(timeline.times))) == 1
-
-
 def test_progress_counts_every_frame(source: str, tmp_path: Path) -> None:
     """A caller can show how far the proof is."""
     seen: list[int] = []
@@ -234,11 +226,3 @@ def test_what_cannot_be_read_is_said_by_name(source: str, tmp_path: Path) -> Non
     text.write_text("{}")
     with pytest.raises(UsageError, match=r"report\.json"):
         verify(source, source, report=str(text))
-
-
-def test_a_file_is_exactly_itself(source: str) -> None:
-    """The proof of a file against itself finds nothing but equality."""
-    verdict = verify(source, source)
-    assert failures(verdict) == set()
-    assert verdict.pictures is not None
-    assert verdict.pictures.psnr_y_min_db == 100

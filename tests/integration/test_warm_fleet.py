@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,13 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .limit_jobs import film, spec_of, transcode
-from .test_killed_programs import gone, program, wait_for
+from .local_jobs import film
+from .test_killed_programs import gone
 
 __all__ = ["film"]
 
 SHORT = ("--preset", "1", "--segment-seconds", "2")
-LONG = ("--preset", "7", "--segment-seconds", "2")
 ABORTED_S = 60
 
 
@@ -68,43 +66,10 @@ def test_it_serves_programs_wherever_they_stand(film: Path, tmp_path: Path, plac
     assert (alone.returncode, "warm fleet" in alone.stderr) == (0, False)
     out = film.parents[1] / "out"
     assert (out / "a.mp4").read_bytes() == (out / "b.mp4").read_bytes()
-    assert command(places, "down").stdout == f"the warm fleet is down: process {fleet.pid}\n"
+    assert command(places, "down").stdout == f"the warm fleet was stopped: process {fleet.pid}\n"
     assert gone(below, within_s=1)
     assert list(Path(places["XDG_RUNTIME_DIR"]).iterdir()) == []
     assert command(places, "down").stdout == "no warm fleet was up\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_job_outlives_it(film: Path, number: signal.Signals, places: Mapping[str, str]) -> None:
-    """When it dies in the middle of a job, the job starts its own workers, goes on, and says so in its report."""
-    fleet, out = up(places), film.parents[1] / "out"
-    below = fleet.children(recursive=True)
-    with program(film, out / "a.mp4", *SHORT, env=places) as process:
-        wait_for(process, "segment_started")
-        fleet.send_signal(number)
-        stdout, stderr = process.communicate(timeout=ABORTED_S)
-    assert process.returncode == 0, stderr
-    report = json.loads(stdout.splitlines()[-1])["report"]
-    assert report["warm_fleet"] == fleet.pid
-    said = [each["message"] for each in report["warnings"] if each["code"] != "worker-lost"]
-    assert ["was replaced during the run: the warm fleet" in message for message in said] == [True]
-    assert gone([fleet, *below])
-    transcode(spec_of(film, out / "b.mp4", preset=1, segment_s=2))
-    assert (out / "a.mp4").read_bytes() == (out / "b.mp4").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_killed_program_gives_its_slots_back(film: Path, places: Mapping[str, str]) -> None:
-    """After a SIGKILL of one program the next has all of the fleet's slots; the fleet's processes stay."""
-    fleet, out = up(places, "--workers", "1"), film.parents[1] / "out"
-    below = fleet.children(recursive=True)
-    with program(film, out / "a.mp4", *LONG, env=places) as process:
-        wait_for(process, "segment_started")
-        process.kill()
-    done = command(places, "transcode", film, out / "b.mp4", *SHORT)
-    assert (done.returncode, f"process {fleet.pid}" in done.stderr) == (0, True)
-    assert fleet.children(recursive=True) == below
 
 
 @pytest.mark.slow

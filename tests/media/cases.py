@@ -187,4 +187,4 @@ SHORT: dict[str, Case] = {
     "no timestamps at all": Case(source="reschange_h264_848_to_424.h264", codec=HEVC, container="hevc"),
     "sound alone": Case(source="audio_only_opus_frag.mp4", codec=H264, container="mp4"),
 }
-"""The short form: small files, each with what it stands for."""
+"""The short form: a small file for each subject."""

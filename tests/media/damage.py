@@ -142,7 +142,7 @@ async def outcome(film: Film, source: Path, output: Path, workers: int) -> tuple
 
 
 def cuttable(film: Film, folder: Path) -> Film:
-    """Return a film that can be read when it is cut short: where the index lies at the end, a copy of its video."""
+    """Return a film that can be read when it is cut short; if its index is at the end, a copy of its video."""
     cut = folder / f"cut{film.path.suffix}"
     cut.write_bytes(film.damaged(Damage.CUT, 0))
     if opened(cut) is not None:

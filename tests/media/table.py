@@ -193,7 +193,7 @@ def _print(console: Console, row: Row) -> None:
 
 
 def write_document(path: Path, rows: Sequence[Row]) -> None:
-    """Replace the results in the document at ``path``; files of which all outputs are unchanged share a line."""
+    """Replace the results in the document at ``path``; files whose outputs are all unchanged share a line."""
     by_file: dict[str, list[Row]] = {}
     for row in rows:
         by_file.setdefault(row.file, []).append(row)

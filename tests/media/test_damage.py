@@ -8,7 +8,7 @@ from .damage import Counts, compare
 
 pytestmark = [pytest.mark.media, pytest.mark.timeout(300)]
 
-PLACES = 2
+PLACES = 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from codecfleet.actors.stills.look import StillLook, Turn
-from codecfleet.actors.stills.painting import Painter
+from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.job import StillsReport
@@ -66,19 +66,6 @@ async def test_phones_films_are_upright(
     best = min(errors, key=errors.__getitem__)
     assert best == turn, errors
     assert errors[best] < min(error for each, error in errors.items() if each != best) / 2
-
-
-@pytest.mark.parametrize(
-    ("file", "size"),
-    [("film_bbb_800x640_sar64_45_bpyramid.mp4", (1138, 640)), ("truncated_mp4_white_zombie_sar2.mp4", (320, 240))],
-)
-async def test_anamorphic_films_have_their_shape(
-    shared_media: Path, tmp_path: Path, file: str, size: tuple[int, int]
-) -> None:
-    """Samples that are not square are stretched to the shape in which a player shows them."""
-    report = await _stills(shared_media / file, tmp_path / "stills", count=2)
-    assert (report.width, report.height) == size
-    assert _rgb(tmp_path / "stills" / "00002.png").shape == (size[1], size[0], 3)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,12 @@ def wheel(build: Build, checkout: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def sdist(build: Build, checkout: Path) -> Path:
+    """The sdist of this checkout."""
+    return build(checkout, "sdist")
+
+
+@pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds the installed wheel and nothing else, to be put on ``PYTHONPATH``."""
     target = tmp_path_factory.mktemp("installed")

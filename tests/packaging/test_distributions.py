@@ -60,16 +60,16 @@ def test_checkout_without_links_builds_the_same_wheel(build: Build, wheel: Path,
     assert _contents(build(checkout_without_links, "wheel")) == _contents(wheel)
 
 
-def test_sdist_builds_the_same_wheel(build: Build, wheel: Path, checkout: Path, tmp_path: Path) -> None:
+def test_sdist_builds_the_same_wheel(build: Build, wheel: Path, sdist: Path, tmp_path: Path) -> None:
     """The sdist holds all that the wheel is made of."""
-    subprocess.run(["tar", "-xzf", str(build(checkout, "sdist")), "-C", str(tmp_path)], check=True)
+    subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)
     (tree,) = tmp_path.iterdir()
     assert _contents(build(tree, "wheel")) == _contents(wheel)
 
 
-def test_sdist_holds_what_tests_and_the_demo_need(build: Build, checkout: Path) -> None:
+def test_sdist_holds_what_tests_and_the_demo_need(sdist: Path, checkout: Path) -> None:
     """From an sdist one can set up, test and run the demo: all that is tracked is in it, and no link out of it."""
-    with tarfile.open(build(checkout, "sdist")) as archive:
+    with tarfile.open(sdist) as archive:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
     floors = tuple(f"codecfleet/{name}" for name in (*FLOORS, "configs", "docs"))
     tracked = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}

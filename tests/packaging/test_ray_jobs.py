@@ -17,7 +17,7 @@ import av
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
 READY_S = 60
 STOP_S = 10
@@ -165,7 +165,6 @@ def _belongs(process: psutil.Process, folder: Path) -> bool:
     return bool(environ.get("RAY_TMPDIR") == str(folder))
 
 
-@pytest.mark.slow
 def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, repository: Path) -> None:
     """``--working-dir .`` takes the checkout with it: driver and workers import that copy, whatever is installed."""
     answer = cluster.submit(repository, WHERE)
@@ -174,7 +173,6 @@ def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, reposit
     assert (answer["driver"], answer["worker"]) == (copy, copy)
 
 
-@pytest.mark.slow
 def test_project_with_its_own_jobs_runs_beside_ours(cluster: Cluster, project_with_jobs: Path, installed: Path) -> None:
     """Submitted from a project that has a ``jobs`` package, both are found: theirs by its name, ours as installed."""
     answer = cluster.submit(project_with_jobs, WHERE, {"PYTHONPATH": str(installed)})
@@ -202,7 +200,6 @@ def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.
     return subprocess.Popen(command, env=environment, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
 
 
-@pytest.mark.slow
 @pytest.mark.ci
 def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, tmp_path: Path) -> None:
     """The code is sent along; after a SIGKILL of the client the job goes on, and another sees it all, and its end."""
@@ -229,7 +226,6 @@ def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, t
     assert not any("logs" in each["message"] for each in found)
 
 
-@pytest.mark.slow
 def test_rays_own_command_runs_ours(cluster: Cluster, film: Path, tmp_path: Path) -> None:
     """`ray job submit -- codecfleet ...` runs the installed program, and our command shows its log."""
     ours = [_script("codecfleet"), "probe", str(film)]

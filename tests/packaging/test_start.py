@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from tests.sweeps import swept
 
 NVIDIA = {"PyNvVideoCodec", "cuda", "pynvml"}
 NOT_AT_FIRST = {"ray", "av", "numpy", "pydantic", "fsspec", "asyncio", "importlib.metadata"} | NVIDIA
-"""What nothing needs before it is told what to do."""
+"""Modules that no start needs."""
 DEVICES = "codecfleet.actors.nvidia"
 CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "supervisor", "survey")}
 
@@ -18,7 +19,7 @@ IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
     "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
     "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
-    # A job whose files lie here, on workers of another process: a warm fleet's, or a host's.
+    # A job with local files, on workers of another process: a warm fleet's, or a host's.
     "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
         "ray",
         "fsspec",
@@ -76,13 +77,13 @@ def loaded(code: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("code", IMPORTS)
+@pytest.mark.parametrize("code", swept(IMPORTS, is_slow=lambda code: code.startswith("from") or "helper" in code))
 def test_an_import_loads_nothing_that_it_does_not_need(code: str) -> None:
     """A name is imported when it is first used."""
     assert loaded(code) & (IMPORTS[code] | NEVER) == set()
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("line", swept(COMMANDS, is_slow=lambda line: line in ("--version", "transcode --help")))
 def test_a_command_loads_nothing_that_it_does_not_need(line: str, tmp_path: Path) -> None:
     """Neither for its help nor for its answer."""
     film = tmp_path / "film.mkv"

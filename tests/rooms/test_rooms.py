@@ -1,104 +1,138 @@
-"""The house: floors one way, no cycle between rooms, and no room that reaches deep into another floor's rooms."""
+"""House rules that no kept tool checks; which room may import what is in pyproject.toml, for import-linter."""
 
 import ast
-from collections import defaultdict
-from graphlib import CycleError, TopologicalSorter
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from .import_graph import FLOORS, PACKAGE, Import, product_files, product_imports
-
+ROOT = Path(__file__).parents[2]
+FLOORS = ("actors", "cluster", "jobs")
 MAX_ROOM_FILES = 14
-ABOVE = {"actors": ("cluster", "jobs"), "cluster": ("jobs",), "jobs": ()}
-ROOF = ("cli", "console", "testing")
-DEEPEST = 2
-"""``jobs`` may import a module of ``cluster.fleet``, a sibling's child; of what lies deeper, the package alone."""
+OWNERS = {
+    "actors/task_owner.py": 1,  # TaskOwner's group
+    "actors/background.py": 2,  # of objects that are started and closed, such as pools and supervisors
+    "jobs/held.py": 1,  # jobs, batches and streams of frames, which their user owns
+}
+"""Modules that start tasks, and how many."""
+OPENERS = {"open_source", "open_store", "open_regular", "decode_range", "read_source", "read_burnt"}
+"""The functions by which jobs open files."""
+RAY_PRIVATE = {"_raylet", "internal_kv", "core", "v2"}
+RAY_VARIABLES = ("RAY_START_HOOK", "RAY_OVERRIDE_")
+"""Variables that Ray reads and does not document."""
+USED_BY_NAME = [
+    *("nvml*", "persistent_id", "persistent_load", "handleError", "_missing_"),  # NVML, pickle, logging and enum
+    *("*_async", "bsl", "skipped_packets", "of_dma_buf"),  # methods of public classes, which users call
+    "gpu_slices",  # codecfleet.testing
+]
+"""What vulture sees no use of."""
 
 
 @pytest.fixture(scope="module")
-def imports(repository: Path) -> list[Import]:
-    """Every import within the product."""
-    return product_imports(repository)
+def modules() -> dict[str, ast.Module]:
+    """The product's modules by their paths, the roof's links to the floors left out."""
+    paths = [path for folder in (*FLOORS, "codecfleet") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def package_of(name: str, files: dict[str, Path]) -> str:
-    """Return the package that holds a module; a package's is itself."""
-    return name if files[name].name == "__init__.py" else name.rpartition(".")[0]
+def calls(tree: ast.AST) -> list[tuple[str, ast.Call]]:
+    """Return a module's calls by the name of what is called."""
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
-def test_no_cycle_between_packages_at_any_level(imports: list[Import], repository: Path) -> None:
-    """Within each package, its sub-packages and modules import one another in one direction only."""
-    files = product_files(repository)
-    packages = {name for name, path in files.items() if path.name == "__init__.py"}
-    cycles = []
-    for package in sorted(packages):
-        graph: dict[str, set[str]] = defaultdict(set)
-        for each in imports:
-            ends = [_child(package, name) for name in (each.importer, each.imported)]
-            # Two modules of one room may name each other's types.
-            if all(ends) and ends[0] != ends[1] and any(f"{package}.{end}" in packages for end in ends):
-                graph[ends[0]].add(ends[1])
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as error:
-            cycles.append(f"{package}: {' <- '.join(error.args[1])}")
-    assert cycles == []
+def imported(tree: ast.AST) -> set[str]:
+    """Return the names that a module imports anywhere, without their modules."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {alias.name for node in nodes for alias in node.names}
 
 
-def _child(package: str, name: str) -> str:
-    """Return which child of ``package`` a module is or lies in, "" for none."""
-    return name.removeprefix(f"{package}.").partition(".")[0] if name.startswith(f"{package}.") else ""
+def test_a_room_holds_few_files(modules: dict[str, ast.Module]) -> None:
+    """A room with more than a dozen files holds two subjects."""
+    sizes = Counter(path.rpartition("/")[0] for path in modules if not path.endswith("__init__.py"))
+    assert {room: size for room, size in sizes.items() if size > MAX_ROOM_FILES} == {}
 
 
-def test_floors_import_downwards(imports: list[Import]) -> None:
-    """Jobs import cluster and actors, cluster imports actors, and none of them the roof."""
-    upwards = [
-        str(each)
-        for each in imports
-        if (floor := _child(PACKAGE, each.importer)) in FLOORS
-        and _child(PACKAGE, each.imported) in (*ABOVE[floor], *ROOF)
-    ]
-    assert upwards == []
-
-
-def test_what_lies_deeper_is_imported_from_its_package(imports: list[Import], repository: Path) -> None:
-    """A module of another branch is imported itself down to a sibling's child; below that, through the ``__init__``."""
-    files = product_files(repository)
+def test_deep_modules_are_imported_from_their_package(modules: dict[str, ast.Module]) -> None:
+    """From another branch of the tree, a module more than two packages down is imported through an ``__init__``."""
     deep = []
-    for each in imports:
-        here = package_of(each.importer, files).split(".")
-        there = package_of(each.imported, files).split(".")
-        common = next(
-            (i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(map(len, (here, there)))
-        )
-        if len(there) - common > DEEPEST and not each.imported_is_package:
-            deep.append(str(each))
+    for path, tree in modules.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level):
+            common = [part for part in Path(path).parts[: -node.level] if part != "codecfleet"]
+            named = [*common, *(node.module or "").split(".")]
+            targets = [named, *([*named, alias.name] for alias in node.names)]
+            found = [target for target in targets if "/".join(filter(None, target)) + ".py" in modules]
+            deep += [f"{path}:{node.lineno}" for target in found if len(target) - len(common) > 3]
     assert deep == []
 
 
-def test_a_room_holds_few_files(repository: Path) -> None:
-    """What grows past a dozen files holds two things."""
-    sizes: dict[str, int] = defaultdict(int)
-    for name, path in product_files(repository).items():
-        if path.name != "__init__.py":
-            sizes[name.rpartition(".")[0]] += 1
-    assert {name: size for name, size in sizes.items() if size > MAX_ROOM_FILES} == {}
+def test_a_class_name_means_one_thing(modules: dict[str, ast.Module]) -> None:
+    """No two public classes share a name."""
+    names = Counter(node.name for tree in modules.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
 
-OPENERS = frozenset({"open_source", "open_store", "open_regular", "decode_range", "read_source", "read_burnt"})
-"""The functions by which jobs open files, and ``av.open``."""
-READS_FIRST = {f"{PACKAGE}.jobs.plan.{name}" for name in ("reads", "borders")}
-
-
-def test_planning_reads_first(repository: Path) -> None:
-    """Of the rooms that plan, the reading step alone imports what opens a file; a header is tried in memory."""
-    found = {
-        name: {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-        | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        for name, path in product_files(repository).items()
-        if name.startswith((f"{PACKAGE}.jobs.plan.", f"{PACKAGE}.jobs.carry."))
-        for tree in [ast.parse(path.read_text(encoding="utf-8"))]
+def test_tasks_are_started_by_their_owners_alone(modules: dict[str, ast.Module]) -> None:
+    """The error of a bare task is lost, and whoever waits for it waits forever."""
+    started = {
+        path: sum(called.endswith((".create_task", ".ensure_future")) for called, _ in calls(tree))
+        for path, tree in modules.items()
     }
-    assert {name for name, names in found.items() if names & OPENERS} == READS_FIRST
-    assert {name for name, names in found.items() if "av" in names} == {f"{PACKAGE}.jobs.carry.header_trial"}
+    assert {path: count for path, count in started.items() if count} == OWNERS
+
+
+def test_one_module_opens_films(modules: dict[str, ast.Module]) -> None:
+    """``open_source`` opens films, so that a film can name no other file; a header is tried in memory."""
+    readers = {
+        path
+        for path, tree in modules.items()
+        for called, call in calls(tree)
+        if called in ("av.open", "av.container.open") and "'w'" not in map(ast.unparse, call.args)
+        if not path.startswith("codecfleet/testing/")
+    }
+    assert readers == {"actors/media/opening.py", "jobs/carry/header_trial.py"}
+
+
+def test_planning_reads_first(modules: dict[str, ast.Module]) -> None:
+    """In the rooms that plan, only the reading step opens files."""
+    rooms = {path: imported(tree) for path, tree in modules.items() if path.startswith(("jobs/plan/", "jobs/carry/"))}
+    assert {path for path, names in rooms.items() if names & OPENERS} == {"jobs/plan/reads.py", "jobs/plan/borders.py"}
+    assert {path for path, names in rooms.items() if "av" in names} == {"jobs/carry/header_trial.py"}
+
+
+def test_one_room_uses_what_is_private_to_ray(modules: dict[str, ast.Module]) -> None:
+    """Any release of Ray may change its private names; ``cluster/ray/private`` has a public substitute for each."""
+    users = {path.rpartition("/")[0] for path, tree in modules.items() if any(map(_is_private_to_ray, ast.walk(tree)))}
+    assert users == {"cluster/ray/private"}
+
+
+def _is_private_to_ray(node: ast.AST) -> bool:
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute):
+        names = [ast.unparse(node)]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names = [node.value]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init":
+        return any((each.arg or "").startswith("_") for each in node.keywords)
+    parts = [name.split(".") for name in names]
+    return any(name.startswith(RAY_VARIABLES) for name in names) or any(
+        first == "ray" and any(part in RAY_PRIVATE or (part[:1] == "_" and part[:2] != "__") for part in rest)
+        for first, *rest in parts
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_everything_has_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function, class or method is used by tests alone."""
+    from vulture.core import Vulture
+
+    monkeypatch.chdir(ROOT)
+    found = Vulture(ignore_names=USED_BY_NAME, ignore_decorators=["@*_validator", "@*_serializer"])
+    found.scavenge([*FLOORS, "codecfleet"], exclude=[f"codecfleet/{each}" for each in (*FLOORS, "testing")])
+    kinds = {"function", "class", "method", "property"}
+    unused = [each for each in found.get_unused_code() if each.typ in kinds and not each.name.startswith("__")]
+    assert [f"{each.filename}:{each.first_lineno} {each.name}" for each in unused] == []

@@ -1,4 +1,4 @@
-"""CUDA's driver API, as far as sessions use it: no further library, and the error rules of CUDA for Tegra 5.1.5."""
+"""CUDA's driver API, as far as sessions use it, with the error rules of CUDA for Tegra 5.1.5."""
 
 from contextlib import suppress
 from functools import partial
@@ -20,7 +20,7 @@ _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
 CONTEXT_ACTIVE: Final = 708
-"""The context was made before this process set its flags; a driver before CUDA 11 then keeps those that it has."""
+"""The context was made before this process set its flags; drivers before CUDA 11 then keep the old flags."""
 
 
 class CudaFailure(Exception):
@@ -38,7 +38,7 @@ class _ContextActive(CudaFailure):
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:
-    """Return the error that a failure of CUDA becomes: beside cuDLA, no error of CUDA leaves anything to rely on."""
+    """Return our error for a failure of CUDA: beside cuDLA, nothing can be relied upon after any CUDA error."""
     message = f"DLA {device}: {failure.call} failed with CUDA error {failure.code} ({failure.name})"
     return DeviceLost(message, "Restart the process; codecfleet doctor shows what the machine can do.")
 
@@ -50,7 +50,7 @@ class CudaCalls:
         self._driver = driver
         self.call("cuInit", 0)
         gpus = [self.call("cuDeviceGet", ordinal) for ordinal in range(self.call("cuDeviceGetCount"))]
-        # Without an integrated one, cuDLA says that the first does not fit.
+        # Without an integrated GPU, cuDLA refuses the first one as unfit.
         self._gpu = next((gpu for gpu in gpus if self._attribute(gpu, INTEGRATED)), gpus[0])
         self._platform = Platform.of(partial(self._attribute, self._gpu))
         with suppress(_ContextActive):
@@ -73,15 +73,15 @@ class CudaCalls:
         return choice, int(self.call(function, use.size_bytes, *behind))
 
     def free(self, choice: MemoryChoice, address: int) -> None:
-        """Free memory that was allocated so."""
+        """Free memory that ``allocate`` returned."""
         self.call(choice.freeing, address)
 
     def release(self) -> None:
-        """Give the context back; every cuDLA handle must be destroyed by then (CUDA for Tegra 5.4)."""
+        """Release the context; every cuDLA handle must be destroyed by then (CUDA for Tegra 5.4)."""
         self.call("cuDevicePrimaryCtxRelease", self._gpu)
 
     def is_managed(self, address: int) -> bool:
-        """Whether the memory at an address is managed memory; False where CUDA knows none."""
+        """Whether an address is in managed memory; False if CUDA does not know it."""
         try:
             return bool(self.call("cuPointerGetAttribute", self._driver.CUpointer_attribute(_IS_MANAGED), address))
         except CudaFailure as failure:

@@ -25,8 +25,9 @@ from .watchdog import Timing
 
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
-"""An accelerator's errors do not spoil the CUDA context. Its other bit, 1, would take tasks out of their stream's
-order, on which hybrid sessions rely: it is never set here."""
+"""An accelerator's errors do not spoil the CUDA context. The other bit, 1, would let tasks run out of their stream's
+order, on which hybrid sessions rely: it is never set here.
+"""
 
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
 
@@ -35,16 +36,16 @@ _STANDALONE_NEEDS: Final = (
 )
 Importer = Callable[[str], Any]
 Standalone = tuple[Cudla, Callable[[], NvSci]]
-"""cuDLA, and what opens NvSci for one session."""
+"""cuDLA, and a function that opens NvSci for one session."""
 AnySession = HybridSession | StandaloneSession
 MakeSession = Callable[[int, Timing, "DlaHost"], AnySession]
 
 
 def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
-    """Open the libraries of standalone mode; ``Unsupported`` if one of them is not on this machine."""
+    """Open the libraries of standalone mode; ``Unsupported`` if one of them is missing on this machine."""
     try:
         library = CudlaLibrary(load)
-        NvSci(load)  # each session opens its own
+        NvSci(load)  # each session opens its own NvSci
         return library, partial(NvSci, load)
     except OSError as error:
         message = f"this machine cannot reach a DLA in standalone mode: {error}"
@@ -52,24 +53,18 @@ def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
 
 
 def isolate_errors(environment: MutableMapping[str, str]) -> None:
-    """Make CUDA keep errors of the DLA to the DLA. Works only before CUDA has started in this process."""
+    """Make CUDA confine the DLA's errors to the DLA. Works only before CUDA has started in this process."""
     environment[EXECUTION_MODE] = ISOLATED_ERRORS
 
 
-def require_dlas(
-    mode: DlaMode = DlaMode.HYBRID,
-    *,
-    import_module: Importer = importlib.import_module,
-    standalone: Callable[[], Standalone] = open_standalone,
-) -> int:
+def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
     """Return how many DLAs this machine has: at least one.
 
     The library alone proves nothing: NVIDIA ships it for machines without a DLA too.
 
-    Raises:
-        Unsupported: there is no DLA, or what ``mode`` needs to reach it is missing.
+    ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """
-    return _counted(standalone()[0] if mode is DlaMode.STANDALONE else _binding(import_module))
+    return _counted(open_standalone()[0] if mode is DlaMode.STANDALONE else _binding(import_module))
 
 
 def _binding(import_module: Importer) -> CudlaBinding:
@@ -102,17 +97,15 @@ def open_host(
     *,
     environment: MutableMapping[str, str] = os.environ,
     import_module: Importer = importlib.import_module,
-    standalone: Callable[[], Standalone] = open_standalone,
 ) -> "DlaHost":
     """Open this process's host; error isolation is set in ``environment``, in hybrid mode.
 
-    Raises:
-        Unsupported: there is no DLA, or what ``mode`` needs to reach it is missing.
-        DeviceLost: CUDA does not start.
+    ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing; ``DeviceLost`` if CUDA does not
+    start.
     """
     timing = timing or Timing()
     if mode is DlaMode.STANDALONE:
-        found, make_sci = standalone()
+        found, make_sci = open_standalone()
         make = partial(StandaloneSession, found, make_sci)
         return DlaHost(found, make, lambda: None, _counted(found), timing)
     isolate_errors(environment)
@@ -129,12 +122,12 @@ def open_host(
 
 
 class DlaHost:
-    """Opens sessions, and keeps them together; ``release`` closes what they share, after the last handle."""
+    """Opens sessions and keeps track of them; ``release`` closes what they share, after the last handle."""
 
     count: int
     """How many DLAs there are."""
     failure: str
-    """What failed in this process, "" if nothing; after it only a new process can use the DLAs."""
+    """The failure in this process, "" if none; after one, only a new process can use the DLAs."""
 
     def __init__(
         self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing
@@ -157,9 +150,8 @@ class DlaHost:
     def open(self, device: int) -> AnySession:
         """Open a session on a DLA; several may be open on one.
 
-        Raises:
-            Unsupported: there is no such DLA.
-            DeviceLost: it does not open, or something failed before in this process.
+        ``Unsupported`` if there is no such DLA; ``DeviceLost`` if it does not open, or something failed before in this
+        process.
         """
         if self.failure:
             raise DeviceLost(f"the DLAs of this process are lost: {self.failure}", "Restart the process.")
@@ -174,9 +166,9 @@ class DlaHost:
         return session
 
     def guilty(self, library: Cudla) -> dict[int, CudlaStatus]:
-        """Ask every open handle for its latest error; return what is not success, by the number of the DLA.
+        """Ask every open handle for its latest error; return the failures by DLA number.
 
-        To be called where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
+        Call it where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
         """
         with self._lock:
             handles = [(session.device, session.handle) for session in self._sessions if session.state in LIVE]
@@ -201,7 +193,7 @@ class DlaHost:
             self._sessions = [other for other in self._sessions if other is not session]
 
     def close(self) -> None:
-        """Close every session, then give the context back. Idempotent; a host that broke is only abandoned.
+        """Close every session, then release the context. Idempotent; a host that broke is only abandoned.
 
         Raises:
             DeviceError: a session failed while it was closed; all others are abandoned then.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .host import DlaHost
 
 _TENSOR = Party.GPU | Party.DLA
-"""Who uses a tensor: CUDA copies or converts into it, and out of it."""
+"""The use of a tensor's memory: CUDA copies or converts into it, and out of it."""
 _COPIED = Party.HOST | Party.GPU
-"""Who uses what copies go through."""
+"""The use of the staging memory of copies."""
 _NON_BLOCKING = 1
 _WITHOUT_TIMES = 2
 """CU_EVENT_DISABLE_TIMING."""
@@ -49,8 +49,8 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # with work that nothing waited for yet
-        self._foreign: set[int] = set()  # of those, the ones that the own stream does not wait for
+        self._streams: set[int] = set()  # with work that nothing has waited for yet
+        self._foreign: set[int] = set()  # those of them that the session's own stream does not wait for
         super().__init__(library, device, timing, host)
 
     @property
@@ -59,10 +59,10 @@ class HybridSession(DlaSession):
         return self._cuda.context
 
     def view(self, buffer: DeviceBuffer) -> None:
-        """Return None: a hybrid DLA takes device memory, which the processor does not reach (Table 1)."""
+        """Return None: a hybrid DLA uses device memory, which the processor cannot reach (Table 1)."""
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory that the processor and CUDA's copies use: page-locked, by ``choose_memory``."""
+        """Return memory for the processor and CUDA's copies: page-locked, by ``choose_memory``."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
             use = BufferUse(size_bytes=size_bytes, writers=_COPIED, readers=_COPIED)
@@ -119,13 +119,13 @@ class HybridSession(DlaSession):
         self._foreign |= {where} - {self.stream}
 
     def _order(self, first: int, then: int) -> None:
-        """Make later work of a stream wait for what is in another one by now."""
+        """Make later work of a stream wait for the current work of another one."""
         if first != then:
             self._cu("cuEventRecord", self._event, first, limit_s=self._patience_s())
             self._cu("cuStreamWaitEvent", then, self._event, 0)
 
     def _put(self, function: str, *arguments: int) -> None:
-        """Put work of CUDA's into the stream. It may wait for tasks in front of it, as pageable copies do."""
+        """Put CUDA's work into the stream. It may wait for earlier tasks, as pageable copies do."""
         while self._foreign:
             self._order(self._foreign.pop(), self.stream)  # downloads come after the tasks
         self._streams.add(self.stream)

@@ -1,6 +1,6 @@
 """cuDLA's functions: through NVIDIA's binding, or from the library itself.
 
-Each failure is a ``CudlaFailure``; nothing is decided here. Handles and addresses are numbers.
+Each failure is a ``CudlaFailure``. Handles and addresses are numbers.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ class Cudla(Protocol):
     """What sessions ask of cuDLA, whichever way it is reached."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without what it writes to; return what it wrote."""
+        """Call a function by its C name, without its output parameters; return what it wrote there."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -64,7 +64,7 @@ class CudlaBinding:
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
-        # Read as they lie in memory: the binding's own fields are views that end with it.
+        # Read as they are in memory: the binding's own fields are views that end with it.
         return _read(b"".join(ctypes.string_at(each.ptr, TENSOR_DESCRIPTOR.itemsize) for each in found))
 
     def last_error(self, handle: int) -> CudlaStatus:
@@ -90,17 +90,17 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
     "cudlaSubmitTask": ((_ADDRESS, _ADDRESS, _U32, _ADDRESS, _U32), None, ()),
     "cudlaSetTaskTimeoutInMs": ((_ADDRESS, _U32), None, ()),
 }
-"""By function: the parameters before the one that it writes to, what it writes, and those after it."""
+"""By function: the parameters before its output parameter, the output's type, and the parameters after it."""
 
 
 class CudlaLibrary:
-    """``libcudla.so.1`` itself, for what NVIDIA's binding lacks: standalone mode. ``OSError`` if it is not here."""
+    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` if it is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without what it writes to; return what it wrote."""
+        """Call a function by its C name, without its output parameters; return what it wrote there."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)

@@ -58,7 +58,7 @@ class DlaSession(Closing):
     """
 
     mode: ClassVar[DlaMode]
-    """What the handle is coupled with."""
+    """What the handle is coupled with: its mode."""
     device: int
     """The number of the DLA."""
 
@@ -106,7 +106,7 @@ class DlaSession(Closing):
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``); ``b""`` with ``FAULT_DIAGNOSTICS``.
 
-        A handle takes one in its life (cuDLA API reference); ``close`` unloads it.
+        A handle takes one loadable ever (cuDLA API reference); ``close`` unloads it.
 
         Raises:
             Unsupported: not a loadable, or not for this DLA and its software. Final for this session.
@@ -121,7 +121,7 @@ class DlaSession(Closing):
                 diagnostics is not bool(loadable), "there is no loadable, or it is the library's own"
             )
             self._has_loaded = True
-            # No bytes are passed on as no address.
+            # Empty bytes are passed as no address.
             arguments = loadable or 0, len(loadable), int(options)
             module = int(self._calls.cudla("cudlaModuleLoadFromMemory", self.handle, *arguments))
             self._diagnoses = diagnostics
@@ -139,8 +139,8 @@ class DlaSession(Closing):
         (``cudlaImportExternalMemory``).
 
         Raises:
-            UsageError: it is registered already, and the earlier registration remains; or it is none, too small, or
-                not aligned for a DLA.
+            UsageError: the memory is registered already (that registration remains), null, too small, or not aligned
+            for a DLA.
         """
         with self._turn:
             self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
@@ -178,7 +178,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8] | None:
-        """Return a buffer's memory as the processor sees it; None where it is the device's alone.
+        """Return a buffer's memory as the processor sees it; None if only the device reaches it.
 
         Write and read it without a copy while no task uses it. Keep no view of it longer than the session.
         """
@@ -194,7 +194,7 @@ class DlaSession(Closing):
             self._uploaded(buffer, array)
 
     def download(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
-        """Queue a copy of a buffer's beginning into a contiguous array; it is there after ``synchronize``."""
+        """Queue a copy of a buffer's beginning into a contiguous array, complete after ``synchronize``."""
         with self._turn:
             self._check_copy(buffer, array)
             self._downloaded(buffer, array)
@@ -215,8 +215,8 @@ class DlaSession(Closing):
 
         Args:
             tasks: at least one. Their memory must stay registered until they are done.
-            stream: hybrid mode: the CUDA stream whose earlier work they wait for, beside this session's, and whose
-                later work waits for them; None is the session's own.
+            stream: hybrid mode: the tasks wait for this CUDA stream's earlier work, besides the session's, and its
+            later work waits for them; None is the session's own stream.
             options: how to submit.
             waits: standalone mode: fences that must be reached before the first task begins; no two of one point.
         """
@@ -232,7 +232,7 @@ class DlaSession(Closing):
             self._queue(tasks, stream, options, waits)
 
     def _submitted(self, memory: TaskMemory, stream: int, options: SubmitOption) -> None:
-        # cuDLA may wait in here for room in its queue: as long as what is queued may take.
+        # cuDLA may wait here for room in its queue: at most as long as the queued tasks may take.
         self._deadlines.submitted(self._timing.clock(), memory.count)
         self._in_flight.append(memory)
         arguments = self.handle, memory.address, memory.count, stream, int(options)
@@ -339,11 +339,11 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open what the handle is coupled with, before there is a handle; in the session's thread."""
+        """Open what the handle needs, before the handle exists; in the session's thread."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make what needs the handle."""
+        """Make what needs the handle to exist."""
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
@@ -351,11 +351,11 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _allocated(self, size_bytes: int) -> int:
-        """Return new memory, as ``register`` takes it."""
+        """Return new memory in the form that ``register`` takes."""
 
     @abstractmethod
     def _freed(self, memory: int) -> None:
-        """Free such memory; in the session's thread."""
+        """Free memory of ``_allocated``; in the session's thread."""
 
     @abstractmethod
     def _uploaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
@@ -373,12 +373,12 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _wait_for_tasks(self) -> None:
-        """Wait until every task is done, whether well or not."""
+        """Wait until every task is done, successfully or not."""
 
     @abstractmethod
     def _release_events(self) -> None:
-        """Unregister sync objects before the handle goes; in the session's thread."""
+        """Unregister sync objects before the handle is destroyed; in the session's thread."""
 
     @abstractmethod
     def _end_side(self) -> None:
-        """Close what the handle was coupled with; in the session's thread."""
+        """Close what ``_begin`` opened; in the session's thread."""

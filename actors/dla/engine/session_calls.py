@@ -47,7 +47,7 @@ class SessionCalls:
         return self.ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
     def ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Have the session's thread make a call, and map its errors."""
+        """Make a call in the session's thread, and map its errors."""
         self.refuse_if_over()
         try:
             return self._thread.call(what, lambda: self._blamed(call), limit_s or self._timing.limits.call_s)
@@ -65,7 +65,7 @@ class SessionCalls:
             self.give_up(DlaEvent.HANG, error)
 
     def _blamed(self, call: Callable[[], ResultT]) -> ResultT:
-        """Make a failure of CUDA one of cuDLA, where CUDA says that an engine is to blame."""
+        """Turn a failure of CUDA into one of cuDLA if CUDA blames an engine."""
         try:
             return call()
         except CudaFailure as failure:
@@ -76,31 +76,31 @@ class SessionCalls:
             if own is not CudlaStatus.SUCCESS:
                 found = {self._device: own}
             for device, status in found.items():
-                # A task that was submitted at some time.
+                # A task of some earlier submission.
                 raise CudlaFailure("cudlaSubmitTask", status, device) from None
             raise
 
     def give_up(self, happening: DlaEvent, error: CodecfleetError) -> NoReturn:
-        """End the session, and every other one of this process, with ``error``, and raise it."""
+        """End this session, and every other one of this process, with ``error``, and raise it."""
         self._failure = error.message
         self.move(happening)
         self._host.condemn(error)
         raise error
 
     def move(self, happening: DlaEvent) -> None:
-        """Go to the state that follows."""
+        """Go to the state that follows the event."""
         with self._moving:  # another session may condemn this one at any time
             self.state = next_state(self.state, happening)
 
     def refuse_if_over(self) -> None:
-        """Raise ``UsageError`` where the session is closed, ``DeviceLost`` where it has failed."""
+        """Raise ``UsageError`` if the session is closed, ``DeviceLost`` if it has failed."""
         self.refuse_unless(self.state is not DlaSessionState.CLOSED, "the session is closed")
         if self.state not in LIVE:
             message = f"DLA {self._device} failed before in this process ({self._failure})"
             raise DeviceLost(message, "Restart the process.")
 
     def refuse_unless(self, sound: object, message: str) -> None:
-        """Raise ``UsageError`` with ``message`` unless what is asked for is ``sound``."""
+        """Raise ``UsageError`` with ``message`` unless ``sound``."""
         if not sound:
             complete = f"DLA {self._device}: {message}"
             raise UsageError(complete, "docs/dla.md says how sessions are used.")

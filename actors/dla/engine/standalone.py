@@ -28,15 +28,15 @@ class SyncEvent:
     """A sync object that a session has registered (``cudlaImportExternalSemaphore``)."""
 
     object: int  # the NvSciSyncObj
-    dla_address: int  # where the DLA sees it
+    dla_address: int  # its address for the DLA
 
 
 class StandaloneSession(DlaSession):
     """One cuDLA device handle in standalone mode (``CUDLA_STANDALONE``).
 
-    Tasks run first in, first out. Each submission signals the session's own sync object, and one alone, as cuDLA 1.x
-    demands; ``synchronize`` waits for the fence of the last one and then asks for errors, which fences do not
-    report (5.1.5). Copies wait for the tasks under way: use ``view`` and ``event`` where they should not.
+    Tasks run first in, first out. Each submission signals only the session's own sync object, as cuDLA 1.x demands;
+    ``synchronize`` waits for the last fence and then asks for errors, which fences do not report (5.1.5). Copies wait
+    for the running tasks: use ``view`` and ``event`` to avoid that.
     """
 
     mode: ClassVar = DlaMode.STANDALONE
@@ -59,12 +59,12 @@ class StandaloneSession(DlaSession):
             return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return pageable memory: only the processor reaches it (3.1)."""
+        """Return pageable memory: only the processor uses it (3.1)."""
         self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 
     def clear(self, buffer: DeviceBuffer) -> None:
-        """Fill a buffer with zeros, once the tasks under way are done."""
+        """Fill a buffer with zeros once the running tasks are done."""
         with self._turn:
             self._wait_for_tasks()
             self.view(buffer)[:] = 0
@@ -87,7 +87,7 @@ class StandaloneSession(DlaSession):
         self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
 
     def fence(self, event: SyncEvent) -> Fence:
-        """Return the fence of an event's next signal, for ``submit``; each signal needs its own."""
+        """Return the fence of an event's next signal, for ``submit``; each signal needs a fence of its own."""
         with self._turn:
             return self._calls.ask("NvSciSyncObjGenerateFence", partial(self._sci.syncs.fence, event.object))
 
@@ -104,7 +104,7 @@ class StandaloneSession(DlaSession):
         self._done = self._made(Role.WAITS)
 
     def _made(self, processor: Role) -> SyncEvent:
-        """Make a sync object between the processor, in this role, and the DLA, in the other; register it."""
+        """Make a sync object with the processor in this role and the DLA in the other; register it."""
         with self._turn:
             attributes = self._calls.ask("NvSciSyncAttrListCreate", self._sci.syncs.attributes)
             self.fill_attributes(attributes, processor.other)

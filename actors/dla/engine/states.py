@@ -15,11 +15,11 @@ class DlaSessionState(Enum):
     """The state of a session."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
-    BUSY = "busy"  #: tasks were submitted, and not waited for yet
-    DRAINING = "draining"  #: it is to be closed, and its tasks are waited for
+    BUSY = "busy"  #: tasks were submitted and not waited for yet
+    DRAINING = "draining"  #: being closed: its tasks are waited for
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
-    HUNG = "hung"  #: a call or a task did not end in time, and its thread may never come back
+    HUNG = "hung"  #: a call or a task did not end in time; its thread may never return
     ABANDONED = "abandoned"  #: abandoned after FAILED or HUNG: nothing was destroyed, the process has to end
 
 
@@ -43,7 +43,7 @@ _WAYS: Final = {
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
-    # Another session of the process may fail while this one is in a call, which then ends.
+    # Another session of the process may fail during a call of this one, which then ends.
     _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     # A failed session stays failed; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
@@ -53,7 +53,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
-    """Return the state after ``happening``; ``ValueError`` (a defect) if it cannot happen in ``state``."""
+    """Return the state after ``happening``; ``ValueError`` (a defect) if it is impossible in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:

@@ -1,4 +1,4 @@
-"""What cuDLA answers: its status codes, what each means, and our error for it.
+"""cuDLA's status codes, the meaning of each, and our error for it.
 
 Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra 5.4).
 """
@@ -14,7 +14,7 @@ class CudlaStatus(IntEnum):
     """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""
 
     meaning: str
-    """What it means, in words."""
+    """Its meaning, in words."""
 
     def __new__(cls, code: int, meaning: str = "") -> Self:
         """Make a member."""
@@ -39,7 +39,7 @@ class CudlaStatus(IntEnum):
     NV_SCI = 14, "an NvSci operation failed"
     DRIVER_NOT_FOUND = 15, "the DLA driver is missing"
     DLA_INVALID_INPUT = 0x40000001, "the engine refused the task's input"
-    DLA_INVALID_PRE_ACTION = 0x40000002, "the engine refused what was to happen before the task"
+    DLA_INVALID_PRE_ACTION = 0x40000002, "the engine refused an action before the task"
     DLA_NO_MEM = 0x40000003, "the engine had no memory"
     DLA_PROCESSOR_BUSY = 0x40000004, "the engine's processor was busy"
     DLA_TASK_STATUS_MISMATCH = 0x40000005, "the engine's task ended in another state than expected"
@@ -91,7 +91,7 @@ class FunctionMissing(CudlaFailure):
 
 
 def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
-    """Return the error that a failure of NvSci becomes: without its memory and fences nothing can be relied upon."""
+    """Return our error for a failure of NvSci: nothing works without its memory and fences."""
     return DeviceLost(f"DLA {device}: {failure.call}: {failure.meaning}", _RESTART)
 
 
@@ -101,7 +101,7 @@ def is_final(status: CudlaStatus) -> bool:
 
 
 def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
-    """Return the error that ``status``, any but ``SUCCESS``, becomes."""
+    """Return our error for ``status``, any but ``SUCCESS``."""
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
     if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister it first, or use the registration there is.")

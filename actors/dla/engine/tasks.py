@@ -1,4 +1,4 @@
-"""What goes into a DLA session and comes out of it, as cuDLA reads it: CUDA for Tegra, chapter 5, and cudla.h."""
+"""The inputs and outputs of a DLA session, as cuDLA reads them: CUDA for Tegra, chapter 5, and cudla.h."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ class Access(IntFlag):
     """What memory is registered for (``cudlaAccessPermissionFlags``)."""
 
     READ_WRITE = 0
-    TASK_STATISTICS = 2  #: takes the statistics of a task, never a tensor
+    TASK_STATISTICS = 2  #: for the statistics of a task, never a tensor
 
 
 class LoadOption(IntFlag):
     """How a loadable is loaded (``cudlaModuleLoadFlags``, ``cudlaScratchMemoryConfig``)."""
 
     NONE = 0
-    FAULT_DIAGNOSTICS = 1  #: the library's own module, which looks for permanent faults; goes with no loadable
+    FAULT_DIAGNOSTICS = 1  #: the library's own module, which tests for permanent faults; takes no loadable
     SHARED_SCRATCH_MEMORY = 2
 
 
@@ -31,7 +31,7 @@ class SubmitOption(IntFlag):
     """How tasks are submitted (``cudlaSubmissionFlags``)."""
 
     NONE = 0
-    NOOP = 1  #: run nothing, but do all that goes with it
+    NOOP = 1  #: do everything but run the tasks
     SKIP_LOCK = 2  #: no other thread submits to this handle or stream now, so cuDLA need not lock
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
 
@@ -51,7 +51,7 @@ class DlaModule:
     handle: int
     inputs: tuple[TensorDescriptor, ...]
     outputs: tuple[TensorDescriptor, ...]
-    statistics: tuple[TensorDescriptor, ...]  # in the order in which a task takes their buffers
+    statistics: tuple[TensorDescriptor, ...]  # in the order of a task's buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Registration:
 
     memory: int  # the CUDA pointer that was registered
     size_bytes: int
-    dla_address: int  # where the DLA sees it
+    dla_address: int  # its address for the DLA
     access: Access = Access.READ_WRITE
 
 
@@ -88,12 +88,12 @@ class TaskEvents:
     """What a standalone submission waits for and signals (5.1.4): the first task waits, the last one signals."""
 
     waits: tuple[Fence, ...]  # no two of the same point
-    semaphore: int  # where the DLA sees the sync object that it signals
-    end: Fence  # of that signal; cuDLA fills it in
+    semaphore: int  # address of the sync object to signal, for the DLA
+    end: Fence  # the fence of that signal; cuDLA fills it in
 
 
 def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[int, Registration]) -> str:
-    """Return why a task cannot be submitted where ``module`` is loaded and memory registered so; "" if it can."""
+    """Return why a task cannot be submitted with this ``module`` and these registrations; "" if it can."""
     if module is None or task.module is not module:
         return "the task's module is not loaded in this session"
     kinds = [("input", module.inputs, task.inputs), ("output", module.outputs, task.outputs)]
@@ -138,7 +138,7 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """``cudlaTask`` structures and all that they point to (the binding's holds one). Keep it until they are done."""
+    """``cudlaTask`` structures and everything they point to (the binding's holds one). Keep it until they are done."""
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
         self._kept: list[Any] = [events]
@@ -147,7 +147,7 @@ class TaskMemory:
             record["module_handle"] = task.module.handle
             record["input_tensors"] = self._pointers([tensor.dla_address for tensor in task.inputs])
             record["input_tensor_count"] = len(task.inputs)
-            # Statistics follow the outputs, and count as such.
+            # Statistics follow the outputs, and count as outputs.
             outputs = [tensor.dla_address for tensor in (*task.outputs, *task.statistics)]
             record["output_tensors"] = self._pointers(outputs)
             record["output_tensor_count"] = len(outputs)

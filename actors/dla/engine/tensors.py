@@ -1,4 +1,4 @@
-"""What a loadable says of its tensors: cuDLA's descriptors as frozen values, with the numbers of cudla.h."""
+"""A loadable's description of its tensors: cuDLA's descriptors as frozen values, with the numbers of cudla.h."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,7 +27,7 @@ TENSOR_DESCRIPTOR: Final = np.dtype(
 
 
 class _OpenEnum(IntEnum):
-    """Numbers to which newer versions add: one that is not known is UNKNOWN, whose use is refused."""
+    """Numbers to which newer versions add: an unknown one is UNKNOWN, which is refused."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
@@ -36,7 +36,7 @@ class _OpenEnum(IntEnum):
 
 
 class DataFormat(_OpenEnum):
-    """In which order a tensor's elements lie."""
+    """The order of a tensor's elements."""
 
     UNKNOWN = 0
     NCHW = 1
@@ -57,7 +57,7 @@ class DataType(_OpenEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element as NumPy knows it; ``Unsupported`` if the loadable does not say what its elements are."""
+        """The element as NumPy knows it; ``Unsupported`` if the loadable does not state the type."""
         if self is DataType.UNKNOWN:
             message = "the loadable does not say of which type its tensor is"
             raise Unsupported(message, "Build the loadable with typed inputs and outputs.")
@@ -149,7 +149,7 @@ class TensorDescriptor:
     data_category: DataCategory
     pixel_format: PixelFormat
     pixel_mapping: PixelMapping
-    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # element or pixel, row, channel (group), picture; 0: not stated
+    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # of element, row, channel (group), picture; 0: not stated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -157,7 +157,7 @@ class TensorDescriptor:
         return self.n, self.c, self.h, self.w
 
     def to_bytes(self) -> bytes:
-        """Return it as cuDLA would write it."""
+        """Return the descriptor as cuDLA would write it."""
         record = np.zeros((), dtype=TENSOR_DESCRIPTOR)
         record["name"] = self.name.encode()
         for name in ("size_bytes", "n", "c", "h", "w", "data_format", "data_type", "data_category", "pixel_format"):
@@ -168,7 +168,7 @@ class TensorDescriptor:
 
     @classmethod
     def from_record(cls, record: NDArray[np.void] | np.void) -> "TensorDescriptor":
-        """Read one that cuDLA wrote; ``Unsupported`` if it holds a number that is not known here."""
+        """Read a descriptor that cuDLA wrote; ``Unsupported`` if it holds an unknown number."""
         try:
             return cls(
                 name=bytes(record["name"]).split(b"\0")[0].decode("utf-8", "replace"),

@@ -31,7 +31,7 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Time limits, how a thread waits for a DLA, and how time passes: tests give clock and patience of their own."""
+    """Time limits, how a thread waits for a DLA, and the clock: tests replace clock and waiting."""
 
     limits: TimeLimits = field(default_factory=TimeLimits)
     waiting: Waiting = Waiting.BLOCK
@@ -56,6 +56,6 @@ class Deadlines:
         self._due_s = None
 
     def patience_s(self, now_s: float) -> float:
-        """Return for how long the tasks may still be waited for; never less than the grace."""
+        """Return how much longer to wait for the tasks; never less than the grace."""
         waiting_s = 0.0 if self._due_s is None else max(0.0, self._due_s - now_s)
         return waiting_s + self.limits.grace_s

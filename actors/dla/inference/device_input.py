@@ -1,7 +1,6 @@
 """From a picture on the GPU to a DLA's input tensor, in one CUDA stream: scaled, converted, normalised, laid out.
 
-The arithmetic is whole numbers' throughout (``surfaces/conversion``, ``surfaces/to_rgb``), and what becomes of a sample
-is a table that the host makes of ``PixelRule``: the tensor is that of ``ExactScaler``, byte for byte.
+All arithmetic is in whole numbers, so the tensor equals ``ExactScaler``'s byte for byte.
 """
 
 import ctypes
@@ -14,6 +13,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ....errors import EngineUnfit, Unsupported
+from ...closing import undone_by
 from ...media.values import Colour
 from ...nvidia.convert.converting import upload
 from ...surfaces.conversion import Conversion
@@ -61,9 +61,9 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 }
 """
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
-"""By the bytes of an element, whose bits the table has."""
+"""By the size of an element, whose bits the table holds."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
-"""What a picture is scaled to: samples of the tensor's size, a plane each."""
+"""The format that a picture is scaled to: samples of the tensor's size, one plane each."""
 
 
 def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDescriptor, colour: Colour) -> Conversion:
@@ -77,14 +77,14 @@ def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDe
 
 
 class ExactScaler:
-    """Makes pictures of NVDEC's formats the tensor's samples on the host, as ``TensorFiller`` does on the device."""
+    """Scales NVDEC's pictures to the tensor's samples on the host, as ``TensorFiller`` does on the device."""
 
     def __init__(self, descriptor: TensorDescriptor, colour: Colour | None) -> None:
         self._descriptor = descriptor
         self._colour = colour
 
     def scaled(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return samples (h, w, 1) or (h, w, 3); ``Unsupported`` if no surface of NVDEC's holds such pictures."""
+        """Return samples (h, w, 1) or (h, w, 3); ``Unsupported`` if no NVDEC surface holds such pictures."""
         format_, size = surface_format(frame.format.name), (frame.width, frame.height)
         if format_ is None or not format_.holds(*size):
             message = f"a picture of {size[0]}x{size[1]} {frame.format.name} has no surface on a GPU"
@@ -100,11 +100,10 @@ class ExactScaler:
 class TensorFiller:
     """Fills input tensors from device pictures, by kernels in a stream. Used by one thread.
 
-    The tensors lie in the context of ``cuda``. ``colour`` None is each picture's own.
+    The tensors are in the context of ``cuda``. ``colour`` None means each picture's own.
 
-    Raises:
-        UsageError: there are more or fewer means or scales than channels.
-        DeviceError: the device refused, or lacks memory.
+    ``UsageError`` if there are more or fewer means or scales than channels; ``DeviceError`` if the device refused, or
+    lacks memory.
     """
 
     def __init__(
@@ -124,28 +123,23 @@ class TensorFiller:
         self._element_bytes = descriptor.data_type.dtype.itemsize
         self._reversed = int(rule.order == "bgr" and descriptor.c != GRAY)
         self._planes = self._table = 0
-        try:
+        with undone_by(self.close):
             self._planes = cuda.allocate(3 * descriptor.w * descriptor.h)
             self._table = cuda.allocate(len(table))
             with cuda.entered:
                 upload(cuda, self._table, table)
-        except BaseException:
-            self.close()
-            raise
 
     def prepare(self, picture: DevicePicture) -> DevicePicture:
         """Compile and prepare what pictures like this one need; return it.
 
-        Raises:
-            EngineUnfit: kernels cannot be compiled here.
-            DeviceError: the device refused, or lacks memory.
+        ``EngineUnfit`` if kernels cannot be compiled here; ``DeviceError`` if the device refused, or lacks memory.
         """
         with self._cuda.entered:
             self._prepared_for(picture)
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Put the filling of a tensor's ``place``-th picture into a CUDA stream; hold the picture until it is done."""
+        """Queue the filling of a tensor's ``place``-th picture in a stream, and keep the picture until it is done."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)
@@ -173,7 +167,6 @@ class TensorFiller:
         return self._prepared[key]
 
     def _arguments(self, rule: RgbRule, target: ctypes.c_uint64) -> tuple[Any, ...]:
-        """Return the kernel's arguments, in its order."""
         (_, _, group, _, _), (_, group_step, channel_step, row_step, pixel_step) = tensor_steps(self._descriptor)
         return (
             ctypes.c_uint64(self._planes),
@@ -202,14 +195,14 @@ class FillKernels:
                 from cuda import core  # noqa: PLC0415
 
                 self._kernels = Kernels(core, self._cuda, SOURCE, KERNEL_NAMES.values())
-        except Exception as error:  # a missing compiler shows in many ways
+        except Exception as error:  # a missing compiler raises many kinds of error
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise EngineUnfit(f"kernels cannot be compiled here: {reason}", "Use --dla-input host.") from error
         return Launch(self._cuda, self._kernels[KERNEL_NAMES[element_bytes]], size, values)
 
 
 def open_filler(gpu: "OpenedGpu", descriptor: TensorDescriptor, rule: PixelRule, colour: Colour | None) -> TensorFiller:
-    """Return what fills a network's inputs from an opened GPU's pictures; ``DeviceError`` if the device refuses."""
+    """Return a filler of a network's inputs from an opened GPU's pictures; ``DeviceError`` if the device refuses."""
     kernels = FillKernels(gpu.cuda)
     return TensorFiller(gpu.cuda, gpu.converter, kernels, descriptor=descriptor, rule=rule, colour=colour)
 

@@ -1,4 +1,4 @@
-"""Buffers for several tasks at once, and how pictures get into them: by a copy, or written where they lie."""
+"""Buffers for several tasks at once, and how pictures get into them: copied, or written in place."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Lanes(ABC):
 
 
 Fill = Callable[[DeviceBuffer, int], None]
-"""Puts what fills an input buffer into a CUDA stream, given by its handle."""
+"""Puts the filling of an input buffer into a CUDA stream, given by its handle."""
 
 
 class _Lane:
@@ -71,7 +71,7 @@ class CopiedLanes(Lanes):
         return self._ran(lanes)
 
     def run_filled(self, fills: Sequence[Fill]) -> list[Outputs]:
-        """Run one task for each input that a GPU fills, in the session's stream: nothing waits but its end."""
+        """Run one task for each input that a GPU fills, in the session's stream; wait only at the end."""
         lanes = self._lanes[: len(fills)]
         for lane, fill in zip(lanes, fills, strict=True):
             fill(lane.source, self._session.stream)
@@ -87,7 +87,7 @@ class CopiedLanes(Lanes):
 
 
 class _SharedLane(_Lane):
-    """With the processor's view of each buffer, and the event that its input is written."""
+    """With the processor's view of each buffer, and an event that says its input is written."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
         super().__init__(session, module)
@@ -123,5 +123,5 @@ def open_lanes(session: HybridSession | StandaloneSession, module: DlaModule, co
 
 
 def _found(module: DlaModule, memories: Sequence[NDArray[np.uint8]]) -> Outputs:
-    """Return what a task gave, apart from its buffers: the next task overwrites them."""
+    """Return a copy of a task's outputs: the next task overwrites the buffers."""
     return tuple(unpack(result, memory) for result, memory in zip(module.outputs, memories, strict=True))

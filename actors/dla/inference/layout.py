@@ -1,8 +1,7 @@
-"""Where a tensor's elements lie in its memory: from arrays of (pictures, channels, rows, columns), and back.
+"""Where a tensor's elements are in its memory: from arrays of (pictures, channels, rows, columns), and back.
 
-The strides are the loadable's own. NVIDIA's documents give their number and not their meaning; as in the open source of
-NVDLA's runtime they go outwards: pixel, row, channel plane, picture. Where one is 0, the tightest packing is taken.
-Documented so, not measured on hardware.
+NVIDIA's documents give no meaning to a loadable's strides: as in NVDLA's open runtime they go outwards (pixel, row,
+channel plane, picture), and 0 is the tightest packing. Not measured on hardware.
 """
 
 from typing import Any, Final

@@ -30,17 +30,15 @@ class NetworkSettings:
 
     loadable: Blob  # what TensorRT built
     tasks_at_once: int = 4  # submitted together
-    task_limit_s: float = 10.0  # of each, on the engine
+    task_limit_s: float = 10.0  # limits for each task on the engine
     mode: DlaMode = DlaMode.HYBRID
-    waiting: Waiting = Waiting.BLOCK  # how a thread waits for it
+    waiting: Waiting = Waiting.BLOCK  # how a thread waits for the DLA
 
 
 def read_loadable(path: str) -> Blob:
     """Return the loadable in a file.
 
-    Raises:
-        InputNotFound: it is not there.
-        InputUnreadable: it cannot be read, or is empty.
+    ``InputNotFound`` if it does not exist; ``InputUnreadable`` if it is unreadable or empty.
     """
     try:
         content = Path(path).read_bytes()
@@ -57,7 +55,7 @@ def read_loadable(path: str) -> Blob:
 class Network:
     """A loadable in a session of its own, which it closes, with buffers for ``tasks_at_once`` tasks.
 
-    For one thread at a time. ``Unsupported`` if the loadable has other than one input, or does not load.
+    For one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
     """
 
     def __init__(self, session: AnySession, content: bytes, tasks_at_once: int) -> None:
@@ -101,7 +99,7 @@ class Network:
     def check_context(self, context: int) -> None:
         """Refuse (``EngineUnfit``) a GPU, by its CUDA context, whose pictures the network's DLA cannot take."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
-            message = "the pictures are decoded on another GPU than the DLA is coupled with"
+            message = "the pictures are decoded on a GPU other than the DLA's"
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:
@@ -121,7 +119,7 @@ class Network:
 
 
 class WarmNetworks:
-    """The networks of this process: created when first wanted, kept for the next segment. Safe from any thread."""
+    """The networks of this process: created on first use, kept for the next segment. Safe from any thread."""
 
     def __init__(self, open_machine: Callable[[Timing, DlaMode], DlaHost] = open_host) -> None:
         self._open_machine = open_machine
@@ -135,18 +133,16 @@ class WarmNetworks:
         """How many networks were loaded so far."""
 
     def keep_to(self, device: int) -> None:
-        """Use this DLA from now on, and no other: the machine's other ones belong to other processes."""
+        """Use only this DLA from now on: the machine's others belong to other processes."""
         self._own = device
 
     @contextmanager
     def acquire(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
-        """Give a network for the time of the context; afterwards it is kept, unless it failed.
+        """Provide a network for the time of the context; afterwards it is kept, unless it failed.
 
-        It runs on the DLA of ``among`` (None: of all) that has least to do, or on the only one that the process uses.
-
-        Raises:
-            Unsupported: it does not load, or there is no such DLA.
-            DeviceError: the DLA fails, or has failed before in this process.
+        It runs on the least loaded DLA of ``among`` (None: of all), or on the only one that the process uses.
+        ``Unsupported`` if it does not load, or there is no such DLA; ``DeviceError`` if the DLA fails, or has failed
+        before in this process.
         """
         device = self._chosen(settings, among)
         network: Network | None = None
@@ -157,20 +153,19 @@ class WarmNetworks:
             self._take_back(settings, device, network)
 
     def close(self) -> None:
-        """Close what is idle, and the host if nothing is in use. Idempotent; never raises."""
+        """Close the idle networks, and the host if nothing is in use. Idempotent; never raises."""
         with self._lock:
             idle, self._idle = self._idle, []
             is_in_use = self._in_use.total() > 0
             hosts = [] if is_in_use else list(self._hosts.values())
             self._hosts = self._hosts if is_in_use else {}
-        with suppress(CodecfleetError):  # the process ends anyway; the sessions have raised it
+        with suppress(CodecfleetError):  # the process ends anyway; the sessions have raised the error
             for _, network in idle:
                 network.close()
             for host in hosts:
                 host.close()
 
     def _chosen(self, settings: NetworkSettings, among: Sequence[int] | None) -> int:
-        """Choose a DLA, and count it as in use."""
         with self._lock:
             host = self._machine(settings)
             if self._own is not None:
@@ -191,11 +186,11 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # its user has had the error
+            with suppress(CodecfleetError):  # its user has already had the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:
-        """Take an idle network that fits; close those of the same DLA that have another loadable."""
+        """Take an idle network that fits; close those of the same DLA with another loadable."""
         with self._lock:
             here = [(known, network) for known, network in self._idle if network.device == device]
             found = next((network for known, network in here if known == settings), None)
@@ -223,7 +218,7 @@ class WarmNetworks:
         return network
 
     def _machine(self, settings: NetworkSettings) -> DlaHost:
-        """Return the host of a mode, which is opened if it is not; the lock is held."""
+        """Return the host of a mode, opened if it is not open; call it with the lock held."""
         wanted = settings.mode, settings.waiting
         for host in self._hosts.values():
             if host.failure:

@@ -26,7 +26,7 @@ _YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) 
 
 @dataclass(frozen=True, slots=True)
 class PixelRule:
-    """What becomes of a sample of 0 to 255: (sample - mean) x scale.
+    """The arithmetic on a sample of 0 to 255: (sample - mean) x scale.
 
     ``mean`` and ``scale`` have one number, or one for each channel, in the network's order of channels. Where the
     tensor's type is not a floating point type, the result is rounded half to even and kept within the type's limits.
@@ -54,7 +54,7 @@ class PixelRule:
 
 
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
-    """Return what becomes of each sample, as elements of the tensor: a row for each channel, the fourth of zeros.
+    """Return the tensor's element for each sample value: a row for each channel, the fourth of zeros.
 
     ``UsageError`` if there are more or fewer means or scales than channels.
     """
@@ -70,11 +70,11 @@ def check_input(descriptor: TensorDescriptor) -> None:
     packed = descriptor.data_category is DataCategory.IMAGE and descriptor.pixel_format in _YUV
     if descriptor.c not in (GRAY, COLOUR, COLOUR_AND_SPARE) or packed:
         wanted = f"{descriptor.c} channels, {descriptor.pixel_format.name}"
-        raise Unsupported(f"the loadable's input {descriptor.name} takes {wanted}: no picture is that", _REBUILD)
+        raise Unsupported(f"the loadable's input {descriptor.name} takes {wanted}, which no picture has", _REBUILD)
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c); the last one fills the batch."""
+    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c); the last one pads the batch."""
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:
@@ -83,7 +83,7 @@ def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uin
 
 
 class PictureScaler:
-    """Makes every picture one of the tensor's size, in 8-bit RGB or grey of full range, stretched to fill it.
+    """Stretches every picture to the tensor's size, in 8-bit RGB or grey of full range.
 
     Colour is converted by the picture's own matrix and range; where it names none, by BT.709 from 720 lines on, by
     BT.601 below. The same scaling, bit for bit, on every processor.

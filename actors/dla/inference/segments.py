@@ -39,7 +39,7 @@ class NamedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InferredSegment:
-    """What the network said of one segment: an entry for each frame, in order of presentation."""
+    """The network's outputs for one segment: an entry for each frame, in order of presentation."""
 
     segment: int
     pts_ticks: NDArray[np.int64]  # ticks of the source
@@ -55,9 +55,9 @@ class InferredSegment:
 class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
 
-    In hybrid mode pictures are decoded on NVDEC where there is one, and come to the host; with ``on_device`` they stay
-    on the GPU, which converts them in the DLA's stream by the arithmetic of ``device_input``, as the host does where
-    there is no NVDEC.
+    In hybrid mode NVDEC, if there is one, decodes the pictures and they are copied to the host. With ``on_device`` they
+    stay on the GPU, which converts them in the DLA's stream by the arithmetic of ``device_input``; without NVDEC the
+    host uses the same arithmetic.
     """
 
     segment: int
@@ -65,7 +65,7 @@ class InferSegment(Work[InferredSegment]):
     start_ticks: int | None  # None: unbounded
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None  # numbers of those that it may run on, None for all
+    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that it may run on, None for all
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
     colour: Colour | None = None  # None: each picture's own
@@ -91,7 +91,7 @@ class InferSegment(Work[InferredSegment]):
             )
 
     def _paths(self) -> tuple[DecodePath[Any], ...]:
-        """Return the paths to the pictures, the best first: the same tensors come out of each."""
+        """Return the paths to the pictures, the best first: every path gives the same tensors."""
         in_software = DecodePath(SOFTWARE)
         if self.network.mode is DlaMode.STANDALONE:
             return (in_software,)
@@ -109,13 +109,13 @@ class InferSegment(Work[InferredSegment]):
 
 
 class _Input(Protocol):
-    """How pictures become tensors' inputs."""
+    """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return what is kept of a decoded picture until its task is queued."""
+        """Return what to keep of a decoded picture until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
-        """Run a task for each batch of them; return the outputs."""
+        """Run a task for each batch of the pictures; return the outputs."""
 
 
 class _HostInput:
@@ -148,11 +148,11 @@ class _GpuInput:
 
     def _fill(self, batch: Sequence[DevicePicture], buffer: DeviceBuffer, stream: int) -> None:
         for place in range(self._network.source.n):
-            # The last one fills what is left of the batch.
+            # The last one pads the batch.
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return what fills tensors, which is opened for the first picture: ``EngineUnfit`` leads to software there."""
+        """Return the filler of tensors, opened for the first picture; its ``EngineUnfit`` leads to software."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)
@@ -202,7 +202,7 @@ class _Run:
         return self._packed(time.perf_counter() - began)
 
     def _infer(self) -> None:
-        """Run the network over the pictures that wait, and keep what it says of them; of padding, nothing."""
+        """Run the network over the waiting pictures, and keep its outputs, without those of the padding."""
         began = time.perf_counter()
         source = self._network.source
         batches = [self._pictures[i : i + source.n] for i in range(0, len(self._pictures), source.n)]

@@ -7,8 +7,9 @@ from typing import Final
 from .library import Attribute, Loader, SciLibrary
 
 ALIGNMENT_BYTES: Final = 512
-"""What a DLA asks of a buffer's address (5.4: buffers "must adhere to DLA alignment constraints"); as in NVIDIA's
-samples of standalone mode."""
+"""The alignment that a DLA needs (5.4: buffers "must adhere to DLA alignment constraints"); as in NVIDIA's samples of
+standalone mode.
+"""
 _TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
 _RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001
 _DATA_TYPE, _DIMENSIONS, _SIZE_PER_DIMENSION, _ALIGNMENT_PER_DIMENSION = 0x30000, 0x30001, 0x30002, 0x30003
@@ -18,7 +19,7 @@ _TENSOR, _READ_WRITE, _INT8 = 3, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class SciBuffer:
-    """An NvSciBuf object, and where the processor sees its memory."""
+    """An NvSciBuf object, and the processor's address of its memory."""
 
     object: int  # the NvSciBufObj
     address: int  # for the processor
@@ -26,7 +27,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers; methods raise ``NvSciFailure``, and this ``OSError`` if there is no libnvscibuf."""
+    """Allocates buffers; methods raise ``NvSciFailure``, the constructor ``OSError`` without libnvscibuf."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
@@ -58,9 +59,9 @@ class SciBuffers:
         return SciBuffer(made, library.made("ObjGetCpuPtr", made), size_bytes)
 
     def shape(self, object_: int) -> tuple[int, int]:
-        """Return the size of a buffer and the alignment that it was allocated with, in bytes; 0 where it says none."""
+        """Return a buffer's size and the alignment it was allocated with, in bytes; 0 if it states none."""
         library = self._library
-        attributes = library.made("ObjGetAttrList", object_)  # the object's own: not freed
+        attributes = library.made("ObjGetAttrList", object_)  # owned by the object: not freed
         keys = (_TENSOR_SIZE, _RAW_SIZE, _BASE_ALIGNMENT, _RAW_ALIGNMENT)
         pairs = (Attribute * len(keys))(*(Attribute(key, None, 0) for key in keys))
         library.call("AttrListGetAttrs", attributes, pairs, len(keys))

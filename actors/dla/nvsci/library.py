@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 Loader = Callable[[str], Any]
-"""Opens a shared library by its name, as ``ctypes.CDLL`` does; ``OSError`` if it is not there."""
+"""Opens a shared library by its name, as ``ctypes.CDLL`` does; ``OSError`` if it is missing."""
 
 ERRORS: Final = {
     0x11: "not supported",
@@ -21,7 +21,7 @@ ERRORS: Final = {
     0x2000001: "signaler and waiter do not fit each other",
     0x2000002: "the fence is cleared",
 }
-"""What those of ``NvSciError`` mean that buffers and fences give."""
+"""The meaning of those ``NvSciError`` codes that buffers and fences return."""
 
 
 class NvSciFailure(Exception):
@@ -34,7 +34,7 @@ class NvSciFailure(Exception):
 
     @property
     def meaning(self) -> str:
-        """What it means, in words."""
+        """Its meaning, in words."""
         return f"{ERRORS.get(self.code, 'failed')} (NvSciError {self.code:#x})"
 
 
@@ -69,17 +69,17 @@ class SciLibrary:
         foreign(*map(_passed, arguments))
 
     def made(self, function: str, *arguments: object) -> int:
-        """Call a function whose last parameter takes a handle or an address; return that."""
+        """Call a function whose last parameter receives a handle or an address; return that."""
         found = ctypes.c_void_p()
         self.call(function, *arguments, ctypes.byref(found))
         return found.value or 0
 
     def open_module(self) -> None:
-        """Open the library's module, in which everything is made."""
+        """Open the library's module, from which everything else is made."""
         self.module = self.made("ModuleOpen")
 
     def close_module(self) -> None:
-        """Close the module, after everything that was made in it. Idempotent."""
+        """Close the module, after everything made from it. Idempotent."""
         module, self.module = self.module, 0
         if module:
             self.drop("ModuleClose", module)
@@ -109,5 +109,5 @@ class SciLibrary:
 
 
 def _passed(argument: object) -> object:
-    """Whole numbers are addresses, handles and lengths: as wide as a pointer."""
+    """Whole numbers are addresses, handles and lengths: pass them as wide as a pointer."""
     return ctypes.c_void_p(argument) if isinstance(argument, int) else argument

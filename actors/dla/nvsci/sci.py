@@ -20,6 +20,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both, after everything that was made in them."""
+        """Close both, after everything made from them."""
         self.buffers.close()
         self.syncs.close()

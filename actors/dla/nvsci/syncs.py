@@ -13,14 +13,14 @@ WITHOUT_END: Final = -1
 
 
 class Role(IntEnum):
-    """What somebody does with a sync object: ``NvSciSyncAccessPerm``, and ``cudlaNvSciSyncAttributes``."""
+    """A party's use of a sync object: ``NvSciSyncAccessPerm``, and ``cudlaNvSciSyncAttributes``."""
 
     WAITS = 1
     SIGNALS = 2
 
     @property
     def other(self) -> "Role":
-        """The role of the one at the other end."""
+        """The role of the other end."""
         return Role.SIGNALS if self is Role.WAITS else Role.WAITS
 
 
@@ -37,12 +37,15 @@ class Fence:
 
     @property
     def content(self) -> bytes:
-        """What distinguishes it from other fences."""
+        """The bytes that distinguish it from other fences."""
         return bytes(self.payload)
 
 
 class SciSyncs:
-    """Makes sync objects, signals and waits; methods raise ``NvSciFailure``, this ``OSError`` without libnvscisync."""
+    """Makes sync objects, signals and waits.
+
+    Methods raise ``NvSciFailure``, the constructor ``OSError`` without libnvscisync.
+    """
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscisync.so.1", "NvSciSync", load)
@@ -81,7 +84,7 @@ class SciSyncs:
         return fence
 
     def signal(self, object_: int) -> None:
-        """Reach the object's next point."""
+        """Signal the object's next point."""
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
@@ -89,7 +92,7 @@ class SciSyncs:
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:
-        """Poll until a fence is reached: sooner back than ``wait``, and a busy core until then (3.5)."""
+        """Poll until a fence is reached: returns sooner than ``wait``, but keeps a core busy (3.5)."""
         context = self._waiting()
         while True:
             try:
@@ -114,6 +117,6 @@ class SciSyncs:
         self._library.close_module()
 
     def _waiting(self) -> int:
-        """Return the context that waits of this object's thread share."""
+        """Return the wait context that this object's calls in one thread share."""
         self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
         return self._context

@@ -1,7 +1,6 @@
-"""Fragmented mp4, read in part: its head, and the fragments that one range lies in.
+"""Fragmented mp4, read in part: its head, and the fragments that contain one range.
 
-FFmpeg would look at every fragment's table on opening. So a worker's demuxer sees a skipped box for the fragments ahead
-of its range, and the file's end after it; no packet changes its place.
+FFmpeg would read every fragment's table on opening, so it is shown one box to skip in place of the earlier ones.
 """
 
 from .part import FILLER_BYTES, FilePart, Fragments

@@ -1,4 +1,4 @@
-"""Which part of a file a range takes."""
+"""Which part of a file a range needs."""
 
 import struct
 from bisect import bisect_left, bisect_right
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from array import array
 
 FILLER_BYTES: Final = LONG_HEAD_BYTES
-"""What a worker's demuxer is shown of the skipped fragments: the head of a box with a length of 64 bits."""
+"""What a worker's demuxer sees of the skipped fragments: the head of a box with a length of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What a demuxer is shown of a file."""
+    """The part of a file that a demuxer sees."""
 
     skipped_bytes: tuple[int, int]
     end_bytes: int | None  # None: the file's end
@@ -26,12 +26,12 @@ class FilePart:
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:
-        """Where what follows the head begins and ends; None where that is the end of the file."""
+        """The byte range after the head; None for its end is the end of the file."""
         return None if self.end_bytes is None else (self.skipped_bytes[1], self.end_bytes)
 
     @property
     def filler(self) -> bytes:
-        """The head of the box that replaces what is skipped; b"" where nothing is."""
+        """The head of the box that replaces the skipped bytes; b"" if nothing is skipped."""
         begin, end = self.skipped_bytes
         return struct.pack(">I4sQ", LONG, b"skip", end - begin) if end > begin else b""
 
@@ -45,7 +45,7 @@ class Fragments:
     mark: bytes
 
     def part(self, span_bytes: tuple[int, int], first: AccessPoint) -> FilePart | None:
-        """Return the part with the head and the packets of ``span_bytes``; None where that is the whole file."""
+        """Return the part with the head and the packets of ``span_bytes``; None if that is the whole file."""
         starts = self.starts_bytes
         head = bisect_left(starts, self.head_bytes)
         if head == len(starts):

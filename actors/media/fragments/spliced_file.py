@@ -1,4 +1,4 @@
-"""A remote file as a demuxer sees it that is shown only a part: its head, a box that is skipped, and one range."""
+"""A remote file of which a demuxer sees only a part: its head, a box to skip, and one range."""
 
 import os
 
@@ -7,7 +7,7 @@ from .part import FILLER_BYTES, FilePart
 
 
 class SplicedFile:
-    """Reads ``part`` of a file. What follows the filler's head is still there, for who asks for it by its place."""
+    """Reads ``part`` of a file. The bytes after the filler's head can still be read by their position."""
 
     def __init__(self, file: Readable, part: FilePart) -> None:
         self._file = file

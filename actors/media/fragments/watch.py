@@ -7,10 +7,10 @@ from ..structure import LONG_HEAD_BYTES, box_length
 from .part import Fragments
 
 MOST_BOXES: Final = 1 << 20
-"""Of a file with more nothing is known. Ten hours in which each picture is a fragment, of two boxes, have as many."""
+"""Nothing is known of a file with more. Ten hours in which each picture is a fragment of two boxes have as many."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
-"""The end of an ``mfra`` box, and of the file: how long the box is."""
+"""The end of an ``mfra`` box, and of the file: the box's length."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 
@@ -18,7 +18,7 @@ _FRAGMENT: Final = b"moof"
 class FragmentWatch:
     """Sees what is read while a file is opened: each box up to the end of the file, and then packets.
 
-    There are no ``fragments`` where FFmpeg skips boxes, or still has the whole file buffered at the packets.
+    ``fragments`` is None if FFmpeg skips boxes, or still has the whole file buffered when it reads packets.
     """
 
     def __init__(self) -> None:
@@ -26,17 +26,17 @@ class FragmentWatch:
         self._boxes = 0
         self._next_bytes: int | None = 0
         self._start_bytes: int | None = None
-        """Where the boxes begin that belong to the next fragment."""
+        """Where the boxes of the next fragment begin."""
         self._cut = b""
-        """What is here of a head whose rest the next reading has."""
+        """The part of a box's head read so far; the next read has the rest."""
         self._ends_in_table = False
-        """Whether the last box that was seen is a fragment's table."""
+        """Whether the last box seen is a fragment's table."""
         self._tail = 0, b""
         self._probed_bytes = 0
         """How far packets were read, from the first on."""
 
     def see(self, position: int, data: bytes) -> None:
-        """Take what was read at ``position``."""
+        """Process what was read at ``position``."""
         if len(data) == _TAIL_BYTES:
             self._tail = position, data
         before = self._next_bytes
@@ -47,17 +47,17 @@ class FragmentWatch:
             self._probed_bytes = max(position + len(data), self._probed_bytes)
 
     def fragments(self, size_bytes: int, mark: bytes) -> Fragments | None:
-        """Return what was found in a file of that size; None where it is not known for certain."""
+        """Return the fragments found in a file of that size; None if they are not known for certain."""
         is_known = self._probed_bytes and self._is_whole(size_bytes)
         return Fragments(self._starts, self._probed_bytes, mark) if is_known else None
 
     def ends_in_table(self, size_bytes: int) -> bool:
-        """Return whether a file of that size ends inside a fragment's table, or after one whose data it lacks."""
+        """Return whether a file of that size ends inside a fragment's table, or after a table without its data."""
         return self._ends_in_table and self._next_bytes is not None and self._next_bytes >= size_bytes
 
     @property
     def _second_bytes(self) -> int:
-        """Where the second fragment begins, 0 if there is none: packets are read from before it."""
+        """Where the second fragment begins, 0 if there is none: the first packets are before it."""
         return self._starts[1] if len(self._starts) > 1 else 0
 
     def _is_whole(self, size_bytes: int) -> bool:

@@ -1,7 +1,6 @@
-"""What a container's header says and FFmpeg does not read, and what its muxers do not write: changes to a file."""
+"""What FFmpeg does not read from a container's header, and what its muxers do not write: changes to a file."""
 
-from .iso_639 import iso_639_2
-from .language_tags import LanguageForm, StatedLanguage, language_changes, make_room, read_language_tags
+from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags
 from .matroska_duration import film_durations
 from .movie import TrackEnd, has_several_descriptions, media_duration, track_end
 from .watch import HeaderWatch

@@ -1,10 +1,7 @@
 """Languages by BCP 47 ("pt-BR"), which FFmpeg neither reads nor writes: Matroska's LanguageBCP47, ``elng`` of mp4.
 
-To write one, it goes with a string that FFmpeg does write beside it: the track's name in Matroska, its handler's in mp4
-and mov. When the file is complete, that string is shortened and the language put beside it, so that nothing else in the
-file moves.
-
-Sources: RFC 9559 sections 5.1.4.1.20 and 12; ISO/IEC 14496-12 section 8.4.6.
+FFmpeg writes the language inside a name; in the complete file the name is shortened and the tag put beside it, so that
+nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC 14496-12 8.4.6.
 """
 
 import re
@@ -42,12 +39,29 @@ _FULL_BOX_BYTES: Final = 4
 _ELNG_BYTES: Final = 8 + _FULL_BOX_BYTES + 1
 """A box without the tag: its head, its version and flags, and the zero after the tag."""
 _HANDLER_BYTES: Final = 24
-"""What lies before the name in ``hdlr``."""
+"""The bytes before the name in ``hdlr``."""
 _MARK: Final = "\x1e"
-"""A control character that no name has: language tags follow it."""
+"""A control character that no name has: it separates the name from the language tag."""
 _MARKED: Final = re.compile(rb"([^\x1e]*)\x1e+([A-Za-z0-9-]+)\x1e*", re.DOTALL)
 _HANDLERS: Final = {"video": "VideoHandler", "audio": "SoundHandler", "subtitle": "SubtitleHandler"}
 """FFmpeg's own names."""
+_PAIRS: Final = (
+    "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul bh:bih "
+    "bi:bis bm:bam bn:ben bo:tib br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:cze cu:chu cv:chv cy:wel da:dan "
+    "de:ger dv:div dz:dzo ee:ewe el:gre en:eng eo:epo es:spa et:est eu:baq fa:per ff:ful fi:fin fj:fij fo:fao fr:fre "
+    "fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb hi:hin ho:hmo hr:hrv ht:hat hu:hun hy:arm hz:her "
+    "ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido is:ice it:ita iu:iku ja:jpn jv:jav ka:geo kg:kon ki:kik kj:kua "
+    "kk:kaz kl:kal km:khm kn:kan ko:kor kr:kau ks:kas ku:kur kv:kom kw:cor ky:kir la:lat lb:ltz lg:lug li:lim ln:lin "
+    "lo:lao lt:lit lu:lub lv:lav mg:mlg mh:mah mi:mao mk:mac ml:mal mn:mon mr:mar ms:may mt:mlt my:bur na:nau nb:nob "
+    "nd:nde ne:nep ng:ndo nl:dut nn:nno no:nor nr:nbl nv:nav ny:nya oc:oci oj:oji om:orm or:ori os:oss pa:pan pi:pli "
+    "pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:rum ru:rus rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slo "
+    "sl:slv sm:smo sn:sna so:som sq:alb sr:srp ss:ssw st:sot su:sun sv:swe sw:swa ta:tam te:tel tg:tgk th:tha ti:tir "
+    "tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol "
+    "wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:chi zu:zul"
+)
+"""ISO 639-1 to the bibliographic codes of ISO 639-2, by its code tables."""
+_CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
+_LETTERS: Final = 3
 
 
 class LanguageForm(Enum):
@@ -59,7 +73,7 @@ class LanguageForm(Enum):
 
 
 class StatedLanguage(NamedTuple):
-    """What a container says of a track's language besides what FFmpeg reads."""
+    """What a container says of a track's language beyond what FFmpeg reads."""
 
     tag: str
     is_alone: bool
@@ -69,7 +83,7 @@ class StatedLanguage(NamedTuple):
 def read_language_tags(
     read: Read, kinds: Sequence[str], ids: Sequence[int], form: LanguageForm
 ) -> dict[int, StatedLanguage]:
-    """Return the languages by stream index; nothing where the header lacks these streams or cannot be followed."""
+    """Return the languages by stream index; {} if the header lacks these streams or cannot be followed."""
     found = _matroska_tags(read, kinds) if form is LanguageForm.MATROSKA else _isobmff_tags(read, ids)
     return {index: stated for index, stated in found.items() if _TAG.fullmatch(stated.tag)}
 
@@ -91,7 +105,7 @@ def _matroska_tags(read: Read, kinds: Sequence[str]) -> dict[int, StatedLanguage
 
 
 def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
-    """Return what a track's header says; FFmpeg writes a tag where ISO 639-2 belongs."""
+    """Return what a track's header says; FFmpeg writes a BCP 47 tag where an ISO 639-2 code belongs."""
     if (tag := fields.get(_LANGUAGE_BCP47)) is not None:
         return StatedLanguage(_text(tag), is_alone=_LANGUAGE not in fields)
     code = _text(fields.get(_LANGUAGE, b""))
@@ -117,7 +131,6 @@ def _sought(read: Read, head: Section) -> int | None:
 
 
 def _fields(read: Read, part: Section) -> dict[bytes, bytes]:
-    """Return what an element holds, by its elements' kinds."""
     return {each.kind: content(read, each, _TAG_BYTES_MOST) for each in elements(read, part.content, part.end)}
 
 
@@ -136,7 +149,7 @@ def _text(data: bytes) -> str:
 
 
 def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
-    """Put a language after the name of an output's stream, as long as what ``language_changes`` makes of it."""
+    """Append a language to the name of an output's stream, as many bytes as ``language_changes`` will need."""
     is_matroska = form is LanguageForm.MATROSKA
     key = "title" if is_matroska else "handler_name"
     name = stream.metadata.get(key) or ("" if is_matroska else _HANDLERS.get(stream.type, ""))
@@ -145,7 +158,7 @@ def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
 
 
 def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
-    """Yield what states the languages of a complete file's tracks that ``make_room`` has put after their names."""
+    """Yield the changes that move a complete file's languages from the names, where ``make_room`` put them."""
     if form is LanguageForm.MATROSKA:
         return _matroska_changes(read)
     return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)
@@ -168,7 +181,7 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
 
 
 def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
-    """Yield what to write where; ``counted`` names begin with their length, others end with a zero."""
+    """Yield the changes and their offsets; ``counted`` names begin with their length, others end with a zero."""
     for track in tracks_of_movie(read):
         handler = descendant(read, track, b"mdia", b"hdlr")
         stated = b"" if handler is None else read(handler.content, handler.end - handler.content)
@@ -180,3 +193,9 @@ def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
         head += bytes((len(text),)) + text if counted else text + b"\0"
         language = (_ELNG_BYTES + len(tag)).to_bytes(4) + b"elng" + bytes(_FULL_BOX_BYTES) + tag + b"\0"
         yield handler.begin, language + (8 + len(head)).to_bytes(4) + b"hdlr" + head
+
+
+def iso_639_2(tag: str) -> str | None:
+    """Return the ISO 639-2 code of a BCP 47 tag's language, by its first part; None if it has none."""
+    language = tag.partition("-")[0].lower()
+    return language if len(language) == _LETTERS else _CODES.get(language)

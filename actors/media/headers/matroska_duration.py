@@ -1,6 +1,6 @@
 """How long a Matroska or WebM file says that it and its tracks last (elements of RFC 9559).
 
-FFmpeg's muxer counts what is never heard too: an encoder's first samples (CodecDelay), and the end (DiscardPadding).
+FFmpeg's muxer also counts what is never heard: an encoder's first samples (CodecDelay), and the end (DiscardPadding).
 """
 
 import struct
@@ -23,7 +23,7 @@ _TAG_STRING: Final = b"\x44\x87"
 
 
 def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    """Yield what states when the film and each track end, by the track's number from 1 on, as FFmpeg's muxer counts."""
+    """Yield the changes that correct the durations of the film and of each track, by its number from 1 on."""
     for part in in_segment(read) if ends_s else ():
         if part.kind == _INFO and (stated := first(_inside(read, part), _DURATION)) is not None:
             yield stated.content, struct.pack(">d", _milliseconds(max(ends_s.values())))
@@ -46,7 +46,6 @@ def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) ->
 
 
 def _inside(read: Read, part: Section, *kinds: bytes) -> Iterator[Section]:
-    """Yield the elements in an element: all, or those of a kind."""
     return (each for each in elements(read, part.content, part.end) if not kinds or each.kind in kinds)
 
 

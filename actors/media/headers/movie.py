@@ -14,14 +14,14 @@ _MOST_EDITS_BYTES: Final = 20 << 16
 
 @dataclass(frozen=True, slots=True)
 class TrackEnd:
-    """When the edit list of a track is over, on the movie's clock, and that clock's tick."""
+    """When the edit list of a track ends, on the movie's clock, and that clock's tick."""
 
     end_s: Fraction
     tick_s: Fraction
 
 
 def track_end(read: Read, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track is over; None where there is none that says."""
+    """Return when the edit list of a track ends; None if there is none that says so."""
     movie = first(boxes(read, 0, None), b"moov")
     timescale = _field(read, descendant(read, movie, b"mvhd"), 12, 20)
     for track in tracks_of_movie(read) if timescale else ():
@@ -32,18 +32,18 @@ def track_end(read: Read, track_id: int) -> TrackEnd | None:
 
 
 def has_several_descriptions(read: Read) -> bool:
-    """Return whether a track has several sample descriptions, as its coding changes (8.5.2)."""
+    """Return whether a track has several sample descriptions because its coding changes (8.5.2)."""
     tables = (descendant(read, track, b"mdia", b"minf", b"stbl", b"stsd") for track in tracks_of_movie(read))
     return any(_field(read, table, 4, 4) > 1 for table in tables)
 
 
 def track_number(read: Read, track: Section) -> int:
-    """Return the ID that a ``trak`` box states; 0 where it states none."""
+    """Return the ID that a ``trak`` box states; 0 if it states none."""
     return _field(read, descendant(read, track, b"tkhd"), 12, 20)
 
 
 def media_duration(read: Read, ticks: int) -> Iterator[Change]:
-    """Yield the first track's duration in its media header: FFmpeg adds to it where decoding precedes display."""
+    """Yield the change of the first track's duration: FFmpeg adds to it if decoding precedes display."""
     header = descendant(read, next(tracks_of_movie(read), None), b"mdia", b"mdhd")
     if header is not None:
         place, width = (24, 8) if read(header.content, 1) == b"\1" else (16, 4)
@@ -52,14 +52,14 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
 
 
 def _field(read: Read, box: Section | None, *places: int) -> int:
-    """Return the 32 bits that lie at the first of ``places`` in version 0 of a box, at the second in version 1."""
+    """Return the 32 bits at the first of ``places`` in version 0 of a box, at the second in version 1."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])
 
 
 def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
-    """Return how long each edit of an edit list lasts; 0 is as long as the fragments do."""
+    """Return the duration of each edit of an edit list; 0 means as long as the fragments last."""
     edits = b"" if box is None else content(read, box, _MOST_EDITS_BYTES)
     step, width = (20, 8) if edits[:1] != b"\0" else (12, 4)
     count = min(int.from_bytes(edits[4:8]), max(0, len(edits) - 8) // step)

@@ -6,11 +6,11 @@ from typing import Final
 from ..fragments import FragmentWatch
 
 _MOST_BYTES: Final = 1 << 26
-"""Of a larger header, what was read later is not kept."""
+"""In a larger header, later reads are not kept."""
 
 
 class HeaderWatch(FragmentWatch):
-    """Keeps what is read while a file is opened, besides what it notes of fragments: the header is among it."""
+    """Keeps what is read while a file is opened, besides its notes of fragments: this includes the header."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,14 +19,14 @@ class HeaderWatch(FragmentWatch):
         self._bytes = 0
 
     def see(self, position: int, data: bytes) -> None:
-        """Take what was read at ``position``."""
+        """Process what was read at ``position``."""
         super().see(position, data)
         if self._bytes + len(data) <= _MOST_BYTES and len(data) > len(self._kept.get(position, b"")):
             self._bytes += len(data)
             self._kept[position] = data
 
     def read(self, position: int, size: int) -> bytes:
-        """Return what was read there; less where it was not."""
+        """Return the bytes read there; fewer if some were not read."""
         if len(self._order) != len(self._kept):
             self._order = sorted(self._kept)
         starts, found = self._order, bytearray()

@@ -1,7 +1,6 @@
-"""Scaling and converting surfaces on the device, so that pictures go from NVDEC to NVENC without leaving it.
+"""Scaling and converting surfaces on the device, so that pictures stay on it from NVDEC to NVENC.
 
-The kernels follow ``conversion``'s plan in whole numbers, so their results are the same on every GPU. NVRTC compiles
-them on first use, through ``cuda.core``.
+Kernels, compiled by NVRTC on first use, follow ``conversion``'s plan in whole numbers: the same bits on every GPU.
 """
 
 import ctypes
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...closing import undone_by
 from ...surfaces.conversion import BETWEEN_BITS, Conversion, PlanePlan, padding_bits
 from ...surfaces.scaling import WEIGHT_BITS, Taps
 from ..cuda.context import Cuda, Stream
@@ -105,7 +105,7 @@ __global__ void repack(const From *surface, To *target, const __grid_constant__ 
 }
 """
 _SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
-"""By the bytes of a sample."""
+"""By the size of a sample in bytes."""
 KERNEL_NAMES: Final = (
     *(f"{kernel}<{sample}>" for kernel in ("across", "down") for sample in _SAMPLES.values()),
     *(f"repack<{source}, {target}>" for source in _SAMPLES.values() for target in _SAMPLES.values()),
@@ -113,7 +113,7 @@ KERNEL_NAMES: Final = (
 
 
 class _Plane(ctypes.Structure):
-    """``Plane`` of the kernels: places and tables are counted in what they hold."""
+    """``Plane`` of the kernels: places and tables are counted in elements."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("source", "between", "target")),
@@ -140,7 +140,7 @@ class SurfaceConversion(ABC):
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
         """Begin to convert the surface at a device address; done when the stream is. ``DeviceError`` if refused.
 
-        Calls share scratch memory: use one stream. ``target_address`` None is where the result was prepared to go.
+        Calls share scratch memory: use one stream. ``target_address`` None means the address given to ``prepare``.
         """
 
     @abstractmethod
@@ -155,9 +155,8 @@ class SurfaceConverter(ABC):
     def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
         """Prepare a conversion, its weights uploaded, into ``conversion.target_bytes`` bytes at a device address.
 
-        Raises:
-            DeviceMemory: there is no room for ``conversion.scratch_bytes``.
-            DeviceError: the driver refused otherwise.
+        ``DeviceMemory`` if there is no room for ``conversion.scratch_bytes``, ``DeviceError`` if the driver refused
+        otherwise.
         """
 
 
@@ -183,11 +182,8 @@ class _Converting(SurfaceConversion):
         self._surface, self._target = ctypes.c_uint64(0), ctypes.c_uint64(target_address)
         size_bytes = conversion.scratch_bytes
         self._scratch = cuda.allocate(size_bytes) if size_bytes else 0
-        try:
+        with undone_by(self.close):
             self._launches = () if self._copied_bytes else tuple(self._made(kernels, conversion))
-        except BaseException:
-            self.close()
-            raise
 
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
         """Put the conversion's copy or launches into the stream."""
@@ -223,7 +219,6 @@ class _Converting(SurfaceConversion):
             yield Launch(self._cuda, second, _size(scaled), (between, self._target, tables, job))
 
     def _with_tables(self, plans: Sequence[PlanePlan]) -> list[_Plane]:
-        """Upload the weights; return the planes with the places of theirs."""
         places: dict[Taps, int] = {}
         tables: list[int] = []
         planes, between = [], 0
@@ -261,7 +256,6 @@ def upload(cuda: Cuda, address: int, tables: bytes) -> None:
 
 
 def _size(plans: Sequence[PlanePlan]) -> tuple[int, int]:
-    """Return how many columns and rows the planes' targets have below each other."""
     return max(plan.target.columns for plan in plans), sum(plan.target.rows for plan in plans)
 
 

@@ -1,4 +1,4 @@
-"""Pictures that stay on the device: surfaces copied into memory of their own, and their ways to the host and back."""
+"""Pictures that stay on the device: surfaces copied into memory of their own, and copies to and from the host."""
 
 from collections.abc import Callable, Iterable, MutableSequence
 
@@ -7,6 +7,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ....errors import EngineUnfit
+from ...closing import undone_by
 from ...device.interface import PictureConversion, PictureMover
 from ...surfaces.conversion import Conversion
 from ...surfaces.device_frame import DevicePicture, tight_picture
@@ -21,10 +22,10 @@ from .converting import SurfaceConverter
 
 
 class PicturePool(DevicePool):
-    """A device's buffers for pictures, reused after the work of those who read them."""
+    """A device's buffers for pictures, reused after the work of their readers."""
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str, stream: Stream) -> DevicePicture:
-        """Return a picture of that (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
+        """Return a picture of this (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
 
         The calling thread has entered the device's context.
         """
@@ -33,7 +34,7 @@ class PicturePool(DevicePool):
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
-    """Copies one session's surfaces into memory of their own: a decoder's are overwritten by its next call."""
+    """Copies one session's surfaces into memory of their own: the decoder's next call overwrites its surfaces."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, key: SessionKey) -> None:
         self._cuda = cuda
@@ -53,7 +54,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory, on a stream of its own; once closed, it waits in ``idle``."""
+    """Moves pictures through page-locked memory, on a stream of its own; once closed, it is kept in ``idle``."""
 
     def __init__(
         self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
@@ -110,7 +111,7 @@ class CudaMover(PictureMover):
                     self._cuda.wait_for(stream)
 
     def close(self) -> None:
-        """Close its stream, or be idle with it: nothing is in it then."""
+        """Close its stream, or keep both idle: the stream is empty then."""
         if self._idle is None:
             self._stream.close()
         else:
@@ -136,13 +137,9 @@ class CudaConversion(PictureConversion):
         self._conversion = conversion
         self._pix_fmt = pix_fmt
         self._stream = cuda.stream()
-        try:
+        with undone_by(self._stream.close), cuda.entered:
             # Each result has memory of its own, so there is no default target.
-            with cuda.entered:
-                self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
-        except BaseException:
-            self._stream.close()
-            raise
+            self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
         """Return the converted picture, complete."""
@@ -152,7 +149,7 @@ class CudaConversion(PictureConversion):
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
-                self._stream.wait()  # after a failure too: earlier passes write to memory that is returned
+                self._stream.wait()  # after a failure too: earlier passes may still write to memory that is freed here
         found.pts = picture.pts
         return found
 

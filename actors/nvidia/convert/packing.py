@@ -1,7 +1,6 @@
 """Pictures that a caller has on the device, made into tight surfaces there: pitched, strided, planar, RGB.
 
-One source of two kernels: ``gather`` moves the samples of three channels, and ``rgb`` converts red, green and blue to
-NV12. Both give the bytes that the host gives (``surfaces/from_rgb.py``), on every GPU.
+Two kernels, ``gather`` and ``rgb`` (to NV12), give the bytes that the host gives (``surfaces/from_rgb.py``).
 """
 
 import ctypes
@@ -118,15 +117,15 @@ class Begins(Protocol):
     """Work that can be put into a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin it; done when the stream is."""
+        """Begin the work; it is done when the stream is."""
 
 
 class PackingKernels(ABC):
-    """What packs pictures. Safe from any thread that has entered the device's context."""
+    """Prepares launches that pack pictures. Safe from any thread that has entered the device's context."""
 
     @abstractmethod
     def launch(self, picture: StridedPicture, target: int, tables: int) -> Begins:
-        """Return what packs a picture into the surface at a device address; ``tables`` are of RGB alone."""
+        """Return a launch that packs a picture into the surface at a device address; ``tables`` are for RGB only."""
 
 
 class CompiledPacking(PackingKernels):
@@ -208,7 +207,6 @@ class CudaPacker(PicturePacker):
             self._budget.give_back(self._tables_bytes)
 
     def _upload(self, height: int) -> None:
-        """Bring the weights of chroma's rows to the device, where they are of another height."""
         if height == self._height:
             return
         self._free()

@@ -1,7 +1,7 @@
 """Bringing NVDEC's surfaces to the host as the pictures that a software decoder gives.
 
-The device takes surfaces apart where NVRTC compiles the kernel, else the host does, as exactly but slower. Writing into
-the host's memory suits an integrated GPU (CUDA for Tegra 2); an H200's kernel gets no more than 12 GB/s that way.
+The device splits their planes if NVRTC compiles the kernel, else the host does, as exactly but slower. Writing into the
+host's memory suits an integrated GPU (CUDA for Tegra 2); an H200's kernel gets no more than 12 GB/s that way.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ from ..cuda.memory import PinnedBuffer, PinnedMemory
 from ..nvdec.session import SurfaceReader
 
 _ALIGNMENT_BYTES: Final = 64
-"""FFmpeg's own frames begin their rows there: filters and encoders read whole vectors."""
+"""FFmpeg's own frames align their rows to this: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
-"""By the bytes of a sample."""
+"""By the size of a sample in bytes."""
 _VECTOR_BYTES: Final = 16
-"""What a thread of the kernel reads and writes at once."""
+"""The bytes that a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """
 template <typename Sample>
 struct alignas(16) Vector {
@@ -110,7 +110,7 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 @dataclass(frozen=True, slots=True)
 class _PlanarLayout:
-    """Luma, Cb and Cr one after the other, with rows that begin as FFmpeg's do; ``size_bytes`` holds a margin."""
+    """Luma, Cb and Cr one after the other, with rows aligned as FFmpeg's are; ``size_bytes`` includes a margin."""
 
     luma: PlanePlace
     blue: PlanePlace
@@ -157,7 +157,7 @@ class Unpacker:
 
 
 def open_unpacker(cuda: Cuda) -> Unpacker | None:
-    """Return the kernel for this process's device; None where it cannot be compiled here."""
+    """Return the kernel for this process's device; None if it cannot be compiled here."""
     try:
         return Unpacker(importlib.import_module("cuda.core"), cuda)
     except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
@@ -167,7 +167,7 @@ def open_unpacker(cuda: Cuda) -> Unpacker | None:
 class PictureFetcher(SurfaceReader[VideoFrame]):
     """Brings one session's surfaces to the host, whose pictures have a ``size`` of (width, height).
 
-    ``unpacker`` None lets the host take surfaces apart. ``format_`` was made from the planar ``pix_fmt``.
+    ``unpacker`` None makes the host split the planes. ``format_`` was made from the planar ``pix_fmt``.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Make the device write where the processor reads; managed memory is the device's meanwhile (3.3)."""
+        """Let the device write where the processor reads; managed memory belongs to the device meanwhile (3.3)."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)
@@ -216,7 +216,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
             self._cuda.attach(address, choice.before_host, stream)
 
     def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
-        """Give a picture the colour description of a software decoder's, which filters read."""
+        """Set a picture's colours as a software decoder would; filters read them."""
         apply_colour(picture, context)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What sessions need of CUDA's driver API, with its errors mapped.
 
-Every call goes through ``cuda.bindings.driver``, which releases the interpreter while it waits. A worker process sees
-one device, ordinal 0; a user's program may see more, and may have a context of its own.
+``cuda.bindings.driver`` releases the GIL while it waits. A worker sees one device, ordinal 0; a user's program may see
+more, and have a context of its own.
 """
 
 from typing import Any, Final, NoReturn
@@ -17,7 +17,7 @@ _MEMORY_POOLS_SUPPORTED: Final = 115
 """CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED."""
 _NO_TIMING: Final = 2
 """CU_EVENT_DISABLE_TIMING."""
-_FREE_MEMORY: Final = "End what else uses this GPU, or use --device cpu."
+_FREE_MEMORY: Final = "End other programs that use this GPU, or use --device cpu."
 
 
 def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
@@ -30,7 +30,7 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
 
 
 def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
-    """Raise our error for a CUresult: DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError."""
+    """Raise ``cuda_error`` of a CUresult: DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError."""
     raise cuda_error(code, f"{what} failed with", name)
 
 
@@ -39,13 +39,14 @@ class Cuda:
 
     The calling thread's current context is the same after each call as before.
 
-    ``device`` is the device's ordinal, or its UUID as ``nvidia-smi -L`` writes it; None is that of ``context``, else
-    the first. ``context`` is the handle of a context that the caller keeps; None is the device's primary one.
+    ``device`` is the device's ordinal, or its UUID as ``nvidia-smi -L`` writes it; None means the device of
+    ``context``, else the first. ``context`` is the handle of a context that the caller keeps alive; None means the
+    device's primary one.
 
     Raises:
         EngineUnfit: there is no driver.
-        UsageError: there is no such device, or ``context`` is of another one.
-        DeviceError: the driver does not give a context. Asked here first, because PyNvVideoCodec ends the process then.
+        UsageError: there is no such device, or ``context`` belongs to another device.
+        DeviceError: the driver does not give a context. It is asked here because PyNvVideoCodec would end the process.
     """
 
     def __init__(self, driver: Any, device: int | str | None = None, context: int | None = None) -> None:
@@ -53,7 +54,7 @@ class Cuda:
         self.watch = process_watch()
         try:
             self._opened("cuInit", 0)
-        except RuntimeError as error:  # the binding's own: it finds no driver, or an old one
+        except RuntimeError as error:  # the binding's own error: it finds no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _FIX) from error
         self.ordinal = self._ordinal(device)
@@ -63,13 +64,15 @@ class Cuda:
         else:
             self._context = driver.CUcontext(context)
         self.entered = _Entered(self)
-        """Within ``with cuda.entered:`` the context is the calling thread's; then the one before is again."""
+        """Within ``with cuda.entered:`` the context is current in the calling thread; afterwards the previous one is
+        again.
+        """
         if context is not None:
             self._check_context(device)
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
-        """Whether memory can be allocated and freed in a stream's order (CUDA for Tegra 3.6; CUDA driver API)."""
+        """Whether memory can be allocated and freed in stream order (CUDA for Tegra 3.6; CUDA driver API)."""
         self.platform = Platform.of(self._attribute)
-        """What decides which memory a buffer lies in."""
+        """The properties that decide which memory a buffer is in."""
 
     @property
     def context(self) -> int:
@@ -77,11 +80,11 @@ class Cuda:
         return int(self._context)
 
     def push(self) -> None:
-        """Make the context the calling thread's, above the one before."""
+        """Make the context the calling thread's current one, above the previous one."""
         self._begun("cuCtxPushCurrent", self._context)
 
     def pop(self) -> None:
-        """Make the context before it current again."""
+        """Make the previous context current again."""
         error, _ = self._driver.cuCtxPopCurrent()
         if error:
             raise_cuda(int(error), "cuCtxPopCurrent", getattr(error, "name", ""))
@@ -98,20 +101,20 @@ class Cuda:
             return Stream(self, self._call("cuStreamCreate", self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def event(self) -> Any:
-        """Make an event, without a time."""
+        """Make an event, without timing."""
         with self.entered:
             return self._call("cuEventCreate", _NO_TIMING)
 
     def record(self, event: Any, stream: int) -> None:
-        """Record an event after all work of a stream; CUDA's default streams (1, 2) are the current context's."""
+        """Record an event after all work in a stream; CUDA's default streams (1, 2) are the current context's."""
         self._begun("cuEventRecord", event, stream)
 
     def wait_for_event(self, stream: "Stream", event: Any) -> None:
-        """Let what comes into a stream from now on begin after an event, as it was recorded last. Returns at once."""
+        """Make later work in a stream wait for the last recording of an event. Returns at once."""
         self._begun("cuStreamWaitEvent", stream.handle, event, 0)
 
     def stream_of(self, handle: int) -> "Stream":
-        """Return a stream that somebody else opened, and closes."""
+        """Return a stream that its owner opened and will close."""
         return Stream(self, handle)
 
     def allocate(self, size_bytes: int) -> int:
@@ -120,20 +123,20 @@ class Cuda:
             return int(self._call("cuMemAlloc", size_bytes))
 
     def free(self, address: int) -> None:
-        """Free such memory: waits for everything that the device is doing."""
+        """Free memory of ``allocate``; waits for all work of the device."""
         with self.entered:
             self._call("cuMemFree", address)
 
     def allocate_in(self, stream: "Stream", size_bytes: int) -> int:
-        """Allocate memory for work that comes into ``stream`` from now on; return its address."""
+        """Allocate memory for later work in ``stream``; return its address."""
         return int(self._call("cuMemAllocAsync", size_bytes, stream.handle))
 
     def free_in(self, stream: "Stream", address: int) -> None:
-        """Free such memory once all is done that is in ``stream`` by now. Returns at once."""
+        """Free memory of ``allocate_in`` after all current work in ``stream``. Returns at once."""
         self._begun("cuMemFreeAsync", address, stream.handle)
 
     def pin(self, size_bytes: int, choice: MemoryChoice = PINNED) -> int:
-        """Allocate memory that the processor uses, too: page-locked, or managed; return its address."""
+        """Allocate memory that the processor uses too: page-locked, or managed; return its address."""
         function, behind = choice.allocating
         with self.entered:
             return int(self._call(function, size_bytes, *behind))
@@ -144,7 +147,7 @@ class Cuda:
             self._call(choice.freeing, address)
 
     def attach(self, address: int, to: Attach, stream: "Stream") -> None:
-        """Attach managed memory, in the order of a stream (CUDA for Tegra 3.3)."""
+        """Change the attachment of managed memory, in the order of a stream (CUDA for Tegra 3.3)."""
         self._begun("cuStreamAttachMemAsync", stream.handle, address, 0, to.value)
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
@@ -186,7 +189,6 @@ class Cuda:
         return int(self._call("cuDeviceGetAttribute", self._driver.CUdevice_attribute(number), self._device))
 
     def _ordinal(self, device: int | str | None) -> int:
-        """Return the ordinal of a device that is named as ``Cuda`` takes it."""
         if device is None:
             return 0
         count = self._call("cuDeviceGetCount")
@@ -202,12 +204,11 @@ class Cuda:
         return int(found)
 
     def _uuid(self, ordinal: int) -> str:
-        """Return a device's UUID; of a slice its own."""
         uuid = self._call("cuDeviceGetUuid", self._call("cuDeviceGet", ordinal))
         return str(UUID(bytes=bytes(uuid.bytes)))
 
     def _check_context(self, device: int | str | None) -> None:
-        """Take the device of a context of the caller's; refuse it where another device is named."""
+        """Adopt the device of a caller's context; refuse it if another device was named."""
         try:
             with self.entered:
                 found = int(self._call("cuCtxGetDevice"))
@@ -218,7 +219,7 @@ class Cuda:
             ) from error
         if device is not None and found != self.ordinal:
             message = f"the context is of device {found}, and device {device} was named"
-            raise UsageError(message, "Name one of them alone.")
+            raise UsageError(message, "Name only one of them.")
         self.ordinal = found
         self._device = self._call("cuDeviceGet", found)
 
@@ -226,7 +227,7 @@ class Cuda:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
-        """Call without a watch of its own: for every picture, one watch covers all its calls."""
+        """Call without a watch of its own: one watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
         if error:
             raise_cuda(int(error), name, getattr(error, "name", ""))
@@ -243,7 +244,7 @@ class Cuda:
 
 
 class _Entered:
-    """Pushes a context, and pops it. Holds nothing, so that all threads share one."""
+    """Pushes a context, and pops it. It holds no state, so all threads share one."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -268,7 +269,7 @@ class Stream:
         return int(self.handle)
 
     def wait(self) -> None:
-        """Wait until all its work is done."""
+        """Wait until all work in the stream is done."""
         self._cuda.wait_for(self.handle)
 
     def close(self) -> None:

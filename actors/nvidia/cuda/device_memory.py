@@ -1,8 +1,7 @@
 """Device memory that consumers on other streams read: reused, and freed, only after the work in their streams.
 
-When a buffer's last reference goes, an event is recorded in each consumer's stream; the stream that writes to it next
-waits for those events, and no thread does. Sources: the array API standard, ``__dlpack__``; the CUDA Array Interface,
-version 3, "Synchronization"; CUDA driver API, cuEventRecord, cuStreamWaitEvent, cuMemAllocAsync, cuMemFreeAsync.
+The next stream that writes to a dropped buffer waits for its events; no thread does. Sources: the array API standard,
+``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
 """
 
 import sys
@@ -20,9 +19,9 @@ from .context import Cuda, Stream
 from .memory import BufferPool, MemoryBudget, PooledBuffer
 
 UNKNOWN_STREAM: Final = -1
-"""Of a consumer that does not say its stream, as the array API standard numbers it."""
+"""The stream number of a consumer that does not name its stream, by the array API standard."""
 _IDLE_BYTES: Final = 2 << 30
-"""How much idle memory is kept: allocating takes a driver call, and without memory pools a wait for the device."""
+"""How much idle memory is kept: allocating takes a driver call, and without memory pools it waits for the device."""
 
 
 class PooledDeviceBuffer(PooledBuffer):
@@ -34,14 +33,14 @@ class PooledDeviceBuffer(PooledBuffer):
         super().__init__(pool, address, size_bytes)
         self.device = device
         self._memory = pool
-        # By the handle of a consumer's stream, the thread that named it.
+        # By the handle of a consumer's stream: the thread that named it.
         self._users: dict[int, int] = {}
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a stream, given by its handle, reads the buffer: None is CUDA's default, -1 is not known."""
+        """Note that a stream, given by its handle, reads the buffer: None is CUDA's default, -1 is unknown."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
-            handle = UNKNOWN_STREAM  # one number for the streams of two threads
+            handle = UNKNOWN_STREAM  # the number means another stream in each thread
         self._users[handle] = thread
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -52,8 +51,8 @@ class PooledDeviceBuffer(PooledBuffer):
 class DevicePool(BufferPool):
     """Device memory that returns after the work in its consumers' streams. Safe from any thread.
 
-    Buffers are reused in the order of their return, so that the events have usually happened by then. Where the device
-    has memory pools, memory is allocated and freed in the order of streams, so that neither waits.
+    Buffers are reused in the order of their return, so that the events have usually happened by then. If the device has
+    memory pools, memory is allocated and freed in stream order, so neither waits.
     """
 
     def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None, idle_bytes: int = _IDLE_BYTES) -> None:
@@ -61,22 +60,21 @@ class DevicePool(BufferPool):
         self._next_idle = deque.popleft
         self._cuda = cuda
         self._spare_events: deque[Any] = deque()
-        # Of idle buffers, what their consumers may still be doing: events, or the number of a use by unknown streams.
+        # For each idle buffer, what its consumers may still be doing: events, or the number of a use by unknown
+        # streams.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # Uses with numbers up to the second are over: all streams were waited for since. Threads that write these at
-        # once may leave a smaller number, after which somebody waits once more.
+        # Uses numbered up to the second value are over: all streams have been waited for since. Threads that write both
+        # values at once may leave a smaller number, which costs one more wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
     def acquire_for(self, stream: Stream, size_bytes: int) -> PooledDeviceBuffer:
-        """Return uninitialised memory for work that comes into ``stream`` from now on.
+        """Return uninitialised memory for later work in ``stream``.
 
         The calling thread has entered the device's context.
 
-        Raises:
-            DeviceMemory: there is no more.
-            DeviceError: the driver refused, or a consumer's work failed.
+        ``DeviceMemory`` if there is no more; ``DeviceError`` if the driver refused, or a consumer's work failed.
         """
         self._trim()
         allocate = partial(self._cuda.allocate_in, stream) if self._cuda.has_pools else self._cuda.allocate
@@ -90,7 +88,7 @@ class DevicePool(BufferPool):
         return PooledDeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
 
     def take_back_after(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
-        """Take a buffer back after all that is now in the streams of its users, without a wait."""
+        """Return a buffer to the pool, to be reused after all current work in its users' streams; does not wait."""
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
@@ -106,7 +104,7 @@ class DevicePool(BufferPool):
         return found
 
     def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:
-        """Return an event in each user's stream, or the number of the use where a stream is not known."""
+        """Return an event in each user's stream, or the number of the use if a stream is unknown."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
             with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device
@@ -126,17 +124,17 @@ class DevicePool(BufferPool):
         return number
 
     def _order_after(self, stream: Stream, address: int) -> None:
-        """Let what comes into ``stream`` begin after all uses of an idle buffer."""
+        """Make later work in ``stream`` wait for all uses of an idle buffer."""
         uses = self._uses.pop(address, ())
         if isinstance(uses, tuple):
             for event in uses:
                 self._cuda.wait_for_event(stream, event)
-                self._spare_events.append(event)  # the wait is for what was recorded by now
+                self._spare_events.append(event)  # the wait covers what has been recorded so far
         elif uses > self._over_unknown:
             self._wait_for_unknown(uses)
 
     def _wait_for_unknown(self, number: int) -> None:
-        """Wait until unknown consumers are done: those of that use, and of all that are noted by now."""
+        """Wait until unknown consumers are done: those of this use, and of all uses noted so far."""
         noted = max(number, self._last_unknown)
         with self._cuda.watch.calling("CUDA", "waiting for the consumers of pictures"):
             self._cuda.wait_for_all()
@@ -144,7 +142,7 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
-            uses = self._uses.pop(address, ())  # before another thread has the address
+            uses = self._uses.pop(address, ())  # before another thread gets the address
             self._cuda.free(address)  # waits for the whole device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return

@@ -1,4 +1,4 @@
-"""Kernels of our own: compiled on first use, and put into streams with their arguments."""
+"""Our own kernels: compiled on first use, and put into streams with their arguments."""
 
 import ctypes
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ BLOCK: Final = (64, 4)
 
 
 class Kernels:
-    """Kernels of CUDA C++ source by name, compiled by NVRTC. Raises whatever ``cuda.core`` does where it refuses."""
+    """Kernels of CUDA C++ source by name, compiled by NVRTC. Raises whatever ``cuda.core`` does if it refuses."""
 
     def __init__(self, core: Any, cuda: Cuda, source: str, names: Iterable[str]) -> None:
         wanted = tuple(names)
@@ -30,8 +30,8 @@ class Kernels:
 class Launch:
     """A kernel with its arguments (ctypes values), for at least ``size`` (columns, rows) threads. For one thread.
 
-    It is launched through ``cuda.bindings``, which lets other threads run while the driver keeps it waiting;
-    ``cuda.core`` does not, and with a dozen sessions that halves their speed.
+    It is launched through ``cuda.bindings``, which releases the GIL while the driver blocks; ``cuda.core`` does not,
+    which halves the speed of a dozen sessions.
     """
 
     def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:
@@ -42,5 +42,5 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream) -> None:
-        """Begin to run it with its current arguments; done when the stream is."""
+        """Begin to run the kernel with its current arguments; done when the stream is."""
         self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

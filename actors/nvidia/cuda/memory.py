@@ -13,23 +13,23 @@ from ...device.memory_choice import BufferUse, Often, Party, choose_memory
 from .context import Cuda
 
 USABLE_PART: Final = 0.9
-"""The part of a device's free memory that is used: what drivers and kernels take by themselves needs what is left."""
-_ADVICE: Final = "Run fewer segments at a time, or end what else uses this GPU."
+"""The part of a device's free memory that is used; drivers and kernels need the rest."""
+_ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
-"""Far more than a GPU's sessions have under way: locked memory is lost to everything else on the host."""
+"""Far more than a GPU's sessions use at once: locked memory is lost to everything else on the host."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
-"""Locking pages costs a millisecond for a picture."""
+"""Locking the pages of a picture costs a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
-"""1080p: what a buffer of the pool typically holds."""
+"""1080p: the typical size of a buffer."""
 
 ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts what is taken of a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts how much of a memory is taken, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
-    Idle objects count as taken until their room is needed: then they are evicted one by one, in the order of
+    Idle objects count as taken until their room is needed; they are then evicted one by one, in the order of
     ``reclaim_from``. Messages call the memory ``name``.
     """
 
@@ -38,7 +38,7 @@ class MemoryBudget:
         self._name = name
         self._lock = threading.Lock()
         self._taken_bytes = 0
-        # Without the lock: the interpreter may release a buffer anywhere, even within this class.
+        # Without the lock: the garbage collector may release a buffer anywhere, even within this class.
         self._returned: deque[int] = deque()
         self._reclaims: list[Callable[[], bool]] = []
 
@@ -50,11 +50,11 @@ class MemoryBudget:
             return self._taken_bytes
 
     def reclaim_from(self, reclaim: Callable[[], bool]) -> None:
-        """Ask ``reclaim`` for room: it evicts one idle object, and returns whether there was one."""
+        """Register ``reclaim``, which evicts one idle object and returns whether there was one."""
         self._reclaims.append(reclaim)
 
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
-        """Take ``size_bytes`` for what ``allocate`` returns; ``give_back`` them when that is freed.
+        """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when it is freed.
 
         Idle objects are evicted until it fits the budget and the driver.
 
@@ -70,7 +70,7 @@ class MemoryBudget:
                 self.give_back(size_bytes)
                 if not self._reclaim():
                     raise
-            except BaseException:
+            except BaseException:  # whatever failed, nothing was allocated
                 self.give_back(size_bytes)
                 raise
 
@@ -121,12 +121,12 @@ class PooledBuffer:
 
 
 class BufferPool:
-    """Buffers of any size that return when nothing in them is referenced. Safe from any thread.
+    """Buffers of any size that return when they are no longer referenced. Safe from any thread.
 
     The buffer that returned last is taken first: its memory is the warmest.
 
     A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
-    holder may wait for the interpreter. So each size has a deque, whose ends are taken and put atomically.
+    holder may wait for the GIL. So each size has a deque, whose operations are atomic.
 
     ``allocate`` returns the address of that many bytes. At most ``idle_bytes`` are kept idle. All memory, idle or in
     use, is taken from ``budget``, which evicts idle buffers.
@@ -145,7 +145,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return an address of uninitialised bytes, by ``allocate`` or the pool's own; ``DeviceError`` if none."""
+        """Return an address of uninitialised bytes, by ``allocate`` or the pool's own; else ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -159,7 +159,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the buffer idle longest, preferably not of the latest size; return whether there was one."""
+        """Free the buffer idle longest, preferably not of the most recent size; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:
@@ -176,7 +176,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Take a buffer back: called wherever its last reference goes, even within any line of this class."""
+        """Take a buffer back: called when its last reference goes, even within any line of this class."""
         self._keep(address, size_bytes)
         self._trim()
 
@@ -196,7 +196,7 @@ class BufferPool:
 
 
 class PinnedBuffer(PooledBuffer):
-    """Page-locked memory; ``numpy.asarray`` makes writable bytes of it, which keep it from returning."""
+    """Page-locked memory; ``numpy.asarray`` gives writable bytes of it, which keep the buffer from returning."""
 
     __slots__ = ()
 
@@ -207,12 +207,11 @@ class PinnedBuffer(PooledBuffer):
 
 
 class PinnedMemory(BufferPool):
-    """Host memory that the device reaches: page-locked, or managed where ``choose_memory`` says so.
+    """Host memory that the device reaches: page-locked, or managed if ``choose_memory`` says so.
 
-    An integrated GPU writes pictures where they lie (``choice.shares``); a card copies into it at full speed. Managed
-    memory is attached to the processor unless a stream has attached it to the GPU.
-
-    ``part`` is this process's part of what may be locked: a quarter of the host's memory, at most 16 GiB.
+    An integrated GPU writes pictures in place (``choice.shares``); a card copies into it at full speed. Managed memory
+    is attached to the processor unless a stream has attached it to the GPU. ``part`` is this process's share of what
+    may be locked: a quarter of the host's memory, at most 16 GiB.
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_LOCKED_BYTES, part: float = 1.0) -> None:
@@ -222,13 +221,13 @@ class PinnedMemory(BufferPool):
             size_bytes=_PICTURE_BYTES,
             writers=Party.GPU | Party.HOST,
             readers=Party.HOST | Party.GPU,
-            host=Often.REPEATEDLY,  # filters and encoders come back to their references
+            host=Often.REPEATEDLY,  # filters and encoders read their reference pictures again
         )
         self.choice = choose_memory(picture, cuda.platform)
         allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
         super().__init__(allocate, free, idle_bytes, budget)
         self.shares = self.choice.shares and cuda.platform.integrated
-        """Whether the device may write where the processor reads, so that nothing is copied."""
+        """Whether the device may write where the processor reads, so nothing is copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if no more may be locked, ``DeviceError`` if none can be."""

@@ -1,4 +1,4 @@
-"""What a CUresult means for the process: most codes report one failed call, those listed here end its use of CUDA.
+"""The effect of a CUresult on the process: most codes report one failed call, those listed here end its use of CUDA.
 
 Source: CUDA Driver API, "CUresult" (cuda.h): the process must be relaunched, or the context is gone.
 """
@@ -18,18 +18,18 @@ class FatalResult:
     why: str
 
 
-_MUST_END = "CUDA works again in a new process alone"
+_MUST_END = "CUDA works again only in a new process"
 FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     3: FatalResult("NOT_INITIALIZED", "the driver does not start"),
     4: FatalResult("DEINITIALIZED", "the driver is shutting down in this process"),
     46: FatalResult("DEVICE_UNAVAILABLE", "another process has the device for itself, or its state forbids a context"),
     100: FatalResult("NO_DEVICE", "the driver shows this process no device any more"),
-    # The context is entered before every call, so a missing one was lost, or is not a context any more.
+    # The context is entered before every call, so a missing one was lost, or is no longer a context.
     201: FatalResult("INVALID_CONTEXT", "the context is not there any more"),
     214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and what it held may be wrong"),
     220: FatalResult("NVLINK_UNCORRECTABLE", "the device's link failed, and what came over it may be wrong"),
     226: FatalResult("CONTAINED", f"the device contained a fault of its hardware; {_MUST_END}"),
-    # The kernel's side of the driver failed, and does not say where.
+    # The kernel side of the driver failed, and does not say where.
     304: FatalResult("OPERATING_SYSTEM", "a call of the driver to the operating system failed"),
     700: FatalResult("ILLEGAL_ADDRESS", f"the device met an address that is not valid; {_MUST_END}"),
     702: FatalResult("LAUNCH_TIMEOUT", f"the device did not answer in time; {_MUST_END}"),
@@ -44,7 +44,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     721: FatalResult("TENSOR_MEMORY_LEAK", f"an exception occurred at a kernel's end; {_MUST_END}"),
     810: FatalResult("MPS_CLIENT_TERMINATED", f"the MPS server has ended this client; {_MUST_END}"),
     911: FatalResult("EXTERNAL_DEVICE", f"an engine beside the GPU reported an error; {_MUST_END}"),
-    # What a GPU that fell off the bus answers to everything.
+    # The answer of a GPU that fell off the bus to every call.
     999: FatalResult("UNKNOWN", "the driver failed within itself"),
 }
 """By code."""
@@ -59,7 +59,7 @@ _CODES: Final = {name: code for code, name in _NAMES.items()}
 
 
 def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]:
-    """Return the error that a CUresult becomes; ``otherwise`` where it concerns the failed call alone."""
+    """Return our error class for a CUresult; ``otherwise`` if it concerns only the failed call."""
     if code == _OUT_OF_MEMORY:
         return DeviceMemory
     if code == _NOT_SUPPORTED:
@@ -70,7 +70,7 @@ def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]
 
 
 def result_named(name: str) -> int | None:
-    """Return the code of a CUresult's name without "CUDA_ERROR_", if it is one that ``kind_of_result`` knows."""
+    """Return the code of a CUresult named without "CUDA_ERROR_", if ``kind_of_result`` knows it."""
     return _CODES.get(name)
 
 

@@ -1,4 +1,4 @@
-"""CUDA's calls for EGL, and copies between the memories that frames of EGL lie in.
+"""CUDA's calls for EGL, and copies between the kinds of memory that hold EGL frames.
 
 Source: CUDA Driver API, "EGL Interoperability" and cuMemcpy2D.
 """
@@ -30,7 +30,7 @@ _SAMPLE: Final = {1: 1, 2: 2}
 
 
 class EglMemory(IntEnum):
-    """Where a plane lies (CUmemorytype)."""
+    """The kind of memory that a plane is in (CUmemorytype)."""
 
     HOST = 1
     DEVICE = 2
@@ -39,7 +39,7 @@ class EglMemory(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EglPlane:
-    """One plane: the memory it is in, its address or CUarray, and how far its rows are apart."""
+    """One plane: the memory it is in, its address or CUarray, and its pitch."""
 
     memory: EglMemory
     address: Any
@@ -47,12 +47,12 @@ class EglPlane:
 
 
 Fill = Callable[[Sequence[EglPlane], Stream], None]
-"""Writes a picture into a frame's planes, as work of a CUDA stream; what it reads may change when it returns."""
+"""Writes a picture into a frame's planes, in a CUDA stream; its source may change when it returns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedFrame:
-    """A frame as CUDA sees it: what it is, the colours that it states, and where its planes lie."""
+    """A frame as CUDA sees it: its layout, the colours that it states, and where its planes are."""
 
     layout: EglLayout
     colour: Colour
@@ -71,25 +71,22 @@ class EglCuda:
         self._mover: CudaMover | None = None
 
     def attempt(self, name: str, *arguments: object) -> tuple[int, Any]:
-        """Call a function of the driver; return its code, and what it gave (a tuple where that is several).
+        """Call a function of the driver; return its code and its result (a tuple if there are several).
 
-        Raises:
-            EngineUnfit: this driver does not export the function.
-            DeviceLost: the context is gone.
+        ``EngineUnfit`` if this driver does not export the function, ``DeviceLost`` if the context is gone.
         """
         try:
             with self.cuda.entered, self.cuda.watch.calling("CUDA", name):
                 code, *values = getattr(self.driver, name)(*arguments)
-        except RuntimeError as error:  # the binding's own: a function that this libcuda does not export
+        except RuntimeError as error:  # the binding's own error: a function that this libcuda does not export
             reason = f"this driver has no {name}"
             raise EngineUnfit(reason, "Only Tegra's driver has it; see docs/egl.md.") from error
         return int(code), values[0] if len(values) == 1 else tuple(values)
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Call a function of the driver; return what it gave.
+        """Call a function of the driver; return its result.
 
-        Raises:
-            DeviceError: it failed, by the kinds of ``cuda_error``.
+        ``DeviceError`` if it failed, by the kinds of ``cuda_error``.
         """
         code, found = self.attempt(name, *arguments)
         if code:
@@ -101,7 +98,7 @@ class EglCuda:
         self.call("cuStreamSynchronize", stream.handle)
 
     def allocate(self, layout: EglLayout) -> tuple[EglPlane, ...]:
-        """Allocate a frame's memory by ``cuMemAlloc``: the driver presents none of a pool (measured)."""
+        """Allocate a frame's memory by ``cuMemAlloc``: the driver does not present memory of a pool (measured)."""
         address = int(self.call("cuMemAlloc", layout.size_bytes))
         return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
 
@@ -126,7 +123,7 @@ class EglCuda:
         return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
     def free(self, places: Sequence[EglPlane]) -> None:
-        """Free what was allocated here."""
+        """Free memory that was allocated here."""
         for number, place in enumerate(places):
             if place.memory is EglMemory.ARRAY:
                 self.call("cuArrayDestroy", place.address)
@@ -151,9 +148,7 @@ class EglCuda:
     def mapped(self, resource: Any, pix_fmt: str | None) -> MappedFrame:
         """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format that it states.
 
-        Raises:
-            Unsupported: its format is not known here.
-            DeviceError: it is not mapped.
+        ``Unsupported`` if its format is not known here, ``DeviceError`` if it is not mapped.
         """
         frame = self.call("cuGraphicsResourceGetMappedEglFrame", resource, 0, 0)
         layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
@@ -163,7 +158,7 @@ class EglCuda:
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
             places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
-            # One pitch is stated, the first plane's: narrower planes have as much less of it.
+            # Only the first plane's pitch is stated: narrower planes have proportionally less.
             pitches = [int(frame.pitch) * row_bytes // sizes[0][0] for row_bytes, _ in sizes]
             addresses = [int(each) for each in frame.frame.pPitch[: len(sizes)]]
             places = [EglPlane(EglMemory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
@@ -186,7 +181,7 @@ class EglCuda:
             setattr(copy, f"{side}Pitch", place.pitch_bytes)
 
     def copied_to_device(self, frame: MappedFrame, stream: Stream) -> DevicePicture | None:
-        """Return a complete copy on the device; None where pictures on the device have no such layout."""
+        """Return a complete copy on the device; None if pictures on the device have no such layout."""
         surface = frame.layout.surface
         if surface is None:
             return None
@@ -210,11 +205,10 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return what copies a picture of either memory into a frame; done when it returns.
+        """Return a function that copies a picture of either memory into a frame; done when it returns.
 
-        Raises:
-            UsageError: the picture's size or format is not the frame's.
-            Unsupported: no frame has the picture's format.
+        ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
+        picture's format.
         """
         if isinstance(picture, VideoFrame):
             own = EglLayout(picture.width, picture.height, picture.format.name)
@@ -261,7 +255,7 @@ class EglCuda:
         return self.cuda.platform.integrated
 
     def context_id(self) -> int:
-        """Return what the context is known by, which no context after it has; ``DeviceLost`` if it is gone."""
+        """Return a context's unique ID, which no later context gets; ``DeviceLost`` if the context is gone."""
         return int(self.call("cuCtxGetId", self.driver.CUcontext(self.cuda.context)))
 
     def _shared_mover(self) -> CudaMover:
@@ -270,12 +264,12 @@ class EglCuda:
 
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture on the device lie."""
+    """Return where the planes of a picture are on the device."""
     return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 
 def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture without padding lie on the host."""
+    """Return where the planes of a picture without padding are on the host."""
     return tuple(EglPlane(EglMemory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
 
 

@@ -35,14 +35,10 @@ class Acquired:
 class ConsumerSession(EndSession):
     """CUDA as the consumer of a stream. Used by one thread at a time.
 
-    The consumer connects first, so make it before the producer. Work that reads a frame belongs into ``cuda_stream``:
-    acquiring makes that wait for the producer's work, and releasing makes the producer wait for it, on the GPU.
-
-    ``in_system_memory`` asks for frames there (CU_EGL_RESOURCE_LOCATION_SYSMEM) and not in a GPU's own memory.
-
-    Raises:
-        UsageError: the stream has a consumer, or is none.
-        DeviceError: the driver refused.
+    The consumer connects first, so make it before the producer. Put work that reads a frame into ``cuda_stream``:
+    acquiring makes that stream wait for the producer's work, and releasing makes the producer wait for the stream, on
+    the GPU. ``in_system_memory`` asks for frames in system memory (CU_EGL_RESOURCE_LOCATION_SYSMEM) and not in a GPU's
+    own. ``UsageError`` if the stream has a consumer already, or is not a stream; ``DeviceError`` if the driver refused.
     """
 
     def __init__(self, calls: EglCuda, stream: EglStream, *, in_system_memory: bool = False) -> None:
@@ -57,9 +53,9 @@ class ConsumerSession(EndSession):
             self._connect("cuEGLStreamConsumerConnect")
 
     def acquire(self, timeout_s: float) -> Acquired | None:
-        """Return the next frame, waiting so long for it; then the last one again, where the stream keeps it.
+        """Return the next frame, waiting up to ``timeout_s``; after that the last one again, if the stream keeps it.
 
-        None: there is none yet, or the producer is gone; ``state`` is ENDED then.
+        None: there is no frame yet, or the producer is gone; ``state`` is then ENDED.
 
         Raises:
             UsageError: a frame is held.
@@ -86,11 +82,9 @@ class ConsumerSession(EndSession):
         return Acquired(frame, number, is_new)
 
     def release(self) -> None:
-        """Give the frame back, once the work in ``cuda_stream`` is done; it must not be read any more.
+        """Return the frame after the current work in ``cuda_stream``; do not read it any more.
 
-        Raises:
-            UsageError: no frame is held.
-            DeviceError: the driver failed.
+        ``UsageError`` if no frame is held, ``DeviceError`` if the driver failed.
         """
         if self._resource is None:
             raise UsageError("no frame is held", "Acquire one first.")

@@ -1,4 +1,4 @@
-"""What both ends of a stream have in common: a state, a CUDA stream, and calls whose failure may be the other's end."""
+"""What both ends of a stream have in common: a state, a CUDA stream, and calls that fail if the other end is gone."""
 
 from abc import abstractmethod
 from typing import Any, Final
@@ -11,11 +11,11 @@ from .states import LIVE, EndEvent, EndState, next_state
 from .streams import EglStream, is_gone
 
 TIMED_OUT: Final = 702
-"""CUDA_ERROR_LAUNCH_TIMEOUT: of acquiring and returning it says that no frame came, and asking again is right."""
+"""CUDA_ERROR_LAUNCH_TIMEOUT: from acquiring and returning, it means that no frame came, and asking again is right."""
 
 
 class EndSession(Closing):
-    """One end of a stream. ``state`` follows the table of ``states.py``; after a failure the driver is not called."""
+    """One end of a stream. ``state`` follows the table of ``states.py``; the driver is not called after a failure."""
 
     def __init__(self, calls: EglCuda, stream: EglStream) -> None:
         self._calls = calls
@@ -41,10 +41,10 @@ class EndSession(Closing):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Give back what the other end has, and disconnect."""
+        """Return what belongs to the other end, and disconnect."""
 
     def _connect(self, name: str, *arguments: object) -> None:
-        """Connect, or close; whatever fails here leaves nothing open."""
+        """Connect, or close; a failure leaves nothing open."""
         try:
             self._connection = self._calls.call(name, self._calls.driver.EGLStreamKHR(self._stream.handle), *arguments)
         except CodecfleetError:
@@ -53,7 +53,7 @@ class EndSession(Closing):
         self._move(EndEvent.CONNECT)
 
     def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
-        """Call the driver; return whether it did what was asked: not where no frame came or the other end is gone."""
+        """Call the driver; return whether it did what was asked: False if no frame came or the other end is gone."""
         try:
             self._check_context()
             code, _ = self._calls.attempt(name, *arguments)
@@ -67,7 +67,7 @@ class EndSession(Closing):
         return code == 0
 
     def _check_context(self) -> None:
-        """Check that the connection's context lives: else the driver ends the process (measured); ``DeviceLost``."""
+        """Check that the connection's context lives, else ``DeviceLost``: the driver would end the process."""
         if self._calls.context_id() != self._context_id:
             message = "the CUDA context in which an end of the stream was connected is gone"
             raise DeviceLost(message, "Make a new stream in a new process.")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import EngineUnfit
-from ...closing import Closing
+from ...closing import Closing, undone_by
 from .library import EglDisplay, attributes
 
 _OPENGL_ES_API: Final = 0x30A0
@@ -42,11 +42,10 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class GlesTexture(Closing):
-    """An RGBA texture of that size in a context of its own, and its EGLImage. All in the thread that made it.
+    """An RGBA texture of this size in a context of its own, and its EGLImage. Use it only in the thread that made it.
 
-    Raises:
-        EngineUnfit: this EGL has no OpenGL ES without a window, or no images of textures.
-        DeviceError: EGL failed.
+    ``EngineUnfit`` if this EGL has no OpenGL ES without a window, or no images of textures; ``DeviceError`` if EGL
+    failed.
     """
 
     def __init__(self, display: EglDisplay, width: int, height: int) -> None:
@@ -57,22 +56,19 @@ class GlesTexture(Closing):
         self.image = 0
         self._context = self._made_context()
         self._texture, self._frame = _U(), _U()
-        try:
+        with undone_by(self.close):
             self._egl.call("eglMakeCurrent", display.handle, None, None, self._context)
             self._make_texture()
             wanted = attributes()
             arguments = (display.handle, self._context, _TEXTURE_IMAGE, self._texture.value, wanted)
             self.image = int(self._egl.call("eglCreateImageKHR", *arguments))
-        except Exception:
-            self.close()
-            raise
 
     def write(self, pixels: NDArray[np.uint8]) -> None:
         """Write all pixels; complete when it returns."""
         width, height = self._size
         self._gl("glBindTexture", _TEXTURE_2D, self._texture)
         data = np.ascontiguousarray(pixels)
-        # Not glTexImage2D, which gives the texture other memory than its image has.
+        # Not glTexImage2D, which would give the texture memory other than its image's.
         self._gl("glTexSubImage2D", _TEXTURE_2D, 0, 0, 0, width, height, _RGBA, _BYTES, data.ctypes.data)
         self._gl("glFinish")
 

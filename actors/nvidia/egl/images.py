@@ -1,9 +1,11 @@
-"""EGLImages as pictures: registered with CUDA, read and written, once a trial with pixels has shown that it works.
+"""EGLImages as pictures: registered with CUDA, read and written, once a trial with real pixels has shown that it works.
 
-Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base, EGL_EXT_image_dma_buf_import. CUDA takes an image on more
-machines than the guide says, and its return code does not say whether both see the same pixels: a trial does.
+CUDA's return code does not say whether both see the same pixels. Each waits for the other on the GPU if the driver can
+(only Tegra's can), else on the host. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base, EGL_KHR_fence_sync,
+EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
 """
 
+import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,18 +15,19 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from av.video.frame import VideoFrame
 
-from ....errors import DeviceMemory, EngineUnfit, Unsupported, UsageError
-from ...closing import Closing
+from ....errors import DeviceMemory, EngineHung, EngineUnfit, Unsupported, UsageError
+from ...closing import Closing, undone_by
 from ...device.streams import HeldPicture
 from ...surfaces.frames import Frame
+from ..cuda.context import Stream
 from .calls import EglCuda, egl_cuda
 from .gles import GlesTexture
 from .layout import layout_of
-from .library import EglDisplay, attributes, device_display
-from .syncs import sync_after, wait_for_sync
+from .library import NONE, EglDisplay, attributes, device_display
 
 if TYPE_CHECKING:
     from ...surfaces.device_frame import DevicePicture
+
 
 _DMA_BUF: Final = 0x3270
 _WIDTH, _HEIGHT, _FOURCC = 0x3057, 0x3056, 0x3271
@@ -34,6 +37,12 @@ _FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": 
 """By drm_fourcc.h."""
 _TRIAL_SIDES: Final = (64, 48)
 _ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
+_CUDA_EVENT: Final = "EGL_NV_cuda_event"
+_SYNC_CUDA_EVENT, _CUDA_EVENT_HANDLE = 0x323C, 0x323B
+_FLUSH: Final = 1
+_EXPIRED: Final = 0x30F5
+_LIMIT_NS: Final = 60_000_000_000
+_DISABLE_TIMING: Final = 2
 
 
 class EglImage(HeldPicture, Closing):
@@ -44,9 +53,9 @@ class EglImage(HeldPicture, Closing):
     Args:
         handle: an EGLImageKHR that you made; yours to destroy, after ``close``. ``display`` is its EGLDisplay, if not
             the device's.
-        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without it, finish what draws it
-            (glFinish): images do not synchronise.
-        pix_fmt: FFmpeg's name of its bytes, where what CUDA says is wrong.
+        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without it, finish drawing first
+        (glFinish): images do not synchronise.
+        pix_fmt: FFmpeg's name of its format, if CUDA reports a wrong one.
     """
 
     def __init__(
@@ -63,18 +72,18 @@ class EglImage(HeldPicture, Closing):
     def of_dma_buf(
         cls, width: int, height: int, pix_fmt: str, planes: Sequence[tuple[int, int, int]], *, ready: int | None = None
     ) -> Self:
-        """Make an image of the memory of descriptors (EGL_EXT_image_dma_buf_import), as cameras and decoders give it.
+        """Make an image of a camera's or decoder's memory, by its descriptors (EGL_EXT_image_dma_buf_import).
 
         Args:
             width: in samples.
             height: in samples.
             pix_fmt: ``nv12``, ``p010le``, ``rgba``, ``bgra`` or ``gray``.
             planes: (descriptor, offset, pitch), both in bytes, of each plane; the descriptors stay yours.
-            ready: as of the class.
+            ready: as for the class.
 
         Raises:
             Unsupported: no such format.
-            UsageError: the planes are not those of the format, or the descriptors no such memory.
+            UsageError: the planes do not fit the format, or a descriptor is not of such memory.
             EngineUnfit: this EGL does not import memory.
         """
         layout = layout_of(width, height, pix_fmt)
@@ -95,7 +104,7 @@ class EglImage(HeldPicture, Closing):
         return found
 
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of its picture: on the device where pictures there have its format, else on the host.
+        """Return a copy of its picture: on the device if pictures there can have its format, else on the host.
 
         Raises:
             UsageError: the handle is not an image.
@@ -112,11 +121,11 @@ class EglImage(HeldPicture, Closing):
         """Copy a picture of its size and format into it.
 
         Returns:
-            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR), yours to destroy; None where this
-            machine has none of CUDA's events: then the copy is complete.
+            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR), yours to destroy; None if this
+            machine lacks EGL_NV_cuda_event: then the copy is complete.
 
         Raises:
-            UsageError: the picture's size or format is another; and as ``read``.
+            UsageError: the picture's size or format differs; and as ``read``.
             EngineUnfit: a trial showed that others do not see what CUDA writes on this machine.
             DeviceError: the driver failed.
         """
@@ -131,7 +140,7 @@ class EglImage(HeldPicture, Closing):
         return sync_after(opened.calls, opened.display, opened.stream)
 
     def close(self) -> None:
-        """Take it back from CUDA; destroy it if it was made here. Idempotent."""
+        """Unregister it from CUDA; destroy it if it was made here. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
@@ -158,19 +167,16 @@ class EglImage(HeldPicture, Closing):
 
 
 class _Registered:
-    """An image that CUDA has: its frame, and a stream for its copies."""
+    """An image registered with CUDA: its frame, and a stream for its copies."""
 
     def __init__(self, calls: EglCuda, display: EglDisplay, image: int, pix_fmt: str | None) -> None:
         self.calls = calls
         self.display = display
         # The only flag is 0 (CUDA for Tegra 4.2.1).
         self._resource = calls.call("cuGraphicsEGLRegisterImage", calls.driver.EGLImageKHR(image), 0)
-        try:
+        with undone_by(lambda: calls.call("cuGraphicsUnregisterResource", self._resource)):
             self.frame = calls.mapped(self._resource, pix_fmt)
             self.stream = calls.cuda.stream()
-        except BaseException:
-            calls.call("cuGraphicsUnregisterResource", self._resource)
-            raise
 
     def close(self) -> None:
         """Wait for its copies, and unregister it."""
@@ -181,14 +187,14 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class PixelsSeen:
-    """What a trial showed: whether CUDA reads what OpenGL wrote, and OpenGL what CUDA wrote; or why there was none."""
+    """The result of a trial: whether CUDA reads what OpenGL wrote, and the reverse; or why there was no trial."""
 
     reads: bool
     writes: bool
     failure: str = ""
 
     def reason(self, wanted: str) -> str:
-        """Return why images cannot be used for ``wanted`` (reads or writes); "" where they can."""
+        """Return why images cannot be used for ``wanted`` (reads or writes); "" if they can."""
         if self.failure:
             return f"no trial of an EGLImage is possible here: {self.failure}"
         if wanted == "reads" and not self.reads:
@@ -225,3 +231,40 @@ def _tried(calls: EglCuda, display: EglDisplay) -> PixelsSeen:
             return PixelsSeen(reads=True, writes=np.array_equal(texture.read(), second))
         finally:
             registered.close()
+
+
+def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream) -> bool:
+    """Make a CUDA stream wait for a sync (EGLSyncKHR); return False if the host had to wait instead.
+
+    Raises:
+        UsageError: it is not a sync of that display.
+        EngineHung: its work did not end within a minute.
+        DeviceError: the driver failed.
+    """
+    try:
+        event = calls.call("cuEventCreateFromEGLSync", calls.driver.EGLSyncKHR(sync), 0)
+    except EngineUnfit:
+        if display.egl.call("eglClientWaitSyncKHR", display.handle, sync, _FLUSH, _LIMIT_NS) == _EXPIRED:
+            message = "the work in front of an EGLSync did not end within a minute"
+            raise EngineHung(message, "Look at the interface that made it.") from None
+        return False
+    try:
+        calls.call("cuStreamWaitEvent", stream.handle, event, 0)
+    finally:
+        calls.call("cuEventDestroy", event)
+    return True
+
+
+def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | None:
+    """Return a sync for all current work in a CUDA stream; None: the host has waited for it."""
+    if _CUDA_EVENT not in display.extensions:
+        calls.finish(stream)
+        return None
+    event = calls.call("cuEventCreate", _DISABLE_TIMING)
+    try:
+        calls.call("cuEventRecord", event, stream.handle)
+        wanted = (ctypes.c_ssize_t * 3)(_CUDA_EVENT_HANDLE, int(event), NONE)
+        return int(display.egl.call("eglCreateSync64KHR", display.handle, _SYNC_CUDA_EVENT, wanted))
+    finally:
+        # Destroyed once its work is done; the sync keeps what it needs.
+        calls.call("cuEventDestroy", event)

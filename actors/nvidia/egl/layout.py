@@ -1,7 +1,7 @@
-"""How CUDA describes a picture for EGL, and what that is by FFmpeg's names: pure.
+"""How CUDA describes a picture for EGL, and the same by FFmpeg's names: pure.
 
 Source: cuda.h, CUeglColorFormat, whose comments name the bytes of a word from its upper end: "ARGB ... BGRA byte
-ordering" is FFmpeg's bgra. Two planes of 8 bits change their name between a producer and its consumer: what is
+ordering" is FFmpeg's bgra. Formats of two 8-bit planes change their name between a producer and its consumer: a frame
 presented as YUV420_SEMIPLANAR arrives as YVU420_SEMIPLANAR and the other way round, with the same bytes (driver
 580.159.04 on an H100; formats of 10 and 12 bits keep theirs). So both names are read as Cb before Cr, the usual order.
 """
@@ -60,7 +60,7 @@ _FORMATS: Final = {
 }
 """By CUeglColorFormat: FFmpeg's name of the bytes, and the colours that it states."""
 _CODES: Final = {name: code for code, (name, colour) in reversed(_FORMATS.items()) if colour == _UNKNOWN} | {"gray": 82}
-"""What is presented as; CUDA refuses L (8) (measured)."""
+"""The format presented; CUDA refuses L (8) (measured)."""
 _SURFACES: Final = {
     "nv12": "yuv420p",
     "p010le": "yuv420p10le",
@@ -69,7 +69,7 @@ _SURFACES: Final = {
     "p210le": "yuv422p10le",
     "yuv444p": "yuv444p",
 }
-"""FFmpeg's planar format of the same samples, where the device has pictures of that layout."""
+"""FFmpeg's planar format of the same samples, if the device has pictures of that layout."""
 _NAMES: Final = {
     (SurfaceLayout.NV12, 8): "nv12",
     (SurfaceLayout.P016, 10): "p010le",
@@ -128,7 +128,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The format on the device, and FFmpeg's planar name of it; None where pictures there have no such layout."""
+        """The format on the device, and FFmpeg's planar name of it; None if pictures there have no such layout."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)
@@ -157,7 +157,7 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
 
 
 def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tuple[EglLayout, Colour]:
-    """Return a frame's layout and colours, ``pix_fmt`` before what it states; ``Unsupported`` if not known here."""
+    """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if not known here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
         raise Unsupported(f"a frame of CUDA's EGL format {code} came, which has no name here", _ADVICE)
@@ -165,7 +165,7 @@ def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tu
 
 
 def surface_name(layout: SurfaceLayout, bits: int) -> str:
-    """Return the name of the bytes of a picture on the device; ``Unsupported`` if EGL has no such format."""
+    """Return the EGL format name of a device picture; ``Unsupported`` if EGL has no such format."""
     try:
         return _NAMES[layout, bits]
     except KeyError:

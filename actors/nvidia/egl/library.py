@@ -51,7 +51,7 @@ _NO_DESCRIPTOR: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """What an error number of EGL is: its name, and our error."""
+    """An error number of EGL: its name, and our error."""
 
     name: str
     kind: type[DeviceError] | type[UsageError]
@@ -77,7 +77,7 @@ _CODES: Final = {
 
 
 class Egl:
-    """The process's libEGL, ``EngineUnfit`` without. Safe from any thread: EGL keeps its last error for each."""
+    """The process's libEGL; ``EngineUnfit`` without it. Safe from any thread: EGL keeps the last error per thread."""
 
     def __init__(self) -> None:
         try:
@@ -108,12 +108,12 @@ class Egl:
         return self._found[name]
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Call a function under watch; return what it returned, which is not its sign of failure.
+        """Call a function under watch; return its result, unless that means failure.
 
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
-            EngineUnfit: this libEGL does not have the function.
-            DeviceMemory, DeviceLost, DeviceError: it failed otherwise.
+            EngineUnfit: this libEGL does not have the function. DeviceMemory, DeviceLost, DeviceError: it failed
+            otherwise.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):
@@ -154,7 +154,7 @@ class EglDisplay:
         self.extensions = egl.extensions(handle)
 
     def require(self, extensions: Sequence[str]) -> None:
-        """Check that the display has these extensions; ``EngineUnfit`` names those that it lacks."""
+        """Check that the display has these extensions; ``EngineUnfit`` names the missing ones."""
         lacking = [name for name in extensions if name not in self.extensions]
         if lacking:
             raise EngineUnfit(f"this machine's EGL lacks {', '.join(lacking)}", _FIX)
@@ -170,9 +170,7 @@ def egl() -> Egl:
 def device_display() -> EglDisplay:
     """Return the display of the GPU that CUDA numbers 0 (EGL_CUDA_DEVICE_NV); no screen is needed.
 
-    Raises:
-        EngineUnfit: no EGL device is that GPU.
-        DeviceError: the display does not open.
+    ``EngineUnfit`` if no EGL device is that GPU, ``DeviceError`` if the display does not open.
     """
     library = egl()
     count, devices = _I(), (_P * _DEVICES_MOST)()

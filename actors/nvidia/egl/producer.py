@@ -1,4 +1,4 @@
-"""The producer's end of a stream: CUDA presents frames, and gets each back once its consumer has released it.
+"""The producer's end of a stream: CUDA presents frames, and each returns once the consumer has released it.
 
 Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from presenting it until it is returned.
 """
@@ -24,14 +24,14 @@ from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_r
 from .streams import EglStream
 
 _PAUSE_S: Final = 0.0001
-"""Between two looks at a full FIFO; where a frame is waited for, the driver waits."""
+"""The pause between two looks at a full FIFO; to wait for a frame, the driver itself waits."""
 _MAILBOX_FRAMES: Final = 3
-"""One with the consumer, one that waits for it, and one that is filled."""
+"""One with the consumer, one waiting for it, and one being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 
 class FrameMemory(Enum):
-    """What a producer's frames are: pitched memory reaches a consumer on any GPU, arrays stay on their own."""
+    """The memory of a producer's frames: pitched memory reaches a consumer on any GPU, arrays stay on their own GPU."""
 
     PITCH = "pitch"
     ARRAY = "array"
@@ -41,10 +41,10 @@ class ProducerSession(EndSession):
     """CUDA as the producer of a stream, with memory of its own for frames. Used by one thread at a time.
 
     It waits until the consumer has connected: a producer that connects first spoils the stream. All frames have the
-    size that is stated here: the driver takes others without an error, and what the consumer sees is undefined.
+    size stated here: the driver accepts others without an error, but what the consumer then sees is undefined.
 
     Raises:
-        UsageError: the stream has a producer, or the size is none that it can have.
+        UsageError: the stream has a producer, or the size is impossible.
         Unsupported: arrays cannot have that format.
         DeadlineMissed: no consumer connected within the stream's ``wait_s``.
         DeviceError: the driver refused.
@@ -66,7 +66,7 @@ class ProducerSession(EndSession):
         self._frames: dict[int, tuple[EglPlane, ...]] = {}
         self._free: list[int] = []
         self.out = 0
-        """Frames that are presented and not back."""
+        """Frames presented and not yet returned."""
         self._presented = 0
         self._await(lambda: may_connect_producer(stream.state), "no consumer connected to the stream")
         self._connect("cuEGLStreamProducerConnect", layout.width, layout.height)
@@ -104,9 +104,7 @@ class ProducerSession(EndSession):
     def drain(self) -> bool:
         """Wait until the consumer has had every frame; return whether it had. Disconnecting loses those that wait.
 
-        Raises:
-            DeadlineMissed: the consumer took none for the stream's ``wait_s``.
-            DeviceError: the driver failed.
+        ``DeadlineMissed`` if the consumer took none for the stream's ``wait_s``, ``DeviceError`` if the driver failed.
         """
         while self.state in LIVE and self.out > self._keeps_last:
             self._await(self._has_returned, f"the stream's consumer left {self.out} frames")
@@ -126,7 +124,7 @@ class ProducerSession(EndSession):
             self._has_returned()
         if self.state is EndState.ENDED:
             return True
-        # Asked where it matters alone: what is not back may be unseen.
+        # Checked only here, where it matters: a frame that has not returned may be unseen.
         is_close = 0 < self._fifo_frames <= self.out
         unseen = self._presented - self._stream.acquired if is_close else 0
         is_free = bool(self._free) or len(self._frames) < self._frames_most
@@ -142,7 +140,7 @@ class ProducerSession(EndSession):
         return self.state is EndState.ENDED
 
     def _has_returned(self) -> bool:
-        """Take one frame back, if one came; the driver waits a millisecond for it (measured)."""
+        """Take one frame back, if one has returned; the driver waits a millisecond for it (measured)."""
         if not self.out:
             return False
         frame = self._calls.driver.CUeglFrame()
@@ -157,7 +155,7 @@ class ProducerSession(EndSession):
         return True
 
     def _allocated(self) -> int:
-        """Allocate a frame, and return what it is known by: the address or array of its first plane."""
+        """Allocate a frame, and return its key: the address or array of its first plane."""
         is_array = self._memory is FrameMemory.ARRAY
         places = (self._calls.allocate_arrays if is_array else self._calls.allocate)(self.layout)
         number = int(places[0].address)
@@ -165,7 +163,7 @@ class ProducerSession(EndSession):
         return number
 
     def _await(self, is_so: Callable[[], bool], otherwise: str) -> None:
-        """Wait until something is so; whatever goes wrong before the connection closes the session."""
+        """Wait until a condition holds; any failure before the connection closes the session."""
         until_s = time.monotonic() + self._stream.wait_s
         try:
             while not is_so():
@@ -211,11 +209,11 @@ class EglProducer(StreamProducer):
         return mover.fetch(address, size_bytes)
 
     def drain(self) -> bool:
-        """Wait until the consumer had every picture."""
+        """Wait until the consumer has had every picture."""
         return self._session is not None and self._session.drain()
 
     def described(self) -> tuple[int, int, str]:
-        """Return what its pictures are."""
+        """Return the properties of its pictures."""
         if self._session is None:
             raise UsageError("there are no frames to present", "Give one at least.")
         layout = self._session.layout

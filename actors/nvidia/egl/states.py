@@ -1,4 +1,4 @@
-"""The life of a stream's two ends, and what each may do when: pure.
+"""The life of a stream's two ends, and what each may do in which state: pure.
 
 Sources: CUDA for Tegra 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
 """
@@ -9,7 +9,7 @@ from typing import Final
 from ....errors import UsageError
 
 PRESENTED_MOST: Final = 64
-"""How many frames CUDA may have presented and not got back (CUDA for Tegra 4.1.2)."""
+"""How many frames CUDA may have out at once, presented and not returned (CUDA for Tegra 4.1.2)."""
 _RULES: Final = "docs/egl.md lists what each end may do, and when."
 
 
@@ -17,23 +17,23 @@ class StreamState(Enum):
     """What EGL says of a stream; ``value`` is its number (EGL_STREAM_STATE_KHR)."""
 
     CREATED = 0x3215  #: no end is connected
-    CONNECTING = 0x3216  #: a consumer is connected, and waits for its producer
+    CONNECTING = 0x3216  #: a consumer is connected and waits for its producer
     EMPTY = 0x3217  #: both are connected, and there is no frame
-    NEW_FRAME = 0x3218  #: a frame was presented that the consumer did not have yet
-    OLD_FRAME = 0x3219  #: the consumer had the latest frame, and may have it again
-    DISCONNECTED = 0x321A  #: an end is gone: nothing can be done but to disconnect the other
+    NEW_FRAME = 0x3218  #: the consumer has not yet had the presented frame
+    OLD_FRAME = 0x3219  #: the consumer has had the latest frame, and may have it again
+    DISCONNECTED = 0x321A  #: an end is gone: all that is left is to disconnect the other
 
 
 class EndState(Enum):
-    """Where one end of a stream is in its life."""
+    """The state of one end of a stream."""
 
-    UNCONNECTED = "unconnected"  #: nothing was asked of the stream yet
-    READY = "ready"  #: connected, and holding nothing of the other end's
+    UNCONNECTED = "unconnected"  #: nothing has been asked of the stream yet
+    READY = "ready"  #: connected, with nothing of the other end's
     HOLDING = "holding"  #: a consumer has a frame; a producer has frames with its consumer
-    ENDED = "ended"  #: the other end is gone, or the stream is
+    ENDED = "ended"  #: the other end, or the stream, is gone
     CLOSED = "closed"  #: disconnected in order
     FAILED = "failed"  #: the driver or the device failed
-    ABANDONED = "abandoned"  #: closed after a failure: the driver was not called again
+    ABANDONED = "abandoned"  #: closed after a failure, without calling the driver again
 
 
 class EndEvent(Enum):
@@ -41,7 +41,7 @@ class EndEvent(Enum):
 
     CONNECT = "connect"  #: it connected
     HOLD = "hold"  #: a consumer acquired a frame; a producer presented one
-    FREE = "free"  #: a consumer released its frame; a producer's last presented frame came back
+    FREE = "free"  #: a consumer released its frame; a producer's last presented frame returned
     PART = "part"  #: the other end disconnected, died, or lost its context
     FAIL = "fail"  #: a call failed for another reason
     CLOSE = "close"  #: its owner closes it
@@ -52,7 +52,7 @@ LIVE: Final = frozenset({EndState.READY, EndState.HOLDING})
 
 _S, _E = EndState, EndEvent
 _WAYS: Final = {
-    # What was never connected has nothing to disconnect.
+    # An end that was never connected has nothing to disconnect.
     _S.UNCONNECTED: {_E.CONNECT: _S.READY, _E.FAIL: _S.FAILED, _E.PART: _S.ENDED, _E.CLOSE: _S.CLOSED},
     _S.READY: {_E.HOLD: _S.HOLDING, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
     # A producer presents more while it holds; a consumer holds one frame at a time, and its session sees to that.
@@ -63,7 +63,7 @@ _WAYS: Final = {
         _E.FAIL: _S.FAILED,
         _E.CLOSE: _S.CLOSED,
     },
-    # The consumer of a producer that went still releases what it holds.
+    # After its producer is gone, a consumer still releases what it holds.
     _S.ENDED: {_E.FREE: _S.ENDED, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED},
     # The driver ends the process on connections whose context is gone: nothing is called after a failure.
@@ -74,7 +74,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: EndState, happening: EndEvent) -> EndState:
-    """Return the state after ``happening``; ``UsageError`` if it cannot happen in ``state``."""
+    """Return the state after ``happening``; ``UsageError`` if it is impossible in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:
@@ -97,7 +97,7 @@ def check_consumer(stream: StreamState) -> None:
 def has_room(out: int, unseen: int, fifo_frames: int) -> bool:
     """Return whether a frame may be presented now without waiting in the driver.
 
-    ``out`` frames are presented and not back, ``unseen`` of them not acquired yet. A mailbox (``fifo_frames`` 0)
+    ``out`` frames are presented and not returned, ``unseen`` of them not acquired yet. A mailbox (``fifo_frames`` 0)
     replaces a frame that was not acquired.
     """
     return out < PRESENTED_MOST and (fifo_frames == 0 or unseen < fifo_frames)

@@ -1,4 +1,4 @@
-"""A stream of frames between two ends: EGLStream, as an object that both ends of codecfleet take.
+"""A stream of frames between two ends: EGLStream, as an object that either end of codecfleet takes.
 
 Sources: EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_KHR_stream_cross_process_fd, EGL_NV_stream_reset.
 """
@@ -31,13 +31,13 @@ class EglStream(PictureStream, Closing):
         fifo_frames: how many frames wait for the consumer, in order (EGL_STREAM_FIFO_LENGTH_KHR), 64 at most; 0 is a
             mailbox, in which a new frame replaces one that was not taken.
         keeps_last: keep the last frame in the stream, so that a consumer gets it again when none follows (EGL's
-            default). False lets it go where EGL_NV_stream_reset is there (EGL_SUPPORT_REUSE_NV).
+            default). False drops it, if EGL_NV_stream_reset is available (EGL_SUPPORT_REUSE_NV).
         descriptor: a stream of another process, by the descriptor that its ``descriptor`` returned; yours to close.
         handle: an EGLStreamKHR that you made; yours to destroy. ``display`` is its EGLDisplay, if not the device's.
         fps: the frame with number n is shown at n / ``fps``; None takes the time at which it was acquired.
-        pix_fmt: FFmpeg's name of the frames' bytes, where what the stream says is wrong.
-        wait_s: how long an end waits for the other; then ``DeadlineMissed``.
-        repeat_s: give a consumer the last frame again after so long without a new one; None waits on.
+        pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong one.
+        wait_s: how long one end waits for the other before ``DeadlineMissed``.
+        repeat_s: give a consumer the last frame again after this long without a new one; None keeps waiting.
 
     Raises:
         UsageError: the arguments exclude each other, or are out of range.
@@ -76,10 +76,10 @@ class EglStream(PictureStream, Closing):
 
     @property
     def handle(self) -> int:
-        """The EGLStreamKHR, which is made now if it was not.
+        """The EGLStreamKHR, made on first use.
 
         Raises:
-            UsageError: the stream is closed, or its descriptor or handle is none of a stream.
+            UsageError: the stream is closed, or its descriptor or handle is not of a stream.
             EngineUnfit: this machine's EGL has no streams.
             DeviceError: EGL failed.
         """
@@ -87,11 +87,11 @@ class EglStream(PictureStream, Closing):
 
     @property
     def state(self) -> StreamState:
-        """What EGL says of it."""
+        """The stream's state, from EGL."""
         try:
             return StreamState(self._asked(_STATE))
         except ValueError as error:
-            raise DeviceError(f"EGL says an unknown state of a stream: {error}", _RULES) from None
+            raise DeviceError(f"EGL reports an unknown state of a stream: {error}", _RULES) from None
 
     @property
     def fifo_frames(self) -> int:
@@ -118,9 +118,8 @@ class EglStream(PictureStream, Closing):
 
         Take it before either end connects.
 
-        Raises:
-            UsageError: it is too late, or the stream is closed.
-            EngineUnfit: EGL_KHR_stream_cross_process_fd is not there.
+        ``UsageError`` if it is too late, or the stream is closed; ``EngineUnfit`` without
+        EGL_KHR_stream_cross_process_fd.
         """
         display, handle = self._opened()
         display.require(["EGL_KHR_stream_cross_process_fd"])
@@ -139,7 +138,7 @@ class EglStream(PictureStream, Closing):
         return EglProducer(egl_cuda(), self, memory)
 
     def close(self) -> None:
-        """Destroy it, unless it came as a handle: ends that are connected are disconnected by that. Idempotent."""
+        """Destroy the stream, unless it came as a handle, which disconnects its ends. Idempotent."""
         with self._lock:
             handle, self._handle, self._is_closed = self._handle, 0, True
         if handle and self._display is not None and self._foreign is None:
@@ -192,7 +191,7 @@ class EglStream(PictureStream, Closing):
 
 
 def is_gone(stream: EglStream) -> bool:
-    """Return whether a stream can carry nothing any more: an end is gone, or the stream itself."""
+    """Return whether a stream can carry nothing any more because it, or one of its ends, is gone."""
     try:
         return stream.state is StreamState.DISCONNECTED
     except UsageError:

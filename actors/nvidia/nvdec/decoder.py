@@ -1,4 +1,4 @@
-"""NVDEC as a picture decoder: the same pictures as software's, or a reason why not."""
+"""NVDEC as a picture decoder: the same pictures as software's, or a reason why that is impossible."""
 
 import threading
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 
 
 class NvdecCapabilities:
-    """What the device's NVDEC can: asked once for each codec, sampling and depth, since asking makes a context."""
+    """What the device's NVDEC can do: asked once per codec, sampling and depth, since asking makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -34,7 +34,7 @@ class NvdecCapabilities:
         self._known: dict[tuple[str, str, int], dict[str, int]] = {}
 
     def unsupported_reason(self, key: SessionKey) -> str:
-        """Return why the device does not decode such a track; "" where it does."""
+        """Return why the device does not decode such a track; "" if it does."""
         chroma, bits = key.surface.chroma, key.surface.bits
         with self._lock:
             if (key.codec, chroma, bits) not in self._known:
@@ -57,8 +57,8 @@ class NvdecCapabilities:
                     chromaformat=self._module.cudaVideoChromaFormat(_CHROMA[chroma]),
                     bitdepth=bits,
                 )
-        except Exception as error:  # the package states no errors
-            raise mapped(error, "NVDEC does not say what it can") from error
+        except Exception as error:  # the package documents no errors
+            raise mapped(error, "NVDEC does not report its capabilities") from error
         return caps
 
 
@@ -69,20 +69,20 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     name = "nvdec"
     pool: NvdecPool
     make_reader: MakeReader[PictureT]
-    cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" where it does
-    wrong_pictures: Callable[[], int]  # how many this process's decoders reported so far
-    request: SessionRequest | None = None  # of a caller with a fallback; None waits as long as it takes
+    cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
+    wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
+    request: SessionRequest | None = None  # for a caller with a fallback; None waits as long as it takes
     options: NvdecOptions = PLAIN
 
     def begin(
         self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
     ) -> NvdecDecoding[PictureT]:
-        """Begin a series of packets; each of its calls raises as this.
+        """Begin a series of packets; each of its calls may raise the same.
 
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
             EngineBusy: a session would not be ready soon.
-            EngineFailed: its pictures are in doubt.
+            EngineFailed: its pictures may be wrong.
             DeviceError: the device failed otherwise.
         """
         if coded.pix_fmt is not None:

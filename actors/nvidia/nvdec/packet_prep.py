@@ -1,13 +1,7 @@
 """From a container's packets to NVDEC's input: Annex B units, parameter sets, and which pictures to expect.
 
-Measured on an H200 (docs/nvdec.md):
-
-- H.264 and HEVC want Annex B, and their parameter sets before the first packet of a range.
-- A decoder that starts at an HEVC CRA or BLA loses that picture and shows the leading ones that refer to pictures
-  before it. So those leading pictures (RASL) are left out, as a software decoder does by itself.
-- With VP9 the decoder's timestamps are one picture late. Where a codec shows its pictures in the order of its packets
-  (VP8, VP9, AV1), pictures are therefore counted.
-
+Measured on an H200 (docs/nvdec.md): parameter sets must precede a range; after a first CRA or BLA, RASL pictures are
+left out; VP9's timestamps are one picture late, so VP8, VP9 and AV1, which show pictures in packet order, are counted.
 Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
 
@@ -39,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """One packet as it is fed; ``number`` is in demux order, ``is_new`` whether it changes the known parameters."""
+    """One packet as it is fed: its ``number`` in demux order, and whether it changes the known parameters."""
 
     number: int
     payload: bytes
@@ -48,10 +42,10 @@ class Chunk(NamedTuple):
 
 
 class Feeder:
-    """Makes one range's packets ready, each read once. Used once.
+    """Prepares one range's packets, each read once. Used once.
 
     ``extradata`` is the track's codec configuration, which says how units are delimited. Set ``size``, the pictures'
-    (width, height), again when it changes. ``sequence`` is what is known of the pictures where extradata lacks it.
+    (width, height), again when it changes. ``sequence`` is what is known of the pictures if extradata does not say.
     """
 
     def __init__(
@@ -61,7 +55,7 @@ class Feeder:
         self._extradata = extradata
         self.size = size
         self.sequence = sequence or _stated(codec, extradata)
-        """What is known of the following pictures; several where they choose without a packet saying so."""
+        """The known sequence of the following pictures; several if pictures may choose one that no packet states."""
         self._is_hevc = codec == "hevc"
         self._has_units = codec in ("h264", "hevc")
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
@@ -75,7 +69,7 @@ class Feeder:
         return self._codec in ("vp8", "vp9", "av1")
 
     def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
-        """Return what to feed for a packet; None where NVDEC must not see it. Keeps no reference."""
+        """Return the chunk to feed for a packet; None if NVDEC must not see it. Keeps no reference."""
         if self._prefix_bytes is not None:
             view = memoryview(packet)
             return self._unit_chunk(number, view, list(prefixed_units(view, self._prefix_bytes)))
@@ -101,7 +95,7 @@ class Feeder:
         headers = unit_headers(units, kinds, hevc=self._is_hevc)
         is_new = self._is_new(headers.sequence)
         payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
-        # Another sequence may go to another decoder, which knows nothing yet.
+        # Another sequence may go to another decoder, which has no parameters yet.
         if not self._begun or (is_new and headers.begins):
             payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload
         self._begun = True

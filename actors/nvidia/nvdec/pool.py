@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ....errors import DeviceError, EngineBusy, SessionLimit
+from ...closing import undone_by
 from ...device.interface import SESSIONS_OPENING
 from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
@@ -23,7 +24,7 @@ WAIT_ADVICE: Final = "--device gpu waits for them."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one kind. ``wanted_most`` is the most that were wanted at once; no more are ever open."""
+    """The counts of one kind. ``wanted_most`` is the most wanted at once; no more are ever open."""
 
     made: int = 0
     closed: int = 0
@@ -33,19 +34,19 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What the pool has done with its sessions."""
+    """The pool's counts of what happened to its sessions."""
 
     made: int = 0
     in_use: int = 0  # handed out so far
     in_use_now: int = 0
     closed: int = 0
-    refused: int = 0  # requests that went without rather than wait
+    refused: int = 0  # requests that went without a session rather than wait
     of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 
 @dataclass(slots=True)
 class SessionRequest:
-    """A request for a session soon, or not at all. Until ``is_over``, the session opened for it is reserved."""
+    """A request for a session that must come soon or not at all. Until ``is_over``, its session is reserved."""
 
     is_over: bool = False
 
@@ -59,7 +60,7 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session to open. ``waiter`` waits for it; ``request`` went without; both None once it is unclaimed."""
+    """A session to open. ``waiter`` waits for it, or ``request`` declined to; both are None once nobody claims it."""
 
     key: SessionKey
     first: bytes
@@ -76,9 +77,9 @@ class _Opening:
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A thread of its own opens sessions with ``make``, and ends when none is missing. Beyond ``idle_max`` idle sessions
-    the one idle longest is closed, as it is for ``budget``, the device's memory (None: unbounded). ``changed`` is
-    notified whenever an opening succeeds or fails.
+    A thread of its own opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
+    when more than ``idle_max`` are idle, or when ``budget``, the device's memory, needs room (None: unbounded).
+    ``changed`` is notified whenever an opening succeeds or fails.
     """
 
     def __init__(
@@ -103,13 +104,13 @@ class NvdecPool:
     def acquire(
         self, key: SessionKey, first: bytes = b"", request: SessionRequest | None = None
     ) -> Iterator[NvdecSession]:
-        """Hand out a session for ``key``, warm where one is idle; one that returns unclean is closed.
+        """Hand out a session for ``key``, a warm one if any is idle; a session that returns unclean is closed.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is of a caller with a fallback, which waits for few openings; None waits as long as it takes.
+        ``request`` is from a caller with a fallback, which waits for few openings; None waits as long as it takes.
 
         Raises:
-            EngineBusy: too many are to be opened first. This one is opened all the same, for the next caller.
+            EngineBusy: too many are to be opened first. The session is opened all the same, for the next caller.
             DeviceError: none could be opened, now or in the background since the last call.
         """
         with self._changed:
@@ -196,7 +197,7 @@ class NvdecPool:
                 self._is_open(opening, session)
 
     def _next_opening(self) -> _Opening | None:
-        """Return what to open next, those with a waiter first; the thread ends at None."""
+        """Return what to open next, those with a waiter first; None ends the thread."""
         with self._changed:
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
             if opening is None:
@@ -207,11 +208,8 @@ class NvdecPool:
 
     def _opened(self, opening: _Opening) -> NvdecSession:
         session = self._make(opening.key)
-        try:
+        with undone_by(session.close):
             session.prime(opening.first)
-        except BaseException:
-            session.close()
-            raise
         return session
 
     def _has_failed(self, opening: _Opening, error: BaseException) -> None:
@@ -221,7 +219,7 @@ class NvdecPool:
                 self._failures[opening.key] = error
             else:
                 opening.waiter.outcome = error
-            # Do not ask the driver again for what has no waiter.
+            # Do not ask the driver again for a session without a waiter.
             self._openings = [each for each in self._openings if each.key != opening.key or each.waiter]
             self._changed.notify_all()
 
@@ -237,7 +235,7 @@ class NvdecPool:
                 opening.waiter.outcome = session
                 surplus = []
             self._changed.notify_all()
-        with suppress(DeviceError):  # the device's next user meets the error
+        with suppress(DeviceError):  # the device's next user gets the error
             self._discard(surplus)
 
     def _give_back(self, session: NvdecSession) -> None:
@@ -262,7 +260,6 @@ class NvdecPool:
         return [self._idle.popitem(last=False)[1] for _ in range(len(self._idle) - self._idle_max)]
 
     def _drop_oldest(self) -> bool:
-        """Close the session that was idle longest; return whether there was one."""
         with self._changed:
             oldest = [self._idle.popitem(last=False)[1]] if self._idle else []
         self._discard(oldest)

@@ -1,4 +1,4 @@
-"""One range in NVDEC: which pictures are awaited, and which packet each one is of."""
+"""One range in NVDEC: which pictures are awaited, and which packet each one belongs to."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -23,7 +23,7 @@ class Fed(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A picture that was fed and has not come yet. ``is_wanted`` is whether a software decoder would give it."""
+    """A picture that was fed and has not come yet. ``is_wanted`` says whether a software decoder would give it."""
 
     number: int
     pts: int | None
@@ -58,7 +58,7 @@ class FedRange(Generic[PictureT]):
         self._first_pts: int | None = None
 
     def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
-        """Return a packet as it is fed, None where NVDEC must not see it; raises where NVDEC is not trusted with it."""
+        """Return a packet as it is fed, None if NVDEC must not see it; raises if NVDEC cannot be trusted with it."""
         self._check(number, packet)
         chunk = self._feeder.chunk(number, memoryview(packet))
         if chunk is None:
@@ -103,7 +103,7 @@ class FedRange(Generic[PictureT]):
 
     def _check_headers(self, chunk: Chunk, packet: "VideoPacket") -> None:
         if chunk.headers.has_captions:
-            message = f"packet {chunk.number} carries closed captions, which come with software's pictures alone"
+            message = f"packet {chunk.number} carries closed captions, which only software decoding passes on"
             raise EngineUnfit(message, _ADVICE)
         if chunk.headers.resizes:
             raise EngineUnfit(f"the pictures' size changes at packet {chunk.number}, within a sequence", _ADVICE)
@@ -112,8 +112,7 @@ class FedRange(Generic[PictureT]):
             raise EngineUnfit(message, _ADVICE)
 
     def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
-        """Note the pictures that a chunk shows; return the ticket to feed it with."""
-        # An edit list hides some; a leading picture refers to what was never fed.
+        # An edit list hides some; a leading picture refers to others that were never fed.
         is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
         awaited = _Awaited(chunk.number, packet.pts, not packet.is_discard and not is_leading)
         if self._counts_pictures:

@@ -1,7 +1,6 @@
-"""One warm decoder session of NVDEC: packets in, pictures out, on the host or the device.
+"""One warm decoder session of NVDEC: packets in, pictures out, on the host or the device. For one thread at a time.
 
-Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so a session is fed range after range for as
-long as its worker lives. It belongs to one thread at a time.
+Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so it is fed range after range.
 """
 
 import re
@@ -33,7 +32,7 @@ _ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What a session is made for; tracks with the same key may be fed to the same session.
+    """The properties that a session is made for; tracks with the same key may share a session.
 
     ``sequence``, what is known of their pictures, is only compared: a decoder has as many surfaces as its first stream
     needs, and gives wrong pictures of a stream of the same size that needs more (measured on an H200).
@@ -49,12 +48,13 @@ class SessionKey:
 
 
 _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
-"""The most pictures that a stream may have its decoder keep, the one being decoded among them where it counts."""
+"""The most pictures that a stream may make its decoder keep, counting the one being decoded if it takes a surface."""
 _SPARE_SURFACES: Final = 4
 _OUTPUT_SURFACES: Final = 2
 _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
-"""How many pictures, or bytes, are decoded before a wait. Each wait releases the interpreter, for which a dozen threads
-queue: a few small pictures share one, and a large one has its own."""
+"""How many pictures, or bytes, are decoded before a wait. Each wait releases the GIL, for which a dozen threads queue:
+a few small pictures share one, and a large one has its own.
+"""
 _READER_PICTURES: Final = 2
 """A reader's scratch is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
@@ -73,13 +73,14 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
     @abstractmethod
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
-        """Begin to read the surface at a device address; return what gives its picture once the stream is done.
+        """Begin to read a surface; return a function that gives its picture once the stream is done.
 
-        Keep what this returns until then: it owns the memory that is written to. ``DeviceError`` if refused.
+        Keep the function until then: it owns the memory written to. ``address`` is on the device. ``DeviceError`` if
+        refused.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
-        """Give a picture what a software decoder would say of it beside its samples."""
+        """Give a picture what a software decoder would state beside its samples."""
 
     @abstractmethod
     def close(self) -> None:
@@ -91,7 +92,7 @@ MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 
 
 class _Begun(NamedTuple, Generic[PictureT]):
-    """A picture that ``picture`` gives when the stream is done."""
+    """A picture that calling ``picture`` gives when the stream is done."""
 
     ticket: int
     picture: Callable[[], PictureT]
@@ -102,7 +103,7 @@ class _State(Enum):
     """Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
 
     READY = "ready"
-    """Nothing of any range is in it."""
+    """It holds nothing of any range."""
     FEEDING = "feeding"
     CLOSED = "closed"
 
@@ -130,7 +131,7 @@ class NvdecSession:
                     usedevicememory=True,
                     **decoder_arguments(key.options, codec_module),
                 )
-        except Exception as error:  # the package states no errors
+        except Exception as error:  # the package documents no errors
             self._stream.close()
             raise mapped(error, "NVDEC opens no session") from error
 
@@ -140,7 +141,7 @@ class NvdecSession:
         return self._state is _State.READY
 
     def prime(self, payload: bytes) -> None:
-        """Decode a first packet, which makes the driver open its decoder, and drop its picture. If it raises, close."""
+        """Decode a first packet, which makes the driver open its decoder, and drop its picture. Close if it fails."""
         if payload:
             self._state = _State.FEEDING
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "Decode"):
@@ -172,10 +173,10 @@ class NvdecSession:
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return
         try:
-            # Without it the package has NVDEC scale whatever comes to the first size, and says nothing.
+            # Without it the package has NVDEC scale every picture to the first size, and says nothing.
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
-        except Exception as error:  # the package states no errors
+        except Exception as error:  # the package documents no errors
             raise mapped(error, "NVDEC takes no other size") from error
         self._shape = key
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
@@ -184,7 +185,7 @@ class NvdecSession:
     def feed(
         self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT], *, at_once: bool = False
     ) -> list[tuple[int, PictureT]]:
-        """Decode one packet; return (ticket of its packet, picture) of those complete by now: often none, then several.
+        """Decode one packet; return (ticket of its packet, picture) of those now complete: often none, then several.
 
         ``at_once`` waits for each picture rather than for a few at a time.
 
@@ -192,7 +193,7 @@ class NvdecSession:
             EngineFailed, EngineUnfit, DeviceLost: by what went wrong; close the session.
         """
         self._state = _State.FEEDING
-        # One watch for all that a picture takes: each call's own would cost as much as the calls.
+        # One watch for all calls of a picture: watching each would cost as much as the calls.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
             self._begin(self._packet(payload, ticket), reader)
             return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
@@ -211,7 +212,7 @@ class NvdecSession:
             self._state = _State.CLOSED
             with self._cuda.entered:
                 if self._begun:
-                    # The device must no longer write to their memory; if the wait fails, it does not.
+                    # The device must no longer write to their memory; if the wait fails, it no longer does.
                     with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
                         self._stream.wait()
                     self._begun.clear()
@@ -236,7 +237,7 @@ class NvdecSession:
     def _frames(self, packet: Any) -> list[Any]:
         try:
             return list(self._decoder.Decode(packet))
-        except Exception as error:  # the package states no errors
+        except Exception as error:  # the package documents no errors
             raise mapped(error, "NVDEC broke off") from error
 
     @property
@@ -289,7 +290,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Return our error for one of PyNvVideoCodec: by its code, else by its class; our own errors pass."""
+    """Return our error for PyNvVideoCodec's: by its code, else by its class; our own errors pass."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

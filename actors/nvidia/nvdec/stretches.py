@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
-"""FFmpeg's range, matrix, primaries and transfer where they are unspecified."""
+"""FFmpeg's numbers for an unspecified range, matrix, primaries and transfer."""
 
 
 class DecodesOn(Protocol[PictureT]):
-    """What a series needs of its decoder."""
+    """What a series needs from its decoder."""
 
     @property
     def pool(self) -> NvdecPool:
@@ -45,14 +45,14 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def request(self) -> SessionRequest | None:
-        """Of a caller with a fallback."""
+        """The request of a caller with a fallback."""
 
     @property
     def options(self) -> NvdecOptions:
         """How sessions are opened."""
 
     def wrong_pictures(self) -> int:
-        """Return how many pictures this process's decoders reported wrong so far."""
+        """Return how many wrong pictures this process's decoders have reported so far."""
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
         """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
@@ -121,14 +121,13 @@ class NvdecDecoding(Generic[PictureT]):
         self._held.close()
 
     def stated(self, number: int | None, picture: PictureT) -> StatedPicture:
-        """Return what the pictures of this stretch are, with the HDR values of packet ``number``'s keyframe."""
+        """Return what the pictures of this stretch state, with the HDR values of packet ``number``'s keyframe."""
         del picture
         if self._looked is None:
             raise EngineFailed("NVDEC gave a picture before any was described", ADVICE)
         return replace(self._looked, hdr=self._hdr.at(number))
 
     def _drained(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield what the session still holds."""
         if self._session is not None and self._reader is not None:
             yield from self._coloured(self._range.drain(self._session, self._reader))
 
@@ -140,7 +139,7 @@ class NvdecDecoding(Generic[PictureT]):
             yield number, picture
 
     def _turn(self, fed: Fed) -> None:
-        """Take a session for the stretch that a packet begins: the same one where it serves."""
+        """Take a session for the stretch that a packet begins: the current one if it serves."""
         before = _colours(self._context)
         if fed.chunk.is_new or self._facts.pix_fmt is None:
             self._look_at(fed)
@@ -151,7 +150,7 @@ class NvdecDecoding(Generic[PictureT]):
             self.close()
             acquired = self._decoder.pool.acquire(key, fed.chunk.payload, self._request)
             self._session = self._held.enter_context(acquired)
-        self._request = None  # from here on it waits: what was decoded so far would be lost
+        self._request = None  # from here on it waits: the pictures decoded so far would be lost
         self._session.turn_to(key)
         self._reader = self._session.reader(self._decoder.make_reader)
 
@@ -176,17 +175,16 @@ def _software_picture(fed: Fed, context: VideoCodecContext) -> VideoFrame:
     except FFmpegError:
         pictures = []
     if not pictures:
-        raise EngineUnfit(f"software makes nothing of the parameters that packet {fed.chunk.number} states", ADVICE)
+        raise EngineUnfit(f"software decodes no picture from the parameters of packet {fed.chunk.number}", ADVICE)
     return pictures[-1]
 
 
 def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
-    """Return the colour description that software knows by now."""
     return int(context.color_range), int(context.colorspace), int(context.color_primaries), int(context.color_trc)
 
 
 def _refuse_late_colours(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    """Refuse colours where none were stated before: software gives them to the pictures that it still held, too."""
+    """Refuse colours after pictures without any: software also gives them to the pictures that it still holds."""
     if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
         raise EngineUnfit("the pictures' colours are stated from some packet on, and not before", ADVICE)
 

@@ -1,9 +1,8 @@
-"""What is done to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
+"""Changes to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
 
-PyNvVideoCodec has no setting for colour, sample aspect ratio or HDR10's static metadata: FFmpeg's bitstream filters
-(h264_metadata, hevc_metadata, av1_metadata) write the first two, SEI messages or metadata OBUs carry the last.
-Sources: ITU-T H.264 (08/2021) 7.3.2.3 and annex D; ITU-T H.265 (08/2021) 7.3.2.4 and annex D; AV1 Bitstream and
-Decoding Process Specification, 5.3, 5.8 and 6.7.
+PyNvVideoCodec has no setting for them: FFmpeg's metadata filters write colour and aspect ratio, messages carry HDR.
+Sources: ITU-T H.264 (08/2021) 7.3.2.3, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and Decoding
+Process Specification 5.3, 5.8, 6.7.
 """
 
 import struct
@@ -40,7 +39,7 @@ _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
 
 
 class BitstreamWriter:
-    """Makes one session's packets from NVENC's, with the colour, sample aspect ratio and HDR values of ``picture``.
+    """Rewrites one session's packets with the colour, sample aspect ratio and HDR values of ``picture``.
 
     ``EngineFailed`` if there are no parameter sets in ``sequence_parameters``.
     """
@@ -89,7 +88,7 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may announce another header than it writes (SVT-AV1 does); the written one is what counts.
+                # An encoder may announce a header and write another (SVT-AV1 does); the written one counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)
@@ -99,7 +98,6 @@ class BitstreamWriter:
         return b"".join(parts) if has_frame else b""
 
     def _new_parameter_sets(self, data: bytes) -> list[bytes]:
-        """Return a packet's parameter sets, described as the session's, if they are new."""
         found = tuple(_parameter_sets(self._codec, data))
         if set(found) <= set(self._native):
             return []
@@ -157,7 +155,7 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
 
 
 def _padded(data: bytes) -> "Packet[Stream]":
-    """Return a packet with the padding after its data that libavcodec reads; one that is made of ``bytes`` has none."""
+    """Return a packet with the padding that libavcodec reads after its data; a packet made from ``bytes`` has none."""
     packet: Packet[Stream] = Packet(len(data))
     packet.update(data)
     return packet

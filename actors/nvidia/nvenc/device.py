@@ -18,7 +18,7 @@ from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
 _SESSION_BYTES: Final = 96 << 20
-"""A guess at what a session takes beside its surfaces; documented nowhere, not measured on NVENC."""
+"""A guess at a session's memory beside its surfaces; documented nowhere, not measured on NVENC."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
 _NUMBERS: Final = (
@@ -29,7 +29,7 @@ _NUMBERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EncoderCounts:
-    """A process's encoders: open now, made so far, refused for their number, and open at the last refusal."""
+    """A process's encoders: open now, made so far, refused by the session limit, and open at the last refusal."""
 
     open: int = 0
     made: int = 0
@@ -42,8 +42,8 @@ class NvencDevice:
 
     Capabilities are asked once per codec: each question makes a CUDA context.
 
-    ``free_bytes`` returns how much device memory is free, None if unknown. Its own error is passed on: of a lost device
-    the package reports only that a picture failed. ``cuda`` None lets each encoder make its own context. Encoders take
+    ``free_bytes`` returns how much device memory is free, None if unknown. Its own error is raised: for a lost device
+    the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context. Encoders take
     memory from ``budget``; None is unbounded.
     """
 
@@ -61,17 +61,15 @@ class NvencDevice:
         self._free_bytes = free_bytes
         self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
         self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
-        self._lock = threading.RLock()  # the interpreter may collect an encoder within any line
+        self._lock = threading.RLock()  # the garbage collector may collect an encoder within any line
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
         self._abandoned: list[Any] = []
 
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what the device can do with a codec, asking the driver the first time.
+        """Return what the device can do with a codec; the driver is asked only the first time.
 
-        Raises:
-            EngineUnfit: there is no NVENC, or not for this codec.
-            DeviceError: the driver failed.
+        ``EngineUnfit`` if there is no NVENC, or not for this codec; ``DeviceError`` if the driver failed.
         """
         with self._lock:
             if codec not in self._capabilities:
@@ -104,7 +102,7 @@ class NvencDevice:
             try:
                 with self.entered, self.watch.opening(_NVENC, "CreateEncoder"):
                     return self.package.CreateEncoder(width, height, name, from_host, **arguments)
-            except Exception as error:  # the package states no errors
+            except Exception as error:  # the package documents no errors
                 found = self.mapped(error, needed_bytes, opening=True)
                 if isinstance(found, SessionLimit):
                     with self._lock:
@@ -118,7 +116,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for the package's, or for asking the device for its free memory, if that fails too."""
+        """Return our error for the package's, or the error of asking for free memory, if that fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
@@ -129,7 +127,7 @@ class NvencDevice:
         return nvenc_error(error, EncoderEvidence(opening, own, needed_bytes, free_bytes))
 
     def closed(self, needed_bytes: int) -> None:
-        """Give back an encoder's memory and count it as closed."""
+        """Release an encoder's memory and count it as closed."""
         self._budget.give_back(needed_bytes)
         with self._lock:
             self.counts = replace(self.counts, open=self.counts.open - 1)
@@ -143,7 +141,7 @@ class NvencDevice:
         try:
             with self.entered, self.watch.opening(_NVENC, "GetEncoderCaps"):
                 answer = dict(self.package.GetEncoderCaps(gpuid=self._handles["gpu_id"], codec=codec.value))
-        except Exception as error:  # the package states no errors
+        except Exception as error:  # the package documents no errors
             raise self.mapped(error, _SESSION_BYTES, opening=True) from error
         if not answer or not answer.get("width_max", 1):
             raise EngineUnfit(f"this GPU has no {codec} encoder", SOFTWARE_STEP)
@@ -164,7 +162,7 @@ class NvencEncoder:
         try:
             with self._device.entered, self._device.watch.calling(_NVENC, name):
                 return getattr(self._native, name)(*arguments)
-        except Exception as error:  # the package states no errors
+        except Exception as error:  # the package documents no errors
             found = self._device.mapped(error, self._needed_bytes, opening=False)
             self._is_lost = isinstance(found, DeviceLost)
             raise found from error
@@ -180,7 +178,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder``, only what differs: the package reads some keys' mere presence."""
+    """Return those arguments of ``CreateEncoder`` that differ from its defaults: some keys count even by presence."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,
@@ -203,6 +201,6 @@ def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
     if settings.level is not None:
         arguments["level"] = settings.level
     if settings.repeatspspps is not None:
-        # The package sets repeatSPSPPS whatever the value of its key; the only key that clears it is another.
+        # The package sets repeatSPSPPS whatever the value of its key; only another key clears it.
         arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
     return arguments

@@ -1,10 +1,8 @@
-"""What PyNvVideoCodec's encoder says when it fails, as one of our errors.
+"""Maps the failures of PyNvVideoCodec's encoder to our errors.
 
-The package raises one exception for all faults; its text holds ``Error code : N`` or ``returned error N``. N is an
-NVENCSTATUS where a function of the encoder is named (``nvEnc...``), a CUresult where CUDA's is; a fault of CUDA under
-the encoder is 20 with CUDA's name for it, and a fault of encoding a picture 20 alone. A session too many and too little
-memory have the same number, 10; the free memory and this process's open encoders distinguish them.
-Sources: Video Codec SDK, nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
+One exception serves all faults. Its text has ``Error code : N`` or ``returned error N``: an NVENCSTATUS for functions
+``nvEnc...``, else a CUresult; 20 with CUDA's name is CUDA's fault. 10 means one session too many, or too little memory:
+free memory and open encoders decide which. Sources: nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
 """
 
 import re
@@ -21,7 +19,7 @@ class EncoderEvidence:
 
     opening: bool  # it was being made
     own_sessions: int  # encoders that this process has open
-    needed_bytes: int  # an estimate of what one takes
+    needed_bytes: int  # an estimate of the memory of one encoder
     free_bytes: int | None = None  # None: unknown
 
 
@@ -47,7 +45,7 @@ _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they ar
 
 
 def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
-    """Return our error for one that PyNvVideoCodec raised, by the evidence."""
+    """Return our error for one that PyNvVideoCodec raised, given the evidence."""
     text = str(error)
     detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
     name = _CUDA_NAME.search(text)
@@ -77,7 +75,7 @@ def _old_driver(detail: str) -> CodecfleetError:
 
 
 def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
-    """Return the error of a CUresult; None is one that concerns the failed call alone."""
+    """Return the error of a CUresult; None if it concerns only the failed call."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
         return DeviceMemory(f"the GPU's memory does not hold the encoder: {detail}", "Run fewer sessions on this GPU.")
@@ -106,7 +104,7 @@ def _session_or_memory(code: int, evidence: EncoderEvidence) -> CodecfleetError:
     short = free < evidence.needed_bytes if free is not None else sessions == 0
     counted = f"{sessions} encoders of this process are open, {_mebibytes(free)} are free and one takes about "
     counted += _mebibytes(evidence.needed_bytes)
-    # Only opening a session can exceed their number; memory can run out at any time.
+    # Only opening a session can exceed the limit; memory can run out at any time.
     if short or not evidence.opening:
         return DeviceMemory(f"the GPU's memory does not hold the encoder (NVENC status {code}): {counted}", _FREE_STEP)
     return SessionLimit(f"the driver opens no further encoder (NVENC status {code}): {counted}", _FREE_STEP)

@@ -1,8 +1,7 @@
-"""Pictures as PyNvVideoCodec's encoder takes them, checked by us: it checks little, and reads past what is too small.
+"""Pictures as PyNvVideoCodec's encoder takes them, checked here: it checks little, and reads beyond small ones.
 
-From the host it takes bytes in one piece, of any length; from the device planes by the CUDA array interface, tight and
-one after the other, with strides as it alone writes them. Sources: PyNvVideoCodec programming guide, section 2.3,
-"Encode" (a: bytes, b: CUDA array interface); the CUDA Array Interface, version 3.
+Sources: PyNvVideoCodec programming guide, section 2.3, "Encode" (a: bytes, b: CUDA array interface); the CUDA Array
+Interface, version 3.
 """
 
 from typing import Any, Final
@@ -35,7 +34,7 @@ _ADVICE: Final = "Give a picture of exactly the session's size and surface forma
 
 
 class CudaPlane:
-    """One plane by the CUDA array interface, but with the strides that the package requires for 16 bits and pairs."""
+    """One plane by the CUDA array interface, with the strides that the package requires for 16 bits and pairs."""
 
     def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
         wide = sample_bytes > 1
@@ -52,7 +51,7 @@ class CudaPlanes:
     """The planes of one picture, through the method that the package looks for. ``owner`` keeps the memory alive."""
 
     def __init__(self, surface: SurfaceFormat, planes: tuple[DevicePlane, ...], owner: object) -> None:
-        # Of 4:2:2 the package counts samples of chroma, not pairs.
+        # For 4:2:2 the package counts samples of chroma, not pairs.
         components = (1, 2) if surface.halved_down else (1,) * len(planes)
         parts = zip(planes, components, strict=True)
         self._planes = [CudaPlane(plane, surface.sample_bytes, count) for plane, count in parts]
@@ -78,7 +77,7 @@ def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -
 
 
 def device_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> CudaPlanes:
-    """Return a device picture as the package takes it; ``EncoderFailed`` unless tight and of that size and format."""
+    """Return a device picture as the package takes it; ``EncoderFailed`` unless tight and of this size and format."""
     if not isinstance(frame, DeviceFrame):
         message = f"the session reads pictures from the device, and a {type(frame).__name__} is not there"
         raise EncoderFailed(message, _ADVICE)

@@ -1,17 +1,20 @@
 """An encoder session on NVENC: pictures of the host or the device in, packets out, exactly one for each.
 
-PyNvVideoCodec gives packets late (the first with the fourth picture, or later with B pictures) and numbers pictures
-itself, ignoring input time stamps. So the session keeps each number's time in a table. Source:
-PyNvVideoCodec programming guide, section 2.3.
+PyNvVideoCodec numbers pictures itself and gives packets late, so the session keeps each number's time. Source:
+PyNvVideoCodec programming guide, section 2.3; "Reconfigure" there, which does not list ``cq`` yet.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
 from typing import Any, Final
 
 from av.video.frame import VideoFrame
 
 from ....errors import EncoderFailed, EngineFailed, Unsupported, UsageError
 from ...bitstream.access_points import RandomAccess, random_access_kind
+from ...closing import undone_by
+from ...encode.nvenc_settings import Multipass, NvencSettings, RateMode
 from ...encode.session import RETRY_ADVICE, EncodedPacket, EncoderSession, SessionState
 from ...encode.settings import EncoderSettings, RateChange
 from ...encode.software import reorder_depth
@@ -21,12 +24,20 @@ from ...surfaces.formats import surface_format
 from .bitstream import BitstreamWriter
 from .device import NvencDevice
 from .inputs import device_input, host_input
-from .rates import changed_rates, check_rates, initial_rates, put_rates
 
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7
-"""More than any preset asks for: the bound where neither settings nor parameter sets state one."""
+"""More than any preset uses: the bound if neither settings nor parameter sets state one."""
+_COUNTS: Final = {
+    "bitrate": "averageBitrate",
+    "maxbitrate": "maxBitRate",
+    "vbvbufsize": "vbvBufferSize",
+    "vbvinit": "vbvInitialDelay",
+    "cq": "targetQuality",
+}
+"""By our name: the field of the package's ``structEncodeReconfigureParams``."""
+_MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
 class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
@@ -38,9 +49,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     package waits for no other (programming guide, section 2.3: ``cudastream``).
 
     Raises:
-        Unsupported: no NVENC does that; the message names the setting.
-        EngineUnfit: this device's does not, or there is none.
-        SessionLimit, DeviceMemory: no further encoder fits just now.
+        Unsupported: no NVENC can; the message names the setting. EngineUnfit: this device's NVENC cannot, or it has
+        none. SessionLimit, DeviceMemory: no further encoder fits just now.
         DeviceError: the device failed.
     """
 
@@ -60,16 +70,13 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._encoder = device.open(
             self._nvenc, surface, picture.width, picture.height, from_host=from_host, stream=stream
         )
-        try:
+        with undone_by(self._encoder.close):
             self._writer = BitstreamWriter(settings.codec, picture, bytes(self._encoder.call("GetSequenceParams")))
             self.extradata = self._writer.extradata
             unstated = _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
             self.reorder_frames = reorder_depth(settings, self.extradata, unstated)
-            self._rates = initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
-        except BaseException:
-            self._encoder.close()
-            raise
-        # By number, each picture's pts and its samples, which the package copies at any time, without a wait.
+            self._rates = _initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
+        # By number, each picture's pts and its samples, which the package may copy at any time, without waiting.
         self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
 
@@ -105,13 +112,13 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         """Change the rate control, from the next picture on."""
         self._require_open()
         try:
-            wanted = changed_rates(self._rates, change)
+            wanted = _changed_rates(self._rates, change)
         except (TypeError, ValueError) as error:
             message = f"{self.name} cannot change its rates like that: {error}"
             raise Unsupported(message, "docs/frames.md has what RateChange takes.") from None
-        check_rates(self._nvenc, wanted)
+        _check_rates(self._nvenc, wanted)
         native = self._encoder.call("GetEncodeReconfigureParams")
-        put_rates(wanted, native)
+        _put_rates(wanted, native)
         if not self._encoder.call("Reconfigure", native):
             raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with them.")
         self._rates = wanted
@@ -125,7 +132,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
-        if sei_messages:  # the package has no structure for both, and numbers this picture as the others
+        if sei_messages:  # the package has no structure for both, and gives this picture the next number
             return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
         parameters = self._package.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
@@ -145,3 +152,62 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         self._count_packet(EngineFailed, is_keyframe=is_keyframe)
         payload = self._writer.packet(data, is_keyframe=is_keyframe)
         return EncodedPacket(self._waiting.pop(number)[0], is_keyframe, payload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """All rates that may change. Rates are in bit/s, buffers in bits; 0 lets the driver choose."""
+
+    rc: RateMode
+    multipass: Multipass | None
+    bitrate: int
+    maxbitrate: int
+    vbvbufsize: int
+    vbvinit: int
+    fps: Fraction
+    cq: int
+
+
+def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
+    """Return the rates of an encoder made with ``settings``, which reports ``native``."""
+    found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
+    fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
+    return _Rates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
+
+
+def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
+    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value does not exist or is not a number."""
+    given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
+    if "rc" in given:
+        given["rc"] = RateMode(given["rc"])
+    if "multipass" in given:
+        given["multipass"] = None if given["multipass"] == "off" else Multipass(given["multipass"])
+    if "fps" in given:
+        given["fps"] = _rate(given["fps"])
+    for name in _COUNTS.keys() & given.keys():
+        if not isinstance(given[name], int) or isinstance(given[name], bool):
+            raise TypeError(f"{name} is a whole number, not {given[name]!r}")
+    wanted = replace(rates, **given)
+    # A constant rate has no separate peak, and the driver's own default is one.
+    return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
+
+
+def _rate(fps: Any) -> Fraction:
+    try:
+        return Fraction(fps)
+    except (OverflowError, TypeError, ValueError, ZeroDivisionError):
+        raise TypeError(f"fps is a number of frames a second, not {fps!r}") from None
+
+
+def _check_rates(settings: NvencSettings, wanted: _Rates) -> None:
+    """Raise ``Unsupported`` if new rates break a rule of the settings."""
+    replace(settings, **(asdict(wanted) | {name: getattr(wanted, name) or None for name in _COUNTS}))
+
+
+def _put_rates(wanted: _Rates, native: Any) -> None:
+    """Write rates into the package's ``structEncodeReconfigureParams``."""
+    native.rateControlMode = getattr(type(native.rateControlMode), wanted.rc.name)
+    native.multiPass = getattr(type(native.multiPass), _MULTIPASS[wanted.multipass])
+    native.frameRateNum, native.frameRateDen = wanted.fps.numerator, wanted.fps.denominator
+    for name, field in _COUNTS.items():
+        setattr(native, field, getattr(wanted, name))

@@ -1,1 +1,1 @@
-"""The host: a process that holds a pool, for one fleet or, warm, for all programs of its user."""
+"""The host: a process with a pool for one fleet or, as a warm fleet, for all programs of its user."""

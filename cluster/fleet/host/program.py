@@ -1,4 +1,4 @@
-"""The host's program: starts its workers before it loads anything else, and then serves a pool."""
+"""The host's program: it starts its workers before it loads anything else."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ from ..pool import ClientName
 
 
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
-    """Return what starts workers where work may run here before there is a Ray; None elsewhere.
+    """Start all the machine's workers, which load beside this process; return a function that hands them out.
 
-    All processes of the machine are started now, as they take as long to load as this one.
+    None if work waits for Ray.
     """
     if dlas or not may_begin_without_ray(address):
         return None
@@ -31,7 +31,7 @@ def main() -> None:
     """
     end, (address, slots, dlas, name, idle_s) = begin()
     if idle_s is not None:
-        _stand_alone()
+        _leave_folder()
     start_process = early_workers(address, slots, dlas)
     from ..leases.connecting import connecting_pool  # loaded beside the workers
     from .running import serve_many, serve_one
@@ -40,7 +40,7 @@ def main() -> None:
     run_to_the_end(serve_one(pool, end) if idle_s is None else serve_many(pool, idle_s, end))
 
 
-def _stand_alone() -> None:
-    """Depend on no folder: the names that programs send are absolute, and one in which a process is stays mounted."""
-    sys.path[:] = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100 - "" is the folder it was started in
+def _leave_folder() -> None:
+    """Leave the current folder, which could not be unmounted; programs send absolute names."""
+    sys.path[:] = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100 - "" is the current folder
     os.chdir("/")

@@ -1,4 +1,4 @@
-"""The running host: a pool, served to one fleet, or to all programs that connect."""
+"""The running host: serves its pool to one fleet, or to all programs that connect."""
 
 import asyncio
 import json
@@ -30,46 +30,42 @@ if TYPE_CHECKING:
 
 
 async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
-    """Serve ``pool`` to the fleet that started this process, until it closes it or is gone."""
+    """Serve ``pool`` to the fleet that started this process, until the fleet closes it or is gone."""
     end_with_ray(lambda: pool.lost)
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
     finally:
-        with suppress(TimeoutError):  # what does not end by itself ends with this process
+        with suppress(TimeoutError):  # the rest ends with this process
             async with asyncio.timeout(CLOSING_S):
                 await pool.aclose()
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Be the user's warm fleet to its end; ``starter`` is told once that it is ready, or of another."""
+    """Serve as the user's warm fleet until it ends; ``starter`` gets one message about it, or about a running one."""
+    name = code_name()
     try:
-        await _serve_many(pool, idle_s, starter)
+        with locked_place() as place:  # until it listens, so another that starts meanwhile finds it
+            if (other := greeted(place, name)) is not None:
+                other.end.close()
+                _tell(starter, other.process, other.greeting, is_new=False)
+                return
+            await pool.start()
+            listener, inode = place.listen(name), place.inode(name)
+        greeting, leave = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(_leave, name, inode)
+        keeper = Keeper(listener, _served(pool), greeting, leave)
+        end_with_ray(lambda: pool.lost, leave)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, keeper.stop)
+        _tell(starter, os.getpid(), greeting, is_new=True)
+        await keeper.run()
     except CodecfleetError as error:
         _exit(str(error))
 
 
-async def _serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    name = code_name()
-    with locked_place() as place:  # until it listens: another that starts meanwhile waits, and finds it
-        if (other := greeted(place, name)) is not None:
-            other.end.close()
-            _tell(starter, other.process, other.greeting, is_new=False)
-            return
-        await pool.start()
-        listener, inode = place.listen(name), place.inode(name)
-    greeting, leave = Greeting(VERSION or "unknown", pool.state.slots, idle_s), partial(_leave, name, inode)
-    keeper = Keeper(listener, _served(pool), greeting, leave)
-    end_with_ray(lambda: pool.lost, leave)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, keeper.stop)
-    _tell(starter, os.getpid(), greeting, is_new=True)
-    await keeper.run()
-
-
 class Keeper:
-    """Greets each program that connects to ``listener``, and serves it its part of a pool, which has started.
+    """Greets each program that connects to ``listener``, and serves it a started pool.
 
-    Closes both at the end; ``leave`` is called before that.
+    At its end it calls ``leave`` and then closes both.
     """
 
     def __init__(
@@ -87,7 +83,7 @@ class Keeper:
         self._idle: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """Let ``run`` end: programs that are connected lose what they run, as with a host that died."""
+        """Let ``run`` end; connected programs lose their running work, as when a host dies."""
         self._over.set()
 
     async def run(self) -> None:
@@ -129,10 +125,10 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            with suppress(OSError):  # it is gone, which the channel finds too
+            with suppress(OSError):  # the channel, too, will notice that the program is gone
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
-        except Exception as error:  # noqa: BLE001 - a program whose messages cannot be read is dropped, and it alone
+        except Exception as error:  # noqa: BLE001 - only the program whose messages cannot be read is dropped
             log(LogAction.DEFECT, f"a program was dropped: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()
@@ -142,7 +138,7 @@ class Keeper:
 
 
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """End this process once its Ray is gone, after ``last_act``; the event loop may hang in Ray for a minute."""
+    """End this process, after ``last_act``, once its Ray is gone: its event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):
@@ -164,12 +160,12 @@ def _served(pool: LeasedPool) -> ServedPool:
 
 
 def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: bool) -> None:
-    with starter, suppress(OSError):  # it was interrupted meanwhile
+    with starter, suppress(OSError):  # it may be gone
         starter.sendall(json.dumps({"process": process, "is_new": is_new, "greeting": greeting}).encode())
 
 
 def _leave(name: str, inode: int) -> None:
-    """Remove this fleet's socket, and the directory with the last one; a fleet that is just starting there keeps it."""
+    """Remove this fleet's socket, and the directory if it is empty and no other fleet is starting in it."""
     with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
         if place.inode(name) == inode:
             place.remove(name)

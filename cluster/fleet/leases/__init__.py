@@ -1,1 +1,1 @@
-"""The pool with leases: the client side of the supervisor."""
+"""The pool with leases: the supervisor's client."""

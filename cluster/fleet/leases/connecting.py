@@ -1,7 +1,6 @@
-"""Connecting a pool: to the supervisor of a cluster, or to one in this process for this machine alone.
+"""Connects a pool to a cluster's supervisor, or to one in this process for this machine alone.
 
-On this machine alone work may begin before there is a Ray. Ray reads its settings when it is imported, so what imports
-it is imported late.
+Local work may begin before Ray starts. Ray reads its settings when it is imported, so it is imported late.
 """
 
 import asyncio
@@ -51,10 +50,10 @@ def connecting_pool(
 
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
-        slots: at a time; None means one per core.
+        slots: at most; None for one per core.
         dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
-        name: what a cluster's supervisor is to call this client.
-        start_process: starts a worker's process on this machine, and a private Ray starts only where GPUs pay; None
+        name: this client's name at a cluster's supervisor.
+        start_process: starts a worker's process on this machine; a private Ray then starts only where GPUs pay. None
             where Ray starts first.
     """
     if start_process is not None:
@@ -76,14 +75,11 @@ async def _reach(address: str | None, slots: int | None, dlas: int) -> Ground:
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""A private Ray keeps its workers, which no other program could use, and no machine joins it."""
+"""A private Ray keeps its workers, as no other program could use their devices, and no machine joins it."""
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection, which must outlive it.
-
-    On a private Ray, which has as many slots as requested, the supervisor runs in this process.
-    """
+    """Return the ground of a pool on an open connection, which must outlive it; on a private Ray with these slots."""
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
@@ -95,7 +91,7 @@ def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> 
 async def _reach_here(
     slots: int | None, connect: "Callable[[], Awaitable[Connection]]", start_process: Callable[[], StartedProcess]
 ) -> Ground:
-    """Return the ground of a pool on this machine: processes for processors, and Ray for GPUs where it pays."""
+    """Return the ground of a pool on this machine: child processes for processors, and Ray for GPUs where it pays."""
     cores = slots or max(1, machine.cores())
     late = LateRay(cores, connect, has_gpus=can_load_nvml())
 
@@ -129,6 +125,5 @@ def _private_backend(connection: "Connection", slots: int | None, dlas: int, gpu
 
 
 def _ground_here(backend: ClusterBackend, settings: SupervisorSettings) -> Ground:
-    """Return the ground of a pool whose supervisor runs in this process."""
     runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
     return Ground(supervisor=runner, is_alone=True, killed_for_memory=OomKills().explains_a_death)

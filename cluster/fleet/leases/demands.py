@@ -1,4 +1,4 @@
-"""What the jobs of a client want, and what each may use of what was granted: pure."""
+"""The demands of a client's jobs, and each job's share of the grants: pure."""
 
 from dataclasses import replace
 from typing import Final
@@ -19,7 +19,7 @@ _BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel'
 
 
 class Demands:
-    """The demands of a client's jobs, each of which may have ``slots_max`` slots; None means as many as granted."""
+    """The demands of a client's jobs; each may have ``slots_max`` slots, None for all that are granted."""
 
     def __init__(self, slots_max: int | None) -> None:
         self._slots_max = slots_max
@@ -27,7 +27,7 @@ class Demands:
         self._later = LaterDemands()
 
     def set(self, job: str, demand: Asked) -> bool:
-        """Set what a job wants; return whether that is new."""
+        """Set a job's demand; return whether it changed."""
         if isinstance(demand, LaterDemand):
             self._later.set(job, demand)
             return True
@@ -38,12 +38,12 @@ class Demands:
         return is_new
 
     def clear(self, job: str) -> None:
-        """Forget what a job wants."""
+        """Forget a job's demand."""
         self._demands.pop(job, None)
         self._later.clear(job)
 
     def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
-        """Return the jobs as the supervisor is to know them: those with a demand or with work."""
+        """Return the jobs with a demand or with work, for the supervisor."""
         outstanding = leases.outstanding()
         plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
         wanted = self._demands
@@ -56,11 +56,11 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return what batches will ask for, as the supervisor is to know it."""
+        """Return the later demands of batches, for the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
-        """Return the state of the pool on that ground; ``failure`` is why no work will ever run."""
+        """Return the pool's state; ``failure`` is why no work will ever run."""
         capacity = grants.capacity_slots
         slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
         held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}
@@ -79,9 +79,9 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return the cores of a job's slots, and those that stay idle beside: on a cluster as many again at most.
+        """Return the cores of a job's slots, plus idle ones, on a cluster at most as many again.
 
-        A slot is a core. Where a user limits the slots, of the pool or of the job, it is two.
+        A slot is a core, or two where a user limits the slots of the pool or the job.
         """
         found = slots + (idle if is_alone else min(idle, slots))
         demand = self._demands.get(job)
@@ -89,16 +89,14 @@ class Demands:
         return min(found, limited * CORES_OF_A_SLOT) if limited else found
 
     def broken(self, grants: Grants, job: str) -> FleetUnavailable | None:
-        """Return why the devices that a job needs are lost, None while they are not.
-
-        The grants may answer an earlier demand: software may continue where NVENC failed.
-        """
+        """Return why the devices that a job needs are lost, None if they are not."""
         demand = self._demands.get(job)
+        # The grants may answer an earlier demand: software may continue after NVENC has failed.
         reason = grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
         return FleetUnavailable(reason, _BROKEN) if reason else None
 
     def _never(self, grants: Grants, job: str) -> CodecfleetError | None:
-        """Return why a job will never get slots on these machines, None while it may."""
+        """Return why a job will never get slots, None while it may."""
         if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
             return lost
         if reason := grants.refused.get(job):
@@ -109,15 +107,15 @@ class Demands:
 
 
 def unrecoverable(grants: Grants) -> FleetUnavailable | None:
-    """Return why no job will ever get slots again, None while one may."""
+    """Return why no job will ever get slots again, None if one may."""
     return FleetUnavailable(grants.unrecoverable, grants.what_next) if grants.unrecoverable else None
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers that make the bytes which this program plans."""
+    """Return a demand for workers with this program's PyAV, which make the bytes that it plans."""
     return replace(demand, pyav=PYAV)
 
 
 def _at_least(demand: Demand, tasks: int) -> Demand:
-    """Return a demand for at least so many slots: audio tracks and retries are not segments, yet need slots."""
+    """Return a demand for at least that many slots: audio tracks and retries are not segments, yet need slots."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

@@ -1,4 +1,4 @@
-"""What a pool with leases stands on: its supervisor, and what belongs to it."""
+"""The supervisor of a pool with leases, and what else belongs to the connection."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class Ground:
     """A supervisor that can be reached."""
 
     supervisor: SupervisorClient  # opened and closed by the pool
-    eager: int = 0  # the slots for which workers start at once, and stay; 0 starts them with the first job
+    eager: int = 0  # slots for which workers start at once, and stay; with 0 they start with the first job
     is_alone: bool = False  # no other client has workers on these machines
-    late: LateRay | None = None  # decides what a job pays for, where Ray starts only if it pays
+    late: LateRay | None = None  # set if Ray starts only when a job pays for it
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for every job's report
-    killed_for_memory: Callable[[], bool] = bool  # whether the kernel's OOM killer explains a worker's death
+    killed_for_memory: Callable[[], bool] = bool  # whether the kernel's OOM killer explains a worker's death just now
     release: Callable[[], Awaitable[None]] = _release_nothing  # called once the supervisor is closed
 
     async def reach(self) -> Self:
-        """Return it: it needs no connecting."""
+        """Return the ground itself: it is already connected."""
         return self

@@ -1,4 +1,4 @@
-"""What a client knows of workers and their devices: how to call them, which work well, and what went wrong."""
+"""A client's knowledge of workers and their devices: their handles, which of them work, and their faults."""
 
 import asyncio
 import itertools
@@ -19,9 +19,9 @@ from ..run import Doubt
 from .leases import Lose, keep
 
 REPEATED: Final = 16
-"""How many of the last faults every report repeats, since a report may be lost; each counts once."""
+"""The last faults that every report repeats, as a report may be lost; the supervisor counts each once."""
 PROGRESS_ANSWER_S: Final = 1.0
-"""How long a worker may take to say how far its work is."""
+"""How long a worker may take to report the progress of its work."""
 AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
 _AFTER_AN_OOM: Final = "Its work may be submitted again; --workers N runs fewer pieces at a time."
 _NO_ROOM: Final = (
@@ -30,10 +30,7 @@ _NO_ROOM: Final = (
 
 
 class KnownWorkers:
-    """Workers by name. A name belongs to one process, and never comes back.
-
-    ``killed_for_memory`` says of each death of a worker whether the kernel's OOM killer explains it.
-    """
+    """Workers by name, each of which belongs to one process for ever; ``killed_for_memory`` is ``Ground``'s."""
 
     def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
@@ -46,24 +43,24 @@ class KnownWorkers:
         self._numbers = itertools.count(1)
 
     def added_to(self, report: ClientReport) -> ClientReport:
-        """Return a report with what the supervisor is to know of workers."""
+        """Return a report with this client's findings about workers."""
         proven = tuple(worker for worker in self._proven if worker in self._handles)
         return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 
     async def reach(self, worker: WorkerId) -> Worker:
-        """Return a worker by its name; the supervisor is asked for each worker once."""
+        """Return a worker; the supervisor is asked for each one once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]
 
     def reached(self, worker: WorkerId) -> Worker | None:
-        """Return a worker that was reached before, None for any other."""
+        """Return a worker that was reached before, None for others."""
         return self._handles.get(worker)
 
     async def frames(self, worker: WorkerId) -> Mapping[str, int]:
         """Ask a worker for the frames done by each run in it; empty without an answer."""
         if (handle := self._handles.get(worker)) is not None:
-            with suppress(Exception):  # progress never fails; lost workers are noticed elsewhere
+            with suppress(Exception):  # other code notices a lost worker
                 return (await asyncio.wait_for(handle.heartbeat(), PROGRESS_ANSWER_S)).progress
         return {}
 
@@ -77,7 +74,7 @@ class KnownWorkers:
         self._proven.discard(worker)
 
     def write_off(self, worker: WorkerId, reason: str) -> None:
-        """Note that work hung in a worker, which the supervisor is to kill."""
+        """Note that work hangs in a worker, so that the supervisor kills it."""
         keep(self._hung, worker, value=reason)
 
     def ran_out_of_memory(self, worker: WorkerId) -> None:
@@ -85,25 +82,19 @@ class KnownWorkers:
         keep(self._out_of_memory, worker, value=True)
 
     def loss(self, lost: Lose) -> WorkerLost:
-        """Return the error of work that a dead worker held.
-
-        The first one finds out whether memory was short: one kill explains the loss of all that the worker ran.
-        """
+        """Return the error of a dead worker's work; one OOM kill explains the loss of all work of that worker."""
         worker, reason = lost.worker, lost.reason
         if lost.broken:
-            message = f"worker {worker} ends itself, because its device failed under its work: {reason}"
+            message = f"worker {worker} ends, because its device failed: {reason}"
             return WorkerBroken(message, AFTER_A_DEATH)
         if worker not in self._out_of_memory:
             keep(self._out_of_memory, worker, value=self._killed_for_memory())
         if not self._out_of_memory[worker]:
-            return WorkerLost(f"worker {worker} died at work: {reason}", AFTER_A_DEATH)
-        return WorkerOutOfMemory(f"worker {worker} was killed at work, for want of memory", _AFTER_AN_OOM)
+            return WorkerLost(f"worker {worker} died while running: {reason}", AFTER_A_DEATH)
+        return WorkerOutOfMemory(f"worker {worker} was OOM-killed while running", _AFTER_AN_OOM)
 
     def ended(self, work: Work[Any], worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Note an outcome.
-
-        A limit, a lack of memory or an unfit engine leaves the process as it was, and says nothing against the device.
-        """
+        """Note a fault of the device under work that ran alone; a limit or a lack of memory does not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
             self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
@@ -126,7 +117,7 @@ class KnownWorkers:
 
 
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
-    """Return the error of work whose result did not arrive, though its worker lives."""
+    """Return the error of work whose result was lost, though its worker lives."""
     match failure:
         case LossScope.RESULT:
             return WorkerLost(f"the result of {label} was lost: {reason}", AFTER_A_DEATH)

@@ -1,4 +1,4 @@
-"""Whether a job pays for a private Ray on this machine, which its GPUs need."""
+"""The late start of a private Ray on this machine, which its GPUs need, for the first job long enough to pay for it."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,25 +14,22 @@ if TYPE_CHECKING:
     from ...ray.embedded import Connection
 
 RAY_S: Final = 5.0
-"""How long Ray and a GPU's worker on it take to start beside such work."""
-SOONER: Final = "the processor has done it before a GPU's worker process is there"
-"""Why a GPU takes no part in a short job."""
+"""How long Ray and a GPU's worker take to start beside running work."""
+SOONER: Final = "the processor finishes it before a GPU's worker process starts"
+"""Why no GPU takes part in a short job."""
 
 
 def gpus_pay(demand: Demand, slots: int) -> bool:
-    """Return whether a job that may use GPUs lasts on all of a machine's ``slots`` until they take part.
-
-    Work of unknown speed does.
-    """
+    """Return whether a job that may use GPUs takes longer than their start on all ``slots``; unknown speeds do."""
     fps = usual_fps(demand)
     lasts = fps == 0.0 or sum(demand.segments) / fps > RAY_S * min(slots, len(demand.segments))
     return demand.may_use_gpu and lasts
 
 
 class LateRay:
-    """This machine's private Ray, where GPUs' workers run, and which may never start. Used from one event loop.
+    """This machine's private Ray, which may never start. Used from one event loop.
 
-    ``slots`` are those of the machine's worker processes; ``reach`` starts Ray.
+    ``slots`` are those of the worker processes; ``reach`` starts Ray.
     """
 
     def __init__(self, slots: int, reach: "Callable[[], Awaitable[Connection]]", *, has_gpus: bool = False) -> None:
@@ -52,16 +49,16 @@ class LateRay:
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand of software alone, until one comes for which GPUs pay."""
+        """Return a demand for software only, until a job is long enough for GPUs."""
         self._is_wanted = self._is_wanted or self._wants_ray(demand)
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand bounded as those before it were; it decides nothing itself."""
+        """Return a demand limited like the earlier ones, without deciding anything."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return a demand as it would be bounded."""
+        """Return how a demand would be limited, without deciding anything."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:
@@ -73,12 +70,7 @@ class LateRay:
         return replace(demand, software_decode=demand.software_decode or SOONER, encoder=EncoderChoice.SOFTWARE)
 
     async def start(self) -> "Connection":
-        """Start it; another call waits for the same start.
-
-        Raises:
-            FleetUnavailable: it does not start.
-            Cancelled: it was closed meanwhile.
-        """
+        """Start Ray, once. Raises FleetUnavailable: it started neither at first nor again; Cancelled: it was closed."""
         if self._starting is None:
             self._starting = SharedCall(self._start(), "the start of Ray")
         await self._starting.wait()
@@ -88,13 +80,16 @@ class LateRay:
 
     async def _start(self) -> None:
         try:
-            self._connection = await self._reach()
+            try:
+                self._connection = await self._reach()
+            except FleetUnavailable:  # one of its processes may have been killed meanwhile
+                self._connection = await self._reach()
         except FleetUnavailable as error:
             self._refusal = error.message
             raise
 
     async def close(self) -> None:
-        """End it, also in the middle of its start. Idempotent."""
+        """End Ray, also while it starts. Idempotent."""
         if self._starting is not None:
             await self._starting.cancel()
         if self._connection is not None:

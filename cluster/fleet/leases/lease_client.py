@@ -1,4 +1,4 @@
-"""The client's side of the lease protocol: reports what jobs want and hold, and receives what they may use."""
+"""The client's side of the lease protocol: it reports its jobs' demands and work, and receives grants."""
 
 import asyncio
 import itertools
@@ -25,29 +25,29 @@ from .known_workers import KnownWorkers
 from .leases import Leases
 
 PROBE_QUESTIONS = 6
-"""How often a job asks for its preview while GPUs are probed; the supervisor holds each call for 10 s."""
+"""How often a preview is asked for while GPUs are probed; the supervisor holds each call for 10 s."""
 DEPARTURE_S = 0.5
 """How long the supervisor may take to note that this client leaves."""
 ANSWER_S = 15.0
-"""How long an answer may take: a restarting supervisor needs seconds, a frozen one never answers."""
+"""How long an answer may take: a restarting supervisor needs seconds."""
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
-"""Changes share a report if they come within this time for each job that it tells of: a long one costs more to read."""
+"""Changes within this time, multiplied by the reported jobs, share a report: long reports cost more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
-"""A longer time between two answers or failures was a suspended process's, and no silence of the supervisor's."""
+"""After a longer gap between two answers or failures, this process was suspended, and its supervisor was not silent."""
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be unreachable before jobs without slots fail."""
 
 
 class LeaseClient:
-    """A supervisor that a pool reaches, its workers, and the newest ``grants``; ``on_grants`` follows each change.
+    """A pool's connection to its supervisor, its workers, and the newest ``grants``; ``on_grants`` follows each change.
 
-    They are unrecoverable once the supervisor stays away, and ``lost`` says why: another connection may reach it.
-    Reports have what the jobs want (``demands``) and hold (``leases``). ``leave`` closes the ``ground``.
+    The grants become unrecoverable if the supervisor stays out of reach; ``lost`` is then the reason, and another
+    connection may reach it. Reports are made of ``demands`` and ``leases``. ``leave`` closes the ``ground``.
     """
 
     def __init__(
@@ -57,8 +57,7 @@ class LeaseClient:
         self.supervisor = ground.supervisor
         self.workers = KnownWorkers(ground.supervisor.handle, ground.killed_for_memory)
         self.blobs = BlobCache(ground.supervisor.send)
-        self.files_address = ""
-        """Where workers on other machines read files of this one; "" for none."""
+        self.files_address = ""  #: see ``PoolState``
         self.grants = Grants({})
         self.lost = ""
         self._name = name
@@ -73,11 +72,7 @@ class LeaseClient:
         self._jobs = 0
 
     async def enter(self) -> None:
-        """Open the supervisor, and give back what the fleet's earlier connections had.
-
-        Raises:
-            FleetUnavailable: it cannot be reached.
-        """
+        """Open the supervisor, and release the leases of the fleet's earlier connections. Raises FleetUnavailable."""
         try:
             await self.supervisor.open()
             for gone in self._name.earlier:
@@ -90,7 +85,7 @@ class LeaseClient:
             raise FleetUnavailable(message, self.supervisor.what_next) from error
 
     async def depart(self) -> None:
-        """Tell the supervisor that this client leaves; one out of reach notices the missing renewals."""
+        """Tell the supervisor that this client leaves; otherwise it would notice only the missing renewals."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 
@@ -102,28 +97,24 @@ class LeaseClient:
             await self.ground.release()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where such a job would be placed, after waiting for GPUs that are being probed."""
+        """Return where a job would be placed, once its GPUs are probed."""
         late = self.ground.late
         demand = with_pyav(demand if late is None else late.previewed(demand))
         for _ in range(PROBE_QUESTIONS):
             try:
                 preview = await asyncio.wait_for(self.supervisor.preview(demand), ANSWER_S)
-            except Exception as error:  # noqa: BLE001 - the edge: the caller decides what a missing answer means
+            except Exception as error:  # noqa: BLE001 - the edge: the caller handles a missing answer
                 return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
             if not preview.is_probing:
                 break
         return preview
 
     def report_soon(self) -> None:
-        """Report a change without waiting for the answer under way."""
+        """Report a change soon, without waiting for the pending answer."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Renew until cancelled.
-
-        Raises:
-            Exception: a defect, in a report or where grants are taken. A supervisor out of reach is tried again.
-        """
+        """Renew until cancelled; a supervisor out of reach is tried again. Raises defects of this process."""
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
@@ -136,7 +127,7 @@ class LeaseClient:
                 changed = owner.start(self._changed.wait(), "a change")
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                # A newer call makes the supervisor answer the older one, so two are never under way for long.
+                # The supervisor answers a pending call when it gets a newer one, so two are never pending for long.
                 await asyncio.sleep(COALESCE_S * max(1, self._jobs))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
@@ -146,18 +137,17 @@ class LeaseClient:
         self._jobs = len(report.jobs)
         try:
             grants = await asyncio.wait_for(self.supervisor.renew(report, RENEW_S), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the edge: every failure to reach it may be temporary
+        except Exception as error:  # noqa: BLE001 - the edge: every failure may be temporary
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
-        if grants.number > self.grants.number:  # else newer ones are known
+        if grants.number > self.grants.number:
             self._accept(grants)
 
     async def _miss(self, error: Exception, silence_s: float) -> None:
-        """Continue without an answer: granted slots stay usable, and the next try may reach the supervisor."""
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
-        # A late supervisor may be restarting; an error raised by our own code will be raised again.
+        # A late supervisor may be restarting; a defect of its code will show again.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
@@ -191,6 +181,6 @@ class LeaseClient:
 
 
 def _where() -> str:
-    """Return where this client runs, as people know it: its Ray job, or its process."""
+    """Return where this client runs: its Ray job, or its process."""
     job, host = submission_id(os.environ), socket.gethostname()
     return f"Ray job {job} on {host}" if job else f"{host} process {os.getpid()}"

@@ -1,4 +1,4 @@
-"""The pool with leases: work goes straight to leased workers, also while the supervisor that leases them is down."""
+"""The pool with leases: work goes straight to leased workers, also while the supervisor is down."""
 
 import asyncio
 import itertools
@@ -28,15 +28,15 @@ from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTi
 ResultT = TypeVar("ResultT")
 
 WARM_UP = "warm-up"
-"""The job for which an eager pool gets its workers before any other."""
+"""The job with which an eager pool gets its first workers."""
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
-"""How often workers are asked how far their work is."""
+"""How often workers are asked for progress."""
 CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
 SAME_KIND_WAIT_S = 30.0
-"""How long work that is to run on a kind of device waits for one: a new process takes a few seconds."""
+"""How long work waits for a kind of device: a new process takes a few seconds."""
 _AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
 _DEFECT = "Please report it, with the input and the options."
 
@@ -45,10 +45,10 @@ class LeasedPool(Pool):
     """Runs work on workers that a supervisor leases.
 
     Args:
-        reach: connects to the supervisor; called by ``start``, and again where that failed.
-        workers_max: slots of one job; None means as many as granted.
-        cancel_limit_s: see ``CANCEL_LIMIT_S``; in whole seconds in which this process is awake.
-        name: what this client is called. Connections of its fleet that are gone give their slots back at once.
+        reach: connects to the supervisor; called by ``start``, and again after a failure.
+        workers_max: slots of one job; None for all that are granted.
+        cancel_limit_s: see ``CANCEL_LIMIT_S``; seconds in which this process is awake.
+        name: this client's name; its fleet's earlier connections give their slots back at once.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class LeasedPool(Pool):
         self._tasks = Background(self._break)
         self._broken: CodecfleetError | None = None
         self._client: LeaseClient | None = None
-        self._reader: SharedCall | None = None  # starts what reads this machine's files for others
+        self._reader: SharedCall | None = None  # the start of the reader of this machine's files
         self._opening: SharedCall | None = None
         self._closing: SharedCall | None = None
 
     @property
     def state(self) -> PoolState:
-        """What the pool is now; computed when it is asked for after a change."""
+        """The pool's state, computed on demand after a change."""
         if self._is_stale and self._client is not None:
             self._is_stale = False
             found = self._demands.state(self._client.ground, self._client.grants, self._leases, self._broken)
@@ -91,10 +91,7 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why nothing will be reached again through this connection to Ray; "" while it may be. Thread-safe.
-
-        A pool that is closing has lost nothing.
-        """
+        """Why this connection to Ray is lost for good, "" while it is not or the pool is closing. Thread-safe."""
         client = self._client
         if client is None or self._closing is not None:
             return ""
@@ -102,7 +99,7 @@ class LeasedPool(Pool):
 
     @property
     def spent(self) -> str:
-        """Why no work will ever run here again; "" while it may."""
+        """Why no work will run here again, "" if some may."""
         return "" if self._client is None else self._client.grants.unrecoverable
 
     @property
@@ -121,7 +118,7 @@ class LeasedPool(Pool):
         await self._opening.wait()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work``; large NumPy arrays in the result are read-only views of Ray's object store, not copies."""
+        """Run ``work``; large NumPy arrays in the result are read-only views of Ray's object store."""
         if self._closing is not None:
             raise UsageError("the pool is closed")
         packed, blobs = self.client.blobs.pack(work)
@@ -147,7 +144,7 @@ class LeasedPool(Pool):
         return await self.client.preview(demand)
 
     async def aclose(self) -> None:
-        """Cancel running work, give it half a second to end, and release the workers."""
+        """Cancel running work, wait half a second for it, and release the workers."""
         if self._closing is None:
             self._closing = SharedCall(self._close(), "the pool's end")
         await self._closing.wait()
@@ -173,7 +170,7 @@ class LeasedPool(Pool):
             raise
 
     async def _first_grants(self, client: LeaseClient) -> None:
-        """Wait for the first grants, or where the pool is eager for its first worker."""
+        """Wait for the first grants, or, in an eager pool, the first worker."""
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
@@ -204,42 +201,39 @@ class LeasedPool(Pool):
         await self._client.leave()
 
     def _changed(self) -> None:
-        """Note that the state is another now, and report soon."""
         self._is_stale = True
         self._state.changed.set()
         if self._client is not None:
             self._client.report_soon()
 
     def _break(self, task: str, error: BaseException) -> None:
-        """End with the task that failed: nothing runs any more, and every caller gets the reason."""
         self._broken = FleetUnavailable(f"the pool failed at {task}: {type(error).__name__}: {error}", _DEFECT)
         self._fail_all(self._broken)
         self._changed()
 
     def _accept_grants(self) -> None:
-        """Begin what may run now; fail what ran on dead workers, cannot end before its node does, or never runs."""
+        """Start work that may run now; fail that of dead workers or of nodes that end too soon, and the impossible."""
         grants = self.client.grants
         for worker in grants.dead:
             self.client.workers.forget(worker)
         self._carry_out(self._leases.granted(grants))
         self._leave_nodes(grants)
         for task in self._leases.waiting():
-            # Running work may still succeed.
             if error := unrecoverable(grants) or self._demands.broken(grants, self._pending[task].work.job):
                 self._fail(task, error)
         self._is_stale = True
         self._state.changed.set()
 
     def _leave_nodes(self, grants: Grants) -> None:
-        """Fail work that cannot finish before its node ends: it runs elsewhere instead."""
+        """Fail work that cannot finish before its node ends, so that it runs elsewhere."""
         for worker, ends_utc_s in grants.leaving.items():
             left_s, now_s = ends_utc_s - time.time(), time.monotonic()
             for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
-                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work could"
+                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work"
                 self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
-        """Queue work once workers can read this machine's files: no slot is held, and no deadline runs, until then."""
+        """Queue work once workers can read this machine's files; until then it has no slot, and no deadline runs."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         reader = self._reader = self._reader or SharedCall(
@@ -255,7 +249,6 @@ class LeasedPool(Pool):
             self._queue(pending)
 
     def _queue(self, pending: PendingWork) -> None:
-        """Let work wait for a slot: at first, and again after a refused encoder session."""
         self._pending.pop(pending.task, None)
         if pending.run.result.done():
             return
@@ -271,7 +264,6 @@ class LeasedPool(Pool):
             asyncio.get_running_loop().call_later(SAME_KIND_WAIT_S, lambda: self._carry_out(self._leases.relaxed(task)))
 
     def _ended(self, pending: PendingWork) -> None:
-        """Forget work that has its result, and stop what was cancelled or failed elsewhere."""
         task = pending.task
         self._carry_out(self._leases.withdrawn(task))
         self._times.ended(task, time.monotonic(), well=False)
@@ -287,10 +279,10 @@ class LeasedPool(Pool):
 
     def _write_off(self, worker: WorkerId, reason: str) -> None:
         self.client.workers.write_off(worker, reason)
-        self._lose(worker, f"it was given up, because {reason}")
+        self._lose(worker, f"it counts as hung: {reason}")
 
     async def _await_end(self, task: int, worker: WorkerId) -> None:
-        """Write off a worker whose cancelled work does not end: it would hold its slot without end."""
+        """Write off a worker whose cancelled work does not end and so keeps its slot."""
         for _ in range(self._cancel_limit_s):
             await asyncio.sleep(1)
             if self._leases.worker_of(task) is None:
@@ -298,7 +290,6 @@ class LeasedPool(Pool):
         self._write_off(worker, f"cancelled work did not end within {self._cancel_limit_s} s")
 
     def _fail_all(self, error: CodecfleetError) -> None:
-        """Fail everything, and stop what runs."""
         for task in list(self._pending):
             self._fail(task, error)
             self._carry_out(self._leases.withdrawn(task))
@@ -337,10 +328,10 @@ class LeasedPool(Pool):
         workers = self.client.workers
         try:
             handle = await workers.reach(worker)
-        except Exception as error:  # noqa: BLE001 - the edge: any error means that the worker is gone
+        except Exception as error:  # noqa: BLE001 - the edge: any error means the worker is gone
             self._lose(worker, first_line(error))
             return
-        if pending.run.result.done():  # withdrawn meanwhile, before the worker knew of it
+        if pending.run.result.done():  # withdrawn before the worker got it
             self._end_run(task)
             return
         self._times.began(task, pending.work.job, time.monotonic())
@@ -351,8 +342,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                # It ends itself once it knows that this came, and answers no more: its other work is lost.
-                handle.end()
+                handle.end()  # confirms the outcome; the worker's other work is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
@@ -367,7 +357,7 @@ class LeasedPool(Pool):
         self._end_run(task)
 
     def _deliver(self, pending: PendingWork, worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Deliver an outcome; work whose encoder session was refused waits, and is queued again."""
+        """Deliver an outcome; after a refused encoder session the work is queued again later."""
         origin = ResultOrigin(worker, pending.work.file, self._doubt)
         if outcome.error is None:
             pending.run.end(outcome.result, origin)
@@ -386,7 +376,6 @@ class LeasedPool(Pool):
         self._changed()
 
     async def _follow(self) -> None:
-        """Ask the workers again and again how far their work is."""
         while True:
             await asyncio.sleep(PROGRESS_S)
             asked = {worker for job in self._leases.outstanding() for worker in self._leases.held(job)}

@@ -1,7 +1,7 @@
-"""Which work goes to which worker, on one client's side: a state machine without Ray, clock or I/O.
+"""One client's assignment of work to workers: a state machine without Ray, clock or I/O.
 
-The supervisor grants each job slots of workers; a job's work waits in its own queue and goes in order to the least
-loaded worker that its constraints allow. Work that runs on a revoked slot is finished there.
+The supervisor grants jobs slots of workers. A job's work waits in a queue, and goes in order to the least loaded worker
+that its constraints allow. Work on a revoked slot finishes there.
 """
 
 from collections import Counter, deque
@@ -22,7 +22,7 @@ from ..run import WorkRun
 ValueT = TypeVar("ValueT")
 
 LOST_KEPT: Final = 1024
-"""How many lost workers are remembered, the newest: a supervisor learns of each within seconds."""
+"""How many of the last lost workers are remembered: the supervisor learns of each within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RunTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Ask ``worker`` to stop ``task``; ``Leases.finished`` follows."""
+    """Ask ``worker`` to cancel ``task``; ``Leases.finished`` follows."""
 
     task: int
     worker: WorkerId
@@ -43,7 +43,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Fail ``task``: its worker died; or is ``broken``, by this or by other work."""
+    """Fail ``task``: its worker died, or is ``broken`` by any of its work."""
 
     task: int
     worker: WorkerId
@@ -70,7 +70,7 @@ class _Job:
 
 
 class Leases:
-    """A client's work by job, and the slots that it may use."""
+    """A client's work, and the slots granted to each job."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -78,10 +78,7 @@ class Leases:
         self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many tasks of ``job`` may run now: the running ones, and one per free slot.
-
-        Tasks on revoked slots do not keep newly granted ones empty.
-        """
+        """Return how many tasks of ``job`` may run now: the running ones, also on revoked slots, and the free slots."""
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
@@ -91,12 +88,12 @@ class Leases:
         return {} if found is None else dict(sorted(Counter(found.running.values()).items()))
 
     def outstanding(self) -> dict[str, int]:
-        """Return how many tasks of each job wait or run, without jobs that have none."""
+        """Return how many tasks of each job wait or run, without zeros."""
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
     def waiting(self) -> list[int]:
-        """Return every task that has not started, oldest first."""
+        """Return the waiting tasks, oldest first."""
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
     def worker_of(self, task: int) -> WorkerId | None:
@@ -114,7 +111,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
-        """No worker of the wanted kind came for ``task``: any may run it."""
+        """Let any worker run ``task``: none of the wanted kind came."""
         if task not in self._work:
             return []
         work = self._work[task]
@@ -122,7 +119,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def withdrawn(self, task: int) -> list[Effect]:
-        """``task`` was cancelled. Its slot stays taken until its worker has stopped."""
+        """Cancel ``task``. Its slot stays taken until its worker has stopped."""
         if task not in self._work:
             return []
         job = self._jobs[self._work[task].job]
@@ -138,15 +135,15 @@ class Leases:
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # Room for work that runs alone is the worker's, not a job's.
+        # All jobs of a worker share its room for work that runs alone.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]
 
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
-        """A worker is gone, or ``broken`` and about to end itself: its work is lost, and its slots."""
+        """A worker is gone, or ``broken`` and about to end: its work and slots are lost."""
         effects: list[Effect] = []
-        # The supervisor may offer it once more before it learns; its name never comes back.
+        # The supervisor may grant its slots again before it learns of the death.
         keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
@@ -171,7 +168,7 @@ class Leases:
         return effects
 
     def forget(self, name: str) -> None:
-        """Drop a job that is over, unless work of it still waits or runs."""
+        """Drop a job without waiting or running work."""
         job = self._jobs.get(name)
         if job is not None and not job.running and not job.waiting:
             del self._jobs[name]
@@ -187,13 +184,12 @@ class Leases:
         return effects
 
     def _next(self, job: _Job) -> tuple[int, WorkerId] | None:
-        """Return the oldest task for which a slot is free, and where."""
         loads = {worker: Fraction(job.load(worker), slots) for worker, slots in job.slots.items() if slots > 0}
         free = sorted((load, worker) for worker, load in loads.items() if load < 1)
         if not free:
             return None
         full = self._full()
-        # A newer run of a label hides a cancelled one that has not ended yet.
+        # Of two runs with one label the newer counts: the older is cancelled, but still running.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
@@ -206,14 +202,12 @@ class Leases:
         return None
 
     def _full(self) -> Collection[WorkerId]:
-        """Return the workers beside which as much runs alone as may."""
         running = [pair for job in self._jobs.values() for pair in job.running.items()]
         alone = Counter(worker for task, worker in running if self._work[task].constraints.alone)
         return {worker for worker, count in alone.items() if count >= LONE_MAX}
 
 
 def _allowed(constraints: Constraints, workers: Collection[WorkerId]) -> Collection[WorkerId]:
-    """Return which of these workers may run work under its constraints."""
     if constraints.same_kind_as:
         kind = WorkerId(constraints.same_kind_as).station.kind
         workers = [worker for worker in workers if worker.station.kind is kind]
@@ -221,7 +215,7 @@ def _allowed(constraints: Constraints, workers: Collection[WorkerId]) -> Collect
 
 
 def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> None:
-    """Add what is known of a lost worker, and drop the oldest where that is too much."""
+    """Add a lost worker; drop the oldest beyond ``LOST_KEPT``."""
     lost[worker] = value
     if len(lost) > LOST_KEPT:
         del lost[next(iter(lost))]
@@ -229,27 +223,28 @@ def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> No
 
 WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
 WAITS_MAX: Final = 7
-"""How often work waits whose encoder session was refused because there are too many: together a minute, in which
-sessions of a usual segment end. The supervisor learns of it within a heartbeat, and grants fewer slots."""
+"""How often work waits after its encoder session was refused because too many were open: a minute in all, in which most
+segments end. The supervisor learns of the refusal with the next heartbeat, and grants fewer slots.
+"""
 MARGIN_S: Final = 3.0
-"""The end of a notice belongs to the supervisor, which ends the workers then."""
+"""How long before the end of a node's notice the supervisor ends its workers."""
 LONGEST_KEPT: Final = 0.9
-"""How much of the longest time of a job's work counts after a shorter one: the work of one job differs."""
+"""The longest time of a job's work shrinks by this factor with each shorter one, because times vary."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingWork:
-    """Work that has no result yet."""
+    """Work without a result yet."""
 
     work: Work[Any]
-    packed: bytes  # the work, pickled
-    blobs: tuple[Any, ...]  # references of what it was pickled without
-    run: WorkRun[Any]  # as its submitter holds it
-    task: int = -1  # its number among the leases; another one after each refused encoder session
-    refusals: int = 0  # how often a session was refused
+    packed: bytes  # the pickled work
+    blobs: tuple[Any, ...]  # references to its blobs
+    run: WorkRun[Any]  # its submitter's
+    task: int = -1  # its number among the leases, a new one after each refused encoder session
+    refusals: int = 0  # of encoder sessions
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:
-        """Return how long the work waits before it is tried again; None where the outcome is final."""
+        """Return how long the work waits for another try; None if the outcome is final."""
         is_over = self.run.result.done() or not self.work.may_wait or self.refusals == WAITS_MAX
         if is_over or not isinstance(outcome.error, SessionLimit):
             return None
@@ -258,7 +253,7 @@ class PendingWork:
 
 
 class WorkTimes:
-    """When each task began, and how long those of its job took; all in seconds."""
+    """When each task began, and the longest time of each job's tasks, in seconds."""
 
     def __init__(self) -> None:
         self._began: dict[int, tuple[str, float]] = {}
@@ -269,17 +264,17 @@ class WorkTimes:
         self._began[task] = job, now_s
 
     def ended(self, task: int, now_s: float, *, well: bool) -> None:
-        """Note that ``task`` has ended; a second call changes nothing."""
+        """Note that ``task`` has ended. Idempotent."""
         job, began_s = self._began.pop(task, ("", now_s))
         if well and job:
             self._longest[job] = max(now_s - began_s, self._longest.get(job, 0.0) * LONGEST_KEPT)
 
     def forget(self, job: str) -> None:
-        """Drop what is known of a job that is over."""
+        """Drop a job."""
         self._longest.pop(job, None)
 
     def doomed(self, tasks: Iterable[int], left_s: float, now_s: float) -> list[int]:
-        """Return which of these cannot finish within ``left_s``, as far as their jobs' earlier work tells."""
+        """Return the tasks that cannot finish within ``left_s``, judged by earlier work of their jobs."""
         found = []
         for task in tasks:
             job, began_s = self._began.get(task, ("", now_s))

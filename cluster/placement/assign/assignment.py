@@ -1,9 +1,7 @@
-"""Where every job's segments run: one pure, deterministic, synchronous function.
+"""Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
 
-Priorities are strict: a lower one gets what a higher one leaves. Within a priority every job gets a first session
-before any gets a second, where that is possible. Then the job with the smallest weighted share of its busiest engine
-gets the next session (dominant resource fairness: Ghodsi et al., NSDI 2011), until each has what it can use or nothing
-more fits; so unused shares go to the others. docs/placement.md explains the rules.
+A lower priority gets what a higher one leaves. Within one, each job gets a first session; the next goes to the smallest
+weighted share of its busiest engine (dominant resource fairness: Ghodsi et al., NSDI 2011).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +23,9 @@ from .option_queue import PlacementOption
 from .options import Catalogue, Options
 from .recipes import Kinds
 
-ALL_TAKEN = "every device that could do it is taken by other work just now"
+ALL_TAKEN = "all suitable devices are busy with other work"
 _OTHERS_FIRST = "other jobs came first"
-_TOO_LATE = "one more session would be open only when those before it have done everything"
+_TOO_LATE = "another session would open only after the others have finished"
 
 
 def place(
@@ -35,10 +33,8 @@ def place(
 ) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
-    The order of demands and of nodes makes no difference; that of a node's devices does, for equals. Every demand's
-    ``job`` is unique. Nothing here is random, waits, or looks at a clock.
-
-    ``in_full`` says why not also for devices that others have, or that are not needed: thousands of names for each job.
+    Every ``job`` is unique. The order of demands and nodes makes no difference; among equal devices of a node it does.
+    ``in_full`` also names devices that others use or nobody needs: thousands for each job.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -50,28 +46,47 @@ def place(
         claims += fill.claims
     reasons = _Refusals(ledger, catalogue, in_full=in_full)
     return Placement(
-        tuple(lane for claim in claims for lane in _lanes_of(claim, ledger)),
+        tuple(_lanes(claims, ledger)),
         tuple(refusal for claim in claims for refusal in reasons.of(claim)),
     )
 
 
-def _lanes_of(claim: Claim, ledger: Ledger) -> Iterator[Lane]:
-    """Yield what a claim was given, in the inventory's order."""
-    for index in sorted(claim.given):
-        site, recipe, _, _ = claim.options.found[index]
-        sessions = claim.given[index]
-        yield Lane(
-            job=claim.demand.job,
-            node=site.host.node.node,
-            device=site.device.device,
-            route=recipe.route,
-            sessions=sessions,
-            fps=sessions * ledger.speed_fps(site, recipe),
-            cores=sessions * recipe.cores,
-            memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
-            kinds=recipe.kinds,
-            reason=_why(claim.demand.decode.codec, recipe.route, recipe.kinds),
-        )
+def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
+    known: dict[tuple[Options, int], Lane] = {}
+    for claim in claims:
+        for index, sessions in sorted(claim.given.items()):
+            one = known.get((claim.options, index))
+            if one is None:
+                one = known[claim.options, index] = _one_session(claim.demand, claim.options.found[index], ledger)
+            yield Lane(
+                job=claim.demand.job,
+                node=one.node,
+                device=one.device,
+                route=one.route,
+                sessions=sessions,
+                fps=sessions * one.fps,
+                cores=sessions * one.cores,
+                memory_bytes=sessions * one.memory_bytes,
+                kinds=one.kinds,
+                reason=one.reason,
+            )
+
+
+def _one_session(demand: Demand, option: PlacementOption, ledger: Ledger) -> Lane:
+    """Return a lane of one session, at its speed beside everything given out."""
+    site, recipe, _, _ = option
+    return Lane(
+        job=demand.job,
+        node=site.host.node.node,
+        device=site.device.device,
+        route=recipe.route,
+        sessions=1,
+        fps=ledger.speed_fps(site, recipe),
+        cores=recipe.cores,
+        memory_bytes=recipe.device_bytes or recipe.host_bytes,
+        kinds=recipe.kinds,
+        reason=_why(demand.decode.codec, recipe.route, recipe.kinds),
+    )
 
 
 @lru_cache
@@ -105,7 +120,6 @@ class _Refusals:
             yield from self._unused(claim)
 
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
-        """Say why a job is not on devices that could do it."""
         used = {claim.options.found[index].site.order for index in claim.given}
         is_full = claim.sessions >= claim.limit
         full = {_satisfied(claim): claim.options.devices} if is_full else self._why_full(claim.options)
@@ -115,7 +129,6 @@ class _Refusals:
                 yield Refusal(claim.demand.job, reason, unused)
 
     def _why_full(self, options: Options) -> dict[str, dict[int, str]]:
-        """Return what keeps one more such session away, and from which devices."""
         if options not in self._full:
             found = self._full[options] = dict[str, dict[int, str]]()
             for order, indices in options.at.items():
@@ -127,7 +140,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Say why a job is on no device at all: the first encoder kind's reason for each."""
+        """Return why a job is on no device at all: the first encoder kind's reason for each."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:
@@ -141,7 +154,7 @@ class _Refusals:
             by_reason.setdefault(reason, []).append(site.device.device)
             if site.is_processor:
                 of_processors.add(reason)
-        # What keeps a GPU away says more than what keeps processors away.
+        # A GPU's reason is more useful than a processor's.
         weighed = sorted(by_reason, key=of_processors.__contains__)
         too_large = self._why_too_large([option for options in choices for option in options.found])
         has_gpu = any(not site.is_processor for site in self._ledger.sites)
@@ -153,7 +166,7 @@ class _Refusals:
             yield Refusal(demand.job, reason, tuple(devices_of_it))
 
     def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
-        """Say that one segment takes more memory than any host has that could do it; "" where it does not."""
+        """Return that one segment takes more memory than any capable host has; "" if it does not."""
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))
@@ -165,9 +178,9 @@ class _Refusals:
 
 def _satisfied(claim: Claim) -> str:
     if claim.sessions >= len(claim.demand.segments):
-        return "every segment that is left has a session elsewhere already"
+        return "all remaining segments are already assigned"
     if claim.sessions >= claim.wanted:
-        return f"the job wants no more than {counted(claim.wanted, 'worker')}"
+        return f"the job is limited to {counted(claim.wanted, 'worker')}"
     return _TOO_LATE
 
 
@@ -179,6 +192,6 @@ def _no_encoder(demand: Demand) -> str:
 
 def _nowhere(reasons: Sequence[str]) -> str:
     if not reasons:
-        return "there is no device at all"
+        return "there are no devices"
     more = f"; {counted(len(reasons) - 1, 'other reason')} on other devices" if len(reasons) > 1 else ""
     return f"no device can do it: {reasons[0]}{more}"

@@ -1,4 +1,4 @@
-"""Giving out sessions among demands of one priority: first one each, then by weighted fair shares."""
+"""Distributing sessions among demands of one priority: first one each, then by weighted fair shares."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ class Claim:
     demand: Demand
     wanted: int  # sessions
     weight: float
-    choices: list[Options] = field(default_factory=list)  # by its tracks' encoder kinds: what finishes soonest first
-    options: Options = field(init=False)  # the choice that is taken, where there is any
-    limit: int = 0  # the most sessions of use: no more than wanted, and none that opens when all is done
+    choices: list[Options] = field(default_factory=list)  # by its tracks' encoder kinds: the soonest finish first
+    options: Options = field(init=False)  # the chosen one, if any
+    limit: int = 0  # the most useful sessions: no more than wanted, and none that would open when all is done
     given: dict[int, int] = field(default_factory=dict)  # sessions by the index of their option
     sessions: int = 0
     share: float = 0.0  # of the fleet's engines
@@ -34,7 +34,7 @@ class Claim:
 
 
 def sessions_wanted(demand: Demand) -> int:
-    """Return the most sessions a demand can use: one for each segment, and no more than its own bound."""
+    """Return how many sessions a demand can use: one per segment, up to its own limit."""
     segments = len(demand.segments)
     return segments if demand.workers_max is None else min(segments, demand.workers_max)
 
@@ -55,13 +55,13 @@ class Fill:
         self._rooms: dict[tuple[Claim, int, int], bool] = {}
 
     def run(self) -> None:
-        """Give out all that can be given."""
+        """Give out all sessions that can be given."""
         self._choose_kinds()
         self._give_first()
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each track's encoder kind: what finishes soonest beside those that have chosen before."""
+        """Choose each track's encoder kind: the one that finishes soonest beside earlier claims."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []
@@ -91,7 +91,7 @@ class Fill:
             claim.limit = self._useful[key]
 
     def _give_first(self) -> None:
-        """Give every claim one session, moving others' first ones where that helps."""
+        """Give every claim one session, moving others' first sessions if that helps."""
         able = [claim for claim in self.claims if claim.choices]
         for claim in sorted(able, key=lambda claim: (len(claim.options.found), claim.demand.job)):
             for options in claim.choices:
@@ -115,11 +115,11 @@ class Fill:
         return False
 
     def _path(self, claim: Claim, refused: set[tuple[Claim, Claim | None]]) -> list[Claim]:
-        """Return the shortest chain of claims that each want the next one's place; the last has room elsewhere.
+        """Return the shortest chain of claims, each of which wants the next one's place, while the last has another.
 
         An augmenting path (C. Berge, Two theorems in graph theory, 1957). Whether a claim fits where the next one was
         shows when they move; ``refused`` are those that did not, with None for a last one that had no room after all.
-        Return nothing where there is no such chain.
+        Return nothing if there is no such chain.
         """
         found, visited = {claim}, set[int]()
         reached = deque([[claim]])
@@ -141,7 +141,7 @@ class Fill:
         return []
 
     def _has_room(self, claim: Claim) -> bool:
-        """Return whether a claim's only session may have room elsewhere: on its own host, without what it takes now."""
+        """Return whether a claim's only session may fit elsewhere, its own host's resources released."""
         if claim.options.queue.next_fit() is not None:
             return True
         held = claim.first
@@ -175,7 +175,6 @@ class Fill:
                 self._enter(claim, index)
 
     def _enter(self, claim: Claim, index: int) -> None:
-        """Give a claim its first session."""
         self._holders.setdefault(self._take(claim, index), []).append(claim)
 
     def _leave(self, claim: Claim) -> Site:
@@ -190,7 +189,7 @@ class Fill:
 
     def _give_more(self) -> None:
         """Give the next session to the smallest share by weight, until none can take one."""
-        rounds: dict[float, list[int]] = {}  # claims by such a share; whole rounds of alike ones have the same
+        rounds: dict[float, list[int]] = {}  # claims by that share; claims that are alike get sessions in rounds
         for number, claim in enumerate(self.claims):
             if 0 < claim.sessions < claim.limit:
                 rounds.setdefault(claim.share / claim.weight, []).append(number)
@@ -211,7 +210,7 @@ class Fill:
                     rounds[share].append(number)
 
     def _take(self, claim: Claim, index: int) -> int:
-        """Give a claim a session of one of its options; return the device's order."""
+        """Give a claim a session of one of its options; return the order of the device."""
         site, recipe, _, share = claim.options.found[index]
         self._ledger.take(site, recipe)
         claim.given[index] = claim.given.get(index, 0) + 1
@@ -223,7 +222,7 @@ class Fill:
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
 
-    Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) where there is no room.
+    Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) without room.
     """
     left, fps, fastest, cores = wanted, 0.0, 0.0, dict[int, float]()
     for site, recipe, _, _ in by_speed:

@@ -1,8 +1,4 @@
-"""What is taken and what is left while a placement is made: counts, no decisions.
-
-Every limit is kept here: the point at which an engine's curve is flat, encoder sessions of a device, of its GPU and of
-the whole machine, device memory, host memory, cores, and what the policy allows.
-"""
+"""What is taken and what is left while a placement is made: counts and limits, without decisions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +18,7 @@ _IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 @dataclass(slots=True)
 class _Caps:
-    """Encoder sessions of a device, of one GPU's slices or of one machine; ``refusal`` says that no more fit."""
+    """The cap on encoder sessions of a device, one GPU's slices or a machine; ``refusal`` says that no more fit."""
 
     refusal: str
     most: int | None
@@ -43,12 +39,12 @@ class Host:
     cores_used: float = 0.0
     memory_used: int = 0
     device_sessions: int = 0  # on its GPUs: their drivers open sessions one after the other
-    changes: int = 0  # how often something was taken here, or given back
+    changes: int = 0  # how often something was taken or released here
 
     def room_for(self, session_bytes: int) -> int | None:
-        """Return how many more sessions of that size its memory takes, None for any number.
+        """Return how many more sessions of this size fit into its memory, None for any number.
 
-        The reserve bounds how many there are; for a single one all of the memory counts.
+        A single session may use the reserve too.
         """
         if self.memory_bytes is None or not session_bytes:
             return None
@@ -69,7 +65,7 @@ class Site:
     order: int  # its index in the inventory
     is_processor: bool
     memory_bytes: int | None  # that sessions may use
-    caps: tuple[_Caps, _Caps, _Caps]  # its own, its GPU's and its machine's
+    caps: tuple[_Caps, _Caps, _Caps]  # caps of the device, its GPU and its machine
     sessions: int = 0
     loads: dict[str, float] = field(default_factory=_IDLE.copy)  # as ``SessionLoad.load``, by the engine's name
     memory_used: int = 0
@@ -81,8 +77,8 @@ class Ledger:
     def __init__(self, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> None:
         self.policy = policy
         self.hardware = hardware
-        self.context_bytes = hardware.memory.context_mib * MIB  # what a process takes of a device
-        self.given_back: list[int] = []  # the hosts, by index, to which sessions were given back, in that order
+        self.context_bytes = hardware.memory.context_mib * MIB  # of a device, by each process
+        self.given_back: list[int] = []  # hosts, by index, to which sessions were returned, in that order
         self.sites: list[Site] = []
         totals = dict.fromkeys((*MEDIA_ENGINES, Engine.CPU), 0.0)
         for index, node in enumerate(nodes):
@@ -95,7 +91,7 @@ class Ledger:
         self._totals = {engine.name: total for engine, total in totals.items()}
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
-        """Return what keeps one more session away, as a sentence without a full stop; "" when it fits."""
+        """Return why no more session fits, as a sentence without a full stop; "" when it fits."""
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
@@ -123,7 +119,7 @@ class Ledger:
         return ""
 
     def room_for(self, site: Site, recipe: Recipe, cores_used: float) -> int:
-        """Return how many more sessions a device takes, where ``cores_used`` more of its host's cores are taken."""
+        """Return how many more sessions fit on a device if ``cores_used`` more of its host's cores were in use."""
         host, rooms = site.host, list[int]()
         if host.cores is not None and recipe.cores:
             rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + ROUNDING))
@@ -141,7 +137,7 @@ class Ledger:
         return max(0, min(rooms))
 
     def take(self, site: Site, recipe: Recipe, sessions: int = 1) -> None:
-        """Take room for sessions; a negative number gives it back."""
+        """Take room for sessions; a negative number releases it."""
         host = site.host
         host.changes += 1
         host.cores_used += sessions * recipe.cores
@@ -162,7 +158,7 @@ class Ledger:
 
     @contextmanager
     def without(self, site: Site, recipe: Recipe) -> Iterator[None]:
-        """Look at the ledger as if a session that was given were not."""
+        """Take a session back for the duration of the context."""
         changes = site.host.changes
         self.take(site, recipe, -1)
         try:
@@ -173,7 +169,7 @@ class Ledger:
             site.host.changes = changes
 
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
-        """Return by how much one more session makes the device faster, in frames a second."""
+        """Return the device's gain in frames a second from one more session."""
         part = 1.0
         for use in recipe.engines:
             before = site.loads[use.engine]
@@ -190,7 +186,7 @@ class Ledger:
         return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
-        """Return the largest part of the fleet's engines of one kind that a session takes."""
+        """Return the largest fraction of the fleet's engines of one kind that a session takes."""
         cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:

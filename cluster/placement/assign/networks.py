@@ -1,7 +1,4 @@
-"""Where jobs that run a network go: a pure function, independent of ``place``.
-
-A network's speed on a DLA is unknown before it has run, so DLAs are assigned by number of sessions alone.
-"""
+"""Where jobs that run a network go, by the number of sessions only: a network's speed is unknown before it has run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,16 +13,15 @@ from .fill import sessions_wanted
 from .options import node_refusal
 
 SESSIONS_PER_DLA = 2
-"""Segments at a time on a DLA: while one's pictures are decoded, the other's are inferred."""
+"""Segments at a time on a DLA: one's pictures are decoded while the other's are inferred."""
 CORES_PER_SESSION = 1.0
-"""What decoding, scaling and normalising take."""
+"""For decoding, scaling and normalising."""
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
-    """Return which DLAs each job gets that runs a network, and why it gets none.
+    """Return which DLAs each job gets, or why none; a job's sessions are spread over all of its DLAs.
 
-    Jobs of a higher priority come first; within one, the next session goes to the job with the smallest weighted number
-    of them. A job's sessions are spread over all DLAs. The order of demands and nodes makes no difference.
+    Within a priority the next session goes to the job with the smallest weighted number of sessions.
     """
     places = [(node, dla) for node in sorted(inventory.nodes, key=lambda node: node.node) for dla in node.dlas]
     refused = [_refusal(node, dla, policy) for node, dla in places]
@@ -53,7 +49,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
 
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
-    """Say why no machine has a DLA for a job, whatever its state; "" where one has."""
+    """Return why no machine has a DLA for a job, whatever its state; "" if one has."""
     numbers = {dla_number(dla) for node in inventory.nodes for dla in node.dlas}
     if not numbers:
         return "no machine has a DLA"
@@ -67,8 +63,8 @@ class _Claim:
     """A job while it is served. DLAs are named by index."""
 
     demand: Demand
-    asked: list[int]  # the DLAs that it asks for
-    usable: list[int]  # those of them that take work
+    asked: list[int]  # the DLAs that it requests
+    usable: list[int]  # those of them that accept work
     given: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -108,5 +104,5 @@ def _why_nothing(claim: _Claim, refused: Sequence[str], inventory: Inventory) ->
     if not claim.demand.segments:
         return "nothing is left to do"
     if claim.usable:
-        return "every DLA is taken by other work just now"
+        return "all DLAs are busy with other work"
     return no_dla_for(claim.demand, inventory) or f"no DLA can do it: {refused[claim.asked[0]]}"

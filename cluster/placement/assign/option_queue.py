@@ -1,4 +1,4 @@
-"""In which order a demand's options are taken, as sessions fill devices."""
+"""The order in which a demand's options are taken, as sessions fill devices."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,7 +16,7 @@ _BESIDE_GPU = 1 << 30  # more than any number of sessions
 _EXACT = 1e9  # loads that differ by less than one part in so many are equal
 
 _Entry = tuple[int, int, int, int, int]
-"""Gain, load, crowd and position of the best option of a host, as ``OptionQueue`` has them, and the host's changes."""
+"""Gain, load, crowd and position of the best option of a host, as in ``OptionQueue``, and the host's changes."""
 
 
 class PlacementOption(NamedTuple):
@@ -25,7 +25,7 @@ class PlacementOption(NamedTuple):
     site: Site
     recipe: Recipe
     rank: int  # 1 on nodes that come last, else 0
-    share: float  # of the fleet's engines that a session takes
+    share: float  # fraction of the fleet's engines that a session takes
 
 
 class OptionQueue:
@@ -37,8 +37,9 @@ class OptionQueue:
     using; then a GPU that decodes for the cores before the cores alone, since those are slower, if by less than a step;
     then the inventory's order, so that few GPUs of a host are opened where cores are short.
 
-    A session moves its host's options alone, and only back. So hosts wait in a heap, each by its best option that fits,
-    and one is looked at again only where it comes first and has changed, or where a session was given back to it.
+    A session only moves its own host's options, and only backwards. So hosts wait in a heap, each by its best option
+    that fits, and are examined again only when they come first and have changed, or when a session was returned to
+    them.
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
@@ -55,7 +56,7 @@ class OptionQueue:
         self._given_back = len(ledger.given_back)
 
     def next_fit(self) -> int | None:
-        """Return the index of the option to take next, None when nothing fits."""
+        """Return the index of the option to take next, None if nothing fits."""
         heap, given_back = self._heap, self._ledger.given_back
         if len(given_back) > self._given_back:
             for at in given_back[self._given_back :]:
@@ -75,15 +76,15 @@ class OptionQueue:
         return None
 
     def best_at(self, site: Site) -> int | None:
-        """Return the index of the best option on a device, None where nothing fits."""
+        """Return the index of the best option on a device, None if nothing fits."""
         here = (at for at in self._at[site.host.index] if self._options[self._indices[at]].site is site)
         entry = self._best(list(here))
         return None if entry is None else self._indices[entry[3]]
 
     def _best(self, positions: Sequence[int]) -> _Entry | None:
-        """Return the best option that fits among those of a host, None where none does."""
+        """Return the best option that fits among those of a host, None if none does."""
         best: _Entry | None = None
-        like: PlacementOption | None = None  # none with the same recipe and the same loads on its engines is better
+        like: PlacementOption | None = None  # none with the same recipe and loads on its engines is better
         for position in positions:
             site, recipe, rank, _ = option = self._options[self._indices[position]]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:
@@ -116,5 +117,5 @@ def _step(gain_fps: float) -> int:
 
 
 def _fixed_key(option: PlacementOption) -> tuple[float, bool, int]:
-    """Return what options are sorted by that no session changes."""
+    """Return the part of the sort key that no session changes."""
     return (-option.site.device.share, option.recipe.route.is_software, option.site.order)

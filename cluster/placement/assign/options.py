@@ -1,4 +1,4 @@
-"""Which devices could serve a demand, and why others could not: worked out once for all that are alike."""
+"""Which devices could serve a demand, and why others could not: computed once for demands that are alike."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,21 +18,21 @@ from .recipes import Kinds, Recipe, RecipeRequest, Recipes, SessionStages, nvenc
 
 @dataclass(slots=True)
 class SiteClass:
-    """Sites whose devices and hosts are alike, in the inventory's order."""
+    """Sites with equal devices and hosts, in the inventory's order."""
 
-    refusal: str  # why they take no work at all, "" where they do
+    refusal: str  # why they take no work at all, "" if they do
     rank: int  # 1 on nodes that come last, else 0
     sites: list[Site] = field(default_factory=list)
 
 
 _Answer = tuple[SiteClass, Recipes]
-"""What a class of sites does for a demand."""
+"""What a class of sites offers for a demand."""
 
 
 class Options:
     """Every route that is open to demands that are alike, with one encoder kind for each track.
 
-    Most of these demands take one of several encoder kinds, so what only the chosen one needs is made when it is used.
+    Most such demands choose among several encoder kinds, so what only the chosen kind needs is made on use.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:
@@ -43,17 +43,17 @@ class Options:
         self.open_recipes = [recipe for _, each in answers if not isinstance(each, str) for recipe in each]
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield them: fastest first in the inventory's order; on nodes of last resort last."""
+        """Yield the options, fastest first in the inventory's order; those on nodes of last resort last."""
         return merge(*self._runs(), key=lambda option: (option.rank, -option.recipe.fps, option.site.order))
 
     @cached_property
     def found(self) -> list[PlacementOption]:
-        """All of them, in the inventory's order."""
+        """All options, in the inventory's order."""
         return sorted((option for run in self._runs() for option in run), key=lambda option: option.site.order)
 
     @cached_property
     def queue(self) -> OptionQueue:
-        """All of them, in the order in which to take them."""
+        """All options, in the order in which to take them."""
         return OptionQueue(self.found, self._ledger)
 
     @cached_property
@@ -71,7 +71,7 @@ class Options:
 
     @cached_property
     def refused(self) -> dict[str, tuple[str, ...]]:
-        """Why devices have none, by reason, in the inventory's order."""
+        """Why devices have no option, by reason, in the inventory's order."""
         refused: dict[str, list[Site]] = {}
         for members, recipes in self._answers:
             if isinstance(recipes, str):
@@ -121,7 +121,7 @@ class Catalogue:
     def choices(self, demand: Demand) -> list[Options]:
         """Return a demand's options with each choice of encoder kinds: software where it can, and each NVENC.
 
-        A track that has begun keeps its kind. Where an NVENC does not write a track's codec, software does.
+        A track that has begun keeps its kind. Software writes a track if an NVENC cannot write its codec.
         """
         key = _shape(demand)
         found = self._choices.get(key)
@@ -168,16 +168,16 @@ class Catalogue:
         request = RecipeRequest(stages, site.device, rates, policy, host.processor, host.node.speed, host_cores=cores)
         recipes = request.recipes()
         if not isinstance(recipes, str) and host.cores is None and not any(kind.is_nvenc for kind in stages.kinds):
-            return "nothing is known of its host's processor"
+            return "its host's processor is unknown"
         return recipes
 
 
 def node_refusal(node: Node, policy: Policy) -> str:
-    """Return why a node as a whole takes no work; "" when it does."""
+    """Return why a node as a whole takes no work; "" if it does."""
     if refusal := _state_refusal("its node", node.state, node.state_reason):
         return refusal
     if node.preemptible and policy.preemptible is PreemptibleUse.NEVER:
-        return "its node may be taken away at any moment, and the policy does not use such nodes"
+        return "its node is preemptible, and the policy does not use such nodes"
     return ""
 
 
@@ -188,9 +188,8 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
 
 
 def _device_key(site: Site) -> object:
-    """Return what a device's recipes depend on; equal for all devices of a kind on equal hosts."""
     device, host = site.device, site.host
-    # Trials are shared by devices of a kind, so their identity says enough; enums' identities hash faster than they do.
+    # Devices of a kind share their trials, so the trials' identity says enough; enums hash faster by identity.
     return (
         site.is_processor,
         device.name,
@@ -211,7 +210,7 @@ def _device_key(site: Site) -> object:
 
 
 def _shape(demand: Demand) -> object:
-    """Return all of a demand that its options depend on."""
+    """Return everything of a demand that its options depend on."""
     return (
         demand.encoder,
         demand.decode,

@@ -1,4 +1,4 @@
-"""How long a placement takes: which segment goes to which lane, and what that costs in seconds of GPU and core."""
+"""How long a placement takes: which segment runs in which lane, and its cost in seconds of GPU and core."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from ..model.placement import Lane, Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSchedule:
-    """What one lane does."""
+    """The segments of one lane."""
 
     lane: Lane
     segments: tuple[int, ...]  # by index in ``Demand.segments``
     frames: int
-    ends_s: float  # when the last of them is done
+    ends_s: float  # when its last segment is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a job will take, with the placement as it is."""
+    """Time and cost of a job in the current placement."""
 
-    wall_s: float | None  # from the first session's start to the last segment's end; None where nothing was placed
-    gpu_s: float  # the time that each GPU or slice is held, added up
+    wall_s: float | None  # from the first session's start to the last segment's end; None if nothing was placed
+    gpu_s: float  # total time for which GPUs or slices are held
     cpu_s: float  # that of each core
     lanes: tuple[LaneSchedule, ...]
 
@@ -52,7 +52,7 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
 
 
 def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
-    """Return what a demand takes in a placement, if nothing else arrives and nothing dies."""
+    """Return a demand's time and cost in a placement, if nothing arrives or dies meanwhile."""
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     scheduled = schedule(demand, lanes, hardware)
     held: dict[str, float] = {}
@@ -65,7 +65,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return by speed when each session is free, with its lane, as heaps."""
+    """Return as heaps, by speed, when each session becomes free, with its lane."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

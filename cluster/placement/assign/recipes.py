@@ -1,8 +1,6 @@
-"""What one session of a demand takes on one device, by every route that is open there: pure arithmetic.
+"""Recipes: what one session of a demand takes on one device, by every route that is open there. Pure arithmetic.
 
-A segment is decoded, processed and encoded on one host. A *recipe* says which engines do it there, how fast one
-session is with the host to itself, and what it takes of engines, cores, encoder sessions and memory. Devices of a kind
-share their recipes.
+Equal devices share their recipes.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +10,6 @@ from ...probes.gpus.hardware import MIB, HostMemory
 from ...probes.report.device_kinds import Route
 from ...probes.report.engines import CodecCase, Engine
 from ..measurements import beside, core_fps_beside
-from ..memory import frame_bytes, session_bytes
 from ..model.demand import Demand, EncoderKind
 from ..model.inventory import Device
 from ..model.policy import Policy
@@ -23,8 +20,10 @@ from ..rates import (
     curve_of,
     decode_stage,
     encode_stage,
+    frame_bytes,
     measured_core_fps,
     read_curve,
+    session_bytes,
     software_fps,
 )
 
@@ -34,19 +33,19 @@ _ROUTES = {(route.decoder, route.encoder): route for route in Route}
 
 @dataclass(frozen=True, slots=True)
 class SessionLoad:
-    """What one session takes of a kind of engine."""
+    """The load of one session on a kind of engine."""
 
     engine: str  # NVDEC or NVENC
     load: float  # in full-speed sessions: one of them keeps one engine busy
-    curve: Curve  # a device's throughput by the load on it, as a multiple of one full-speed session, until it is flat
-    load_most: int  # beyond it the device gets no faster
+    curve: Curve  # a device's throughput at each load, as a multiple of one full-speed session, until it is flat
+    load_most: int  # the load beyond which the device gets no faster
 
     def gain(self, before: float) -> float:
-        """Return the part of its own speed that one more session adds to a device that is full with it."""
+        """Return the fraction of its own speed that one more session adds to a device that is full of such sessions."""
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
-        """Return the part of its own speed that a session keeps on a device with a load of ``load``, its own too."""
+        """Return the fraction of its speed that a session keeps on a device with a load of ``load``, its own too."""
         return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
@@ -69,20 +68,20 @@ Recipes = tuple[Recipe, ...] | str
 
 
 def nvenc_kind(device: Device) -> EncoderKind:
-    """Return the kind of what a device's NVENC writes."""
+    """Return the encoder kind of a device's NVENC."""
     return EncoderKind(Engine.NVENC.value, device.architecture, device.driver_branch)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStages:
-    """What one session of a demand with these encoder kinds does, wherever it runs."""
+    """The stages of one session of a demand with these encoder kinds, wherever it runs."""
 
     demand: Demand
     kinds: Kinds
     decode: Stage
     software_decode: Stage
     encodes: tuple[Stage, ...]
-    host_bytes: int  # of its host's memory, where cores have a part in it
+    host_bytes: int  # of its host's memory, if cores take part
 
     @classmethod
     def of(cls, demand: Demand, kinds: Kinds, memory: HostMemory) -> "SessionStages":
@@ -97,7 +96,7 @@ class SessionStages:
 
 @dataclass(frozen=True, slots=True)
 class RecipeRequest:
-    """What a session does, and a device of a host with such a processor."""
+    """A session's stages, and the device and host on which they would run."""
 
     stages: SessionStages
     device: Device
@@ -119,17 +118,17 @@ class RecipeRequest:
             found.append(self.recipe(Engine.CPU))
         usable = [recipe for recipe in found if recipe.fps > 0]
         if not usable:
-            return decoding or "nothing is known of how fast its engines are"
+            return decoding or "the speed of its engines is unknown"
         is_hybrid = usable[0].route.encoder is Engine.CPU and not self.stages.demand.needs_gpu
         if is_hybrid and (refusal := self._hybrid_refusal(usable[0])):
             return refusal
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why decoding alone is not worth a GPU; "" where ``hybrid`` is.
+        """Return why decoding alone is not worth a GPU; "" if ``hybrid`` is.
 
-        It is taken for what the documented rates promise, and kept until it was measured to be slower than the cores
-        alone: what is measured of those meanwhile does not send work to and fro.
+        Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
+        and forth.
         """
         is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)
         fps, software_s = hybrid.fps, self.software_s()
@@ -139,7 +138,7 @@ class RecipeRequest:
         gain = fps * software_s - 1
         if gain <= 0 or (gain < self.policy.hybrid_gain and not is_measured):
             return f"with its NVDEC a session would be {max(gain, 0):.0%} faster, which is not worth a GPU"
-        # A session has a core to itself, so this is what a frame takes of one less.
+        # A session has a core to itself, so this is the time saved on that core.
         saved_s = self.stages.demand.about_frames * (software_s - 1 / fps) / max(self.host_cores, 1)
         if 0 < saved_s <= self.policy.gpu_start_s:
             start_s = self.policy.gpu_start_s
@@ -163,7 +162,7 @@ class RecipeRequest:
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self.recipe(Engine.CPU)
-        return (recipe,) if recipe.fps > 0 else "nothing is known of how fast its software encoder is"
+        return (recipe,) if recipe.fps > 0 else "the speed of its software encoder is unknown"
 
     def _encoding_refusal(self) -> str:
         if any(not kind.is_nvenc for kind in self.stages.kinds) and Engine.CPU not in self.policy.engines:
@@ -208,7 +207,7 @@ class RecipeRequest:
         return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Work out a session that is decoded by ``decoder`` and encoded as the kinds say."""
+        """Compute a session decoded by ``decoder`` and encoded as the kinds say."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]
@@ -241,7 +240,7 @@ class RecipeRequest:
         )
 
     def software_s(self) -> float:
-        """Return what a core takes for a frame that it decodes and encodes."""
+        """Return how long a core decodes and encodes a frame."""
         return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:

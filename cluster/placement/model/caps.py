@@ -1,8 +1,4 @@
-"""How many encoder sessions a device or a machine takes, learnt from its refusals.
-
-Drivers cap the sessions of GeForce cards for the whole machine: one too many fails with an error that looks like a lack
-of memory. Documented caps have changed with drivers (3, 5, 8, 12).
-"""
+"""How many encoder sessions a device or machine takes, learnt from refusals: documented caps change with drivers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +10,7 @@ from .inventory import Device, Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsOpen:
-    """How many encoder sessions are open and work, on a device and on all GPUs of its node."""
+    """How many working encoder sessions are open, on a device and on all GPUs of its node."""
 
     device: str
     node: NodeId
@@ -24,14 +20,14 @@ class SessionsOpen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRefused(SessionsOpen):
-    """A device refused one more."""
+    """A device refused another session."""
 
-    system_wide: bool  # the cap is the machine's, as for GeForce cards
+    system_wide: bool  # the cap is the machine's, as with GeForce cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntCap:
-    """How many sessions are tried: now and then one more than were open at the last refusal."""
+    """How many sessions to try: now and then one more than were open at the last refusal."""
 
     sessions: int
     refused_at: int  # open at the last refusal
@@ -52,7 +48,7 @@ RETRY_MAX_S: Final = 3600.0
 
 
 def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownCaps:
-    """Return the caps with one refusal added. A refusal with nothing open has another cause than a cap."""
+    """Return the caps with one refusal added. A refusal while no session was open has another cause."""
     if refused.system_wide and refused.open_on_node > 0:
         cap = _learnt(caps.nodes.get(refused.node), refused.open_on_node, now_s)
         return replace(caps, nodes={**caps.nodes, refused.node: cap})
@@ -65,14 +61,14 @@ def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownC
 def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCap:
     wait_s = RETRY_S
     if before is not None and before.refused_at == refused_at:
-        # Refusals until the first fewer slots take effect are the same one.
+        # Refusals count as one until the first reduction of slots takes effect.
         was_retried = before.sessions > refused_at
         wait_s = min(before.wait_s * 2, RETRY_MAX_S) if was_retried else before.wait_s
     return LearntCap(sessions=refused_at, refused_at=refused_at, retry_at_s=now_s + wait_s, wait_s=wait_s)
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps without those that working sessions have passed (a new driver, or others closed theirs)."""
+    """Return the caps without those that working sessions have exceeded (a new driver, or others closed theirs)."""
     devices, nodes = dict(caps.devices), dict(caps.nodes)
     if (cap := devices.get(seen.device)) is not None and cap.refused_at < seen.open_on_device:
         del devices[seen.device]
@@ -82,7 +78,7 @@ def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
 
 
 def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
-    """Return the caps with one more session where a cap is old enough to be tried again."""
+    """Return the caps with one more session for each cap old enough to be tried again."""
     due = [*caps.devices.values(), *caps.nodes.values()]
     if all(now_s < cap.retry_at_s for cap in due):
         return caps
@@ -97,7 +93,7 @@ def _relaxed(cap: LearntCap, now_s: float) -> LearntCap:
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
-    """Return the inventory with learnt caps in the place of documented ones."""
+    """Return the inventory with learnt caps in place of documented ones."""
     if not caps.devices and not caps.nodes:
         return inventory
     nodes = (

@@ -1,4 +1,4 @@
-"""What jobs ask for: frozen values, a pure function of plans and of what is left to do."""
+"""What jobs ask for: frozen values, derived from plans and remaining segments."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from fractions import Fraction
 from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 PLAIN_FRAMES = 250
-"""Frames of a segment of unknown work."""
+"""Frames of a segment if its work is unknown."""
 USUAL_THREADS = 2
 """Of an encoder's session."""
 _PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
@@ -23,10 +23,10 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """What an encoded track's bytes depend on: one kind per track, on every worker that helps with it."""
+    """What an encoded track's bytes depend on: all workers on a track use the same kind."""
 
     implementation: str
-    architecture: str = ""  # of NVENC, like the driver branch
+    architecture: str = ""  # of NVENC, such as the driver branch
     driver_branch: str = ""
 
     @property
@@ -42,15 +42,15 @@ class EncoderKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendition:
-    """One output track: how it is to be encoded, and what size it has."""
+    """One output track: its encoder settings and size."""
 
     case: CodecCase
     width: int
     height: int
     software: str  # the software encoder that would do it (libx264 ...), "" for none
     preset: str = ""
-    threads: int = USUAL_THREADS  # of a session of that encoder: more take more memory
-    kind: EncoderKind | None = None  # set once the track has begun: only workers that can do this kind may help
+    threads: int = USUAL_THREADS  # threads of a session of that encoder: more take more memory
+    kind: EncoderKind | None = None  # set once the track has begun: only workers of this encoder kind may help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +58,24 @@ class Demand:
     """What one job asks for."""
 
     job: str
-    segments: tuple[int, ...]  # frames of each that is not done yet
+    segments: tuple[int, ...]  # frames of each unfinished segment
     decode: CodecCase
     width: int
     height: int
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
-    software_decode: str = ""  # why no GPU may decode the input, "" where one may
-    needs_gpu: bool = False  # no processor does it alone
-    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run its network, () for any; None without one
-    has_filters: bool = False  # frames are processed on the way
-    filter_bytes: int = 0  # what that keeps in each segment's memory beside the pictures
-    frames_total: int = 0  # of the whole job, however much is left; 0 where it is not known
+    software_decode: str = ""  # why no GPU may decode the input, "" if one may
+    needs_gpu: bool = False  # no processor alone may do it
+    dlas: tuple[int, ...] | None = None  # DLAs that may run its network, () for any; None without one
+    has_filters: bool = False  # frames are filtered between decoder and encoder
+    filter_bytes: int = 0  # memory that filters keep for each segment beside the pictures
+    frames_total: int = 0  # frames of the whole job, however much is left; 0 if unknown
     priority: int = 0  # higher goes first
-    weight: Fraction = Fraction(1)  # in a fair share against other jobs of the same priority
+    weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # segments in flight at most
-    pyav: str = ""  # the version with which its bytes are made, "" for any
-    finish_within_s: Fraction | None = None  # from when it is first seen; None where its user does not say
-    title: str = ""  # the name of its input, for people, "" where it has none
+    pyav: str = ""  # its bytes need this version; "" for any
+    finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user does not say
+    title: str = ""  # the displayed name of its input, "" if it has none
 
     @property
     def chooses_encoder(self) -> bool:
@@ -96,17 +96,17 @@ class Demand:
 
     @property
     def longest_frames(self) -> int:
-        """How long its longest segment is, as far as the length makes a difference to the memory that it takes."""
+        """The length of its longest segment, as far as it makes a difference to memory."""
         return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
 
     @property
     def about_frames(self) -> int:
-        """How long the whole job is, rounded down to a power of two: jobs of about a length are placed alike."""
+        """The length of the whole job, rounded down to a power of two: jobs of similar length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
 
 
 def plain_demand(job: str, segments: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job whose media is unknown: so many segments of software work."""
+    """Return the demand of a job whose media is unknown: this many segments of software work."""
     case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
     return Demand(
         job=job,

@@ -1,4 +1,4 @@
-"""What there is to place work on: frozen values, made from node reports or from a simulated fleet."""
+"""Nodes and devices that work is placed on: frozen values, from node reports or a simulated fleet."""
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -22,31 +22,31 @@ class DeviceState(Enum):
 class Device:
     """One device of any kind."""
 
-    device: str  # unique: the UUID where it is stable, else node and PCI bus id; ``<node>/cpu``; a DLA's station
+    device: str  # unique: the UUID if it is stable, else node and PCI bus id; ``<node>/cpu``; a DLA's station
     node: NodeId
     kind: DeviceKind
     name: str
     engines: dict[Engine, int]  # {CPU: cores} of a processor
-    trials: tuple[Trial, ...] = ()  # shared by all devices of a kind; nothing is known of engines without them
+    trials: tuple[Trial, ...] = ()  # shared by equal devices; without trials its engines are unknown
     architecture: str = ""
     driver_branch: str = ""
     max_video_clock_mhz: int | None = None
     free_memory_bytes: int | None = None  # what sessions may use
-    encoder_sessions_max: int | None = None  # learnt from an error, or documented; None is none known
-    parent: str = ""  # the GPU of a MIG slice: caps of the GPU hold for its slices together
-    share: float = 1.0  # of its physical engines: below 1 on a vGPU, and where compute instances share them
-    share_unknown: str = ""  # why that share is not known, "" where it is
+    encoder_sessions_max: int | None = None  # learnt from a refusal, or documented; None if unknown
+    parent: str = ""  # the GPU of a MIG slice, whose caps count all its slices together
+    share: float = 1.0  # fraction of its physical engines: below 1 on a vGPU, and for compute instances that share them
+    share_unknown: str = ""  # why that share is unknown, "" if it is known
     busy: dict[Engine, float] = field(default_factory=dict)  # 0 to 1, by other programs, as last polled
     encoder_sessions_others: int = 0  # held by other programs
-    fps_max: float | None = None  # its driver's limit for all sessions together: a vGPU without a licence
+    fps_max: float | None = None  # its driver's limit for all sessions together: for a vGPU without a licence
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
-    no_kernels: str = ""  # why it cannot scale and convert pictures itself, "" where it can, as far as known
-    untried: str = ""  # why none of its codecs could be tried, "" where they could
-    hosts_vgpus: bool = False  # a hypervisor's GPU, whose engines belong to its guests: it is not counted
+    no_kernels: str = ""  # why it cannot scale and convert pictures itself, "" if it can, as far as known
+    untried: str = ""  # why none of its codecs could be tried, "" if they could
+    hosts_vgpus: bool = False  # its engines belong to the guests of its hypervisor, so it is not counted
 
     def engine_count(self, engine: Engine) -> float:
-        """Return how many engines of a kind are its own: its share of those that there are."""
+        """Return its share of a GPU's engines of a kind."""
         return self.engines.get(engine, 0) * self.share
 
     @property
@@ -55,7 +55,7 @@ class Device:
         return not self.no_kernels
 
     def can(self, case: CodecCase, engine: Engine) -> bool:
-        """Return whether a trial found that ``engine`` of this device does ``case``."""
+        """Return whether a trial found that ``engine`` of this device can do ``case``."""
         return any(trial.works for trial in self.trials if trial.engine is engine and trial.case == case)
 
 
@@ -66,19 +66,19 @@ class Node:
     node: NodeId
     name: str
     devices: tuple[Device, ...]  # its processor among them, without its DLAs
-    dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error is final for the process that uses one
+    dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error ends the process that uses one
     preemptible: bool = False
     memory_bytes: int | None = None
-    speed: float = 1.0  # of its cores, relative to the reference core
+    speed: float = 1.0  # speed of its cores, relative to the reference core
     system_encoder_sessions_max: int | None = None  # of all its GPUs together
-    shown: ShownGpus | None = None  # its GPUs by all their names, as shown to Ray; None where NVML was not asked
+    shown: ShownGpus | None = None  # its GPUs by all their names, as shown to Ray; None if NVML was not asked
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
-    pyav: str = ""  # PyAV's version, "" where it is not known
-    release: str = ""  # codecfleet's version, "" where it is not known
-    machine_uuid: str = ""  # a virtual machine's, as its host knows it; "" where it may not be read
-    search_path: str | None = None  # its workers' LD_LIBRARY_PATH, None where they keep the node's own
-    driver_choice: str = ""  # which CUDA driver its workers load, and why, "" where there was nothing to choose
+    pyav: str = ""  # PyAV's version, "" if unknown
+    release: str = ""  # codecfleet's version, "" if unknown
+    machine_uuid: str = ""  # a virtual machine's UUID, as its host knows it; "" if it may not be read
+    search_path: str | None = None  # its workers' LD_LIBRARY_PATH, None if they keep the node's own
+    driver_choice: str = ""  # which CUDA driver its workers load, and why, "" if there was no choice
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -87,7 +87,7 @@ class Node:
 
     @property
     def processor(self) -> Device | None:
-        """Its processor, None where nothing is known of it."""
+        """Its processor, None if unknown."""
         return next((device for device in self.devices if device.kind.is_processor), None)
 
     @property
@@ -97,13 +97,13 @@ class Node:
 
 
 def cordoned(device: Device, reason: str) -> Device:
-    """Return a device that gets no new work for a reason, unless it had one before."""
+    """Return a copy of the device that gets no new work for this reason, unless it already has a reason."""
     is_open = device.state is DeviceState.OPEN
     return replace(device, state=DeviceState.CORDONED, state_reason=reason) if is_open else device
 
 
 def plain_type(name: str) -> str:
-    """Return the name of a vGPU's type without its maker's, which has changed over the years."""
+    """Return the name of a vGPU's type without its maker's name, which has changed over the years."""
     return name.removeprefix("GRID ").removeprefix("NVIDIA ")
 
 
@@ -113,13 +113,13 @@ def processor_name(node: NodeId) -> str:
 
 
 def processor(node: NodeId, cores: int, name: str = "processor", trials: tuple[Trial, ...] = ()) -> Device:
-    """Return a node's processor as a device; without trials its software is taken to do whatever is asked."""
+    """Return a node's processor as a device; without trials its software is assumed to do everything."""
     engines, device = {Engine.CPU: cores}, processor_name(node)
     return Device(device=device, node=node, kind=DeviceKind.CPU, name=name, engines=engines, trials=trials)
 
 
 def processor_of(node: NodeId, name: str, cores: int, memory_bytes: int | None = None) -> Node:
-    """Return a node of which only its processor is known, with ``cores`` slots for any software codec."""
+    """Return a node with a processor of ``cores`` slots for any software codec, and nothing else."""
     return Node(node=node, name=name, devices=(processor(node, cores),), memory_bytes=memory_bytes)
 
 

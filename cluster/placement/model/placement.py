@@ -1,14 +1,14 @@
-"""What ``place`` answers: frozen values, each with its reason."""
+"""The answer of ``place``: frozen values, each with its reason."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...probes.report.device_kinds import Route
 from ...worker_names import NodeId
 from .demand import EncoderKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(NamedTuple):
     """Sessions of one job on one device (and, where the route needs it, its host's cores)."""
 
     job: str
@@ -16,26 +16,26 @@ class Lane:
     device: str
     route: Route
     sessions: int  # segments at a time
-    fps: float  # source frames a second of all of them; 0 where it is unknown, as for a network
+    fps: float  # source frames a second of all of them; 0 if unknown, as for a network
     cores: float  # of the host's processor
-    memory_bytes: int  # of the device, without a process's context; of the host on the route ``cpu``
+    memory_bytes: int  # memory of the device, without a process's context; on the route ``cpu``, of the host
     kinds: tuple[EncoderKind, ...]
     reason: str  # a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job is not on some devices; without devices, why nothing at all could be placed for it."""
+    """Why a job is not on some devices; without devices, why it could not be placed at all."""
 
     job: str
     reason: str
     devices: tuple[str, ...] = ()  # in the inventory's order
-    is_too_large: bool = False  # no host that could do it has the memory for one segment, even when idle
+    is_too_large: bool = False  # no capable host has the memory for one segment, even when idle
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where every job's segments run. Same input, same placement."""
+    """Where every job's segments run. The same input gives the same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]  # of each job; where nothing could be placed for it, that comes first
+    refusals: tuple[Refusal, ...]  # of each job; first why it could not be placed at all

@@ -29,39 +29,41 @@ class PreemptibleUse(StrEnum):
 
 
 class Policy(BaseModel):
-    """What placement may do. Memory parts are of what is free, cores are whole processors' threads."""
+    """What placement may do. Fractions of memory refer to free memory; cores are hardware threads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # Reserved with Ray for a worker: above a half, so that no GPU has two, and below one, to leave room for other work.
+    # Reserved with Ray for a worker: above a half, so that no GPU gets two, and below one, so that other work finds
+    # room.
     gpu_share: Part = 0.51
-    # The part of its GPU's engines that a vGPU has; 0 is what its host in the cluster says, else its type.
+    # A vGPU's share of its GPU's engines; 0 uses its host's report if the host is in the cluster, else its type's
+    # share.
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     engines: frozenset[Engine] = ALL_ENGINES  # that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST
     sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
-    cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # of every node, left alone
-    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # of a session that a GPU decodes and encodes
+    cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores of every node, left alone
+    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for a session that a GPU decodes and encodes
     sessions_per_device: Annotated[int, Field(ge=1)] = 64  # on one GPU or slice at most
     memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of a device's and of a host's memory, left alone
-    # How much faster a session must be for a GPU to be taken for decoding alone: rates are no more exact.
+    # How much faster a GPU's decoding must make a session to be used: rates are no more exact.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
-    # Until a GPU's worker decodes. A job for which a GPU only decodes must save more than that.
+    # How long a GPU's worker takes to start: a job for which the GPU only decodes must save more than that.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
     weight_most: Annotated[int, Field(ge=1)] = 100  # of a job against others of its priority
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Return the policy that a TOML file describes; keys that it leaves out have their defaults.
+    """Return the policy in a TOML file; missing keys have their defaults.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, or has a key or a value that makes no sense.
+        UsageError: the file cannot be read, is not TOML, or has an invalid key or value.
     """
     return load_model("policy", path, Policy, missing="Check the path.", wrong=_HELP)
 
 
 def with_policy(node: Node, policy: Policy) -> Node:
-    """Return a node whose vGPUs have the part of their GPU that the policy says, where it says one."""
+    """Return a node whose vGPUs have the policy's share of their GPU, if the policy sets one."""
     if policy.vgpu_share == 0:
         return node
     devices = (

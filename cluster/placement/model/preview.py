@@ -15,12 +15,12 @@ Place = Callable[[Sequence[Demand], Inventory], Placement]
 class PlacementPreview:
     """Where a demand would be placed. Unknown fields stay empty."""
 
-    never: str = ""  # why these machines could not do it if they were idle; "" where they can, or others may join
-    encoder_kind: EncoderKind | None = None  # the NVENC that would write its tracks, None where software would
-    gpu_refusal: str = ""  # why no GPU would take part, "" where there is none
+    never: str = ""  # why these machines could not do it even if idle; "" if they can, or others may join
+    encoder_kind: EncoderKind | None = None  # the NVENC that would write its tracks, None if software would
+    gpu_refusal: str = ""  # why no GPU would take part, "" if there is no reason
     takes_gpu: bool = False
-    unknown: str = ""  # why none of it is known
-    is_probing: bool = False  # it will be known: GPUs are still being probed
+    unknown: str = ""  # why none of this is known
+    is_probing: bool = False  # it will be known later: GPUs are still being probed
 
 
 def preview_of(
@@ -28,8 +28,9 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed.
 
-    It is placed among ``others`` where it has an encoder to choose, else alone; so is one that asks for NVENC and finds
-    all taken, since it waits. ``idle`` is every node there will ever be, with nothing to do; None where more may join.
+    It is placed among ``others`` if it has an encoder to choose, else alone; a demand for NVENC that finds all taken is
+    placed alone too, since it would wait. ``idle`` is every node there will ever be, without work; None if more may
+    join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

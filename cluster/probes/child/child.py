@@ -1,10 +1,9 @@
 """Runs a probe in a process of its own, with a time limit: for calls that may hang, crash or call exit().
 
 Initialising CUDA, importing PyNvVideoCodec and creating a decoder can end the process without an exception. So such a
-probe is an importable function that takes and returns values of importable classes.
-
-Many cases are tried in several children, so that a case which ends its process ends nothing else: a child yields each
-case's name when it begins, and a pair of name and result when it is done.
+probe is an importable function that takes and returns values of importable classes. Many cases are tried in several
+children, so that a case which ends its process ends no other case: a child yields each case's name when it begins, and
+a pair of name and result when it is done.
 """
 
 import math
@@ -24,16 +23,16 @@ from ... import machine
 Probe: TypeAlias = Callable[..., Any]
 """An importable function, or generator function."""
 STUCK_S = 2.0
-"""How long to wait for a killed child: one that is stuck in the kernel's driver never ends."""
+"""How long to wait for a killed child: one stuck in a kernel driver never ends."""
 
 
 class ChildEnd(Enum):
     """How the child ended."""
 
-    RETURNED = "returned"  #: by itself, after its last value
-    RAISED = "raised"  #: by an exception, which ``detail`` names
+    RETURNED = "returned"  #: it returned, after its last value
+    RAISED = "raised"  #: an exception, which ``detail`` names
     EXITED = "exited"  #: it called exit(); ``detail`` holds its exit code
-    KILLED = "killed"  #: by a signal: a crash
+    KILLED = "killed"  #: a signal: a crash
     TIMED_OUT = "timed out"  #: killed at its time limit
 
 
@@ -42,8 +41,8 @@ class ChildOutcome:
     """The result of a probe that ran in a child process."""
 
     end: ChildEnd
-    values: tuple[Any, ...] = ()  #: the one that it returned, or those that it yielded, however it ended
-    detail: str = ""  #: one line for people; "" when it returned
+    values: tuple[Any, ...] = ()  #: the value returned, or those yielded, however it ended
+    detail: str = ""  #: one readable line; "" if it returned
     said: str = ""  #: the end of what it printed
     took_s: float = 0.0
 
@@ -66,14 +65,14 @@ def run_in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` in a child process; never raises for what happens there.
+    """Run ``probe`` in a child process; never raises for a failure there.
 
     ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
     ``arguments`` and all results pickle. After ``limit_s`` the child is killed, with its own children; it also ends
     when this process does. ``environment`` overrides this process's own.
     """
     began_s = time.monotonic()
-    # A stopped process watches no clock, so the kernel limits the child too.
+    # A stopped process cannot keep time, so the kernel limits the child too.
     limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
         child = run_program(__name__, environment={**os.environ, **(environment or {})}, limits=limits)
@@ -94,13 +93,13 @@ def run_in_child(
 
 
 def _receive(child: Running, order: tuple[Probe, Mapping[str, Any]], until_s: float, values: list[Any]) -> str | None:
-    """Add to ``values`` what a child yields until then; return the error that ended it, if one did."""
+    """Append to ``values`` what a child yields until then; return the error that ended it, if one did."""
     try:
         end = PlainEnd(child.end)
         end.send(order)
         while not isinstance(value := end.receive(until_s), Raised):
             values.append(value)
-    except (EOFError, OSError):  # it has ended, or its time is up
+    except (EOFError, OSError):  # the child has ended, or its time is up
         return None
     return value.error
 
@@ -112,7 +111,7 @@ def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]
         child.code(STUCK_S)
         return ChildEnd.TIMED_OUT, f"no answer within {limit_s:g} s"
     if code < 0:
-        return ChildEnd.KILLED, f"the process was ended by {signal_name(-code)}"
+        return ChildEnd.KILLED, f"the process was killed by {signal_name(-code)}"
     if code > 0:
         return ChildEnd.EXITED, f"the process exited with code {code}"
     return ChildEnd.RETURNED, ""
@@ -131,22 +130,22 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""A machine on which more cases than this kill their process has one fault, not many."""
+"""If more cases than this kill their process, the machine has one fault, not many."""
 _LEAST_S = 0.5
-_TOO_LATE = "the time for trials was up"
+_TOO_LATE = "the time limit for trials was reached"
 
 RunChild: TypeAlias = Callable[..., ChildOutcome]
-"""``run_in_child``, or what stands in for it."""
+"""``run_in_child``, or a substitute for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CasesOutcome:
-    """What came of all cases."""
+    """The results of all cases."""
 
-    results: dict[str, Any]  #: of the cases that were done
-    deaths: dict[str, ChildOutcome]  #: how the child ended that was trying a case
+    results: dict[str, Any]  #: results of the finished cases
+    deaths: dict[str, ChildOutcome]  #: how the child ended, by the case it was trying
     untried: tuple[str, ...]
-    problem: str  #: why some are untried, "" when none are
+    problem: str  #: why some are untried, "" if none are
 
 
 def try_cases(
@@ -159,10 +158,10 @@ def try_cases(
     run: RunChild,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
-    """Try ``cases``, the most important first, in as many children as it takes, within ``limit_s`` for all of them.
+    """Try ``cases``, the most important first, in as many children as needed, within ``limit_s`` for all of them.
 
-    ``probe`` is a generator function. ``arguments`` makes its keyword arguments from the cases that are left;
-    ``limit_s``, the seconds that are left, is added to them.
+    ``probe`` is a generator function. ``arguments`` makes its keyword arguments from the remaining cases; the remaining
+    seconds are added to them as ``limit_s``.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}

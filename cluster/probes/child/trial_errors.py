@@ -1,8 +1,7 @@
 """Error messages of NVIDIA's codecs, translated to a reason and a fix in a sentence each.
 
 PyNvVideoCodec raises one exception for all faults; its message holds a CUresult for decoders and an NVENCSTATUS for
-encoders. A decoder that cannot make its CUDA context ends the process instead: so what a dead child printed is read
-too.
+encoders. A decoder that cannot make its CUDA context ends the process instead, so a dead child's output is read too.
 """
 
 import re
@@ -21,9 +20,9 @@ XID_FIX: Final = "look for Xid lines: sudo dmesg | grep Xid"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an engine did not do a case."""
+    """Why an engine failed a case."""
 
-    code: int | None  #: the library's own number, None where it gave none
+    code: int | None  #: the library's own number, None if it gave none
     reason: str
     fix: str = ""
 
@@ -49,7 +48,7 @@ def fault_of_death(death: ChildOutcome) -> Fault:
     found = _PRINTED_CODE.findall(death.said)
     code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
     if code is None:
-        return Fault(None, f"trying it ended its process: {death.detail}", XID_FIX)
+        return Fault(None, f"the trial ended its process: {death.detail}", XID_FIX)
     reason, fix = _DECODE[code]
     return Fault(code, f"{reason} (error {code} ended the process)", fix)
 
@@ -69,4 +68,4 @@ def _read(message: str, table: dict[int, list[str]]) -> Fault:
     if code in table:
         reason, fix = table[code]
         return Fault(code, f"{reason} (error {code})", fix)
-    return Fault(code, plain[:_DETAIL_CHARACTERS] or "it failed without a word")
+    return Fault(code, plain[:_DETAIL_CHARACTERS] or "it failed without a message")

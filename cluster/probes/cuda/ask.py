@@ -1,7 +1,7 @@
 """Asks the CUDA driver, in a process of its own: initialising it may hang, crash or end the process.
 
-It calls libcuda through ctypes, because it has to judge the driver whichever ``cuda.bindings`` are installed, or none.
-What is found is yielded at once, so that a crash leaves what came before it.
+It calls libcuda through ctypes, because it has to judge the driver whatever ``cuda.bindings`` are installed, if any.
+Each finding is yielded at once, so that a crash loses no earlier one.
 """
 
 import ctypes
@@ -34,9 +34,9 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""The driver API's CU_DEVICE_ATTRIBUTE_* that say what a device's memory can do, by our names."""
+"""The driver API's CU_DEVICE_ATTRIBUTE_* that describe a device's memory, by our names."""
 
-NOT_ASKED = Unavailable(Absence.FAILED, "the question was not reached")
+NOT_ASKED = Unavailable(Absence.FAILED, "the probe ended before this question")
 UNASKED = CudaReport(
     kernel_module=NOT_ASKED,
     library=NOT_ASKED,
@@ -51,22 +51,22 @@ UNASKED = CudaReport(
     runtimes=(),
     nvrtc=NOT_ASKED,
 )
-"""The report of a process that said nothing."""
+"""The report of a process that returned nothing."""
 Found: TypeAlias = str | dict[str, Any]
-"""The step that is taken next, or fields of ``CudaReport``."""
-_NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "there is no libcuda.so.1 here")
-_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is older than the question")
+"""The next step's name, or fields of ``CudaReport``."""
+_NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "libcuda.so.1 is not installed")
+_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is too old for this question")
 _NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
-_NO_CONTEXT = Unavailable(Absence.FAILED, "there is no context to ask in")
+_NO_CONTEXT = Unavailable(Absence.FAILED, "there is no context")
 _NEED_LIBCUDA = ("cuda_version", "init_code", "device_count", "nvenc_api", "nvrtc")
 _NAME_BYTES = 256
 _KERNEL = b'extern "C" __global__ void trial(int *out) { *out = 1; }'
 
 
 def ask(*, every_device: bool = False) -> Iterator[Found]:
-    """Yield everything that can be asked, the riskiest last.
+    """Yield all answers, the riskiest questions last.
 
-    ``every_device`` asks about all the machine's devices, whatever CUDA_VISIBLE_DEVICES leaves of them.
+    ``every_device`` asks about all the machine's devices, ignoring CUDA_VISIBLE_DEVICES.
     """
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
@@ -105,7 +105,7 @@ def _ask_codec_libraries() -> Iterator[Found]:
 
 
 def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
-    """Look for NVRTC where ``cuda.core`` does, which compiles our kernels with it; return it."""
+    """Look for NVRTC where ``cuda.core``, which compiles our kernels, looks for it; return it."""
     yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
@@ -133,7 +133,7 @@ def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Found
         yield f"asking about device {ordinal}"
         devices.append(_device(cuda, ordinal))
         yield {"devices": tuple(devices)}
-    # Contexts last: each takes memory and time, and may be what ends us.
+    # Contexts last: each takes memory and time, and may end this process.
     for ordinal in range(count.value):
         yield f"retaining the primary context of device {ordinal}"
         for found in _in_context(cuda, nvrtc, devices[ordinal]):
@@ -143,7 +143,6 @@ def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Found
 
 
 def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
-    """Return a device as far as it is known without a context."""
     device = _handle(cuda, ordinal)
     text, raw = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_ubyte * 16)()
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
@@ -177,7 +176,7 @@ def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple
 
 
 def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
-    """Yield a device with its memory, then with what became of a kernel."""
+    """Yield a device with its memory, then with the result of trying a kernel."""
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
@@ -219,13 +218,13 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why there is no kernel to load, by NVRTC's code; None is an NVRTC that makes no machine code."""
-    said = "has no machine code to give" if code is None else f"returned {code}"
-    return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when it compiled a kernel for this device")
+    """Return why there is no kernel to load, by NVRTC's code; None means an NVRTC that makes no machine code."""
+    said = "produced no machine code" if code is None else f"returned {code}"
+    return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
 
 def _compiled(nvrtc: ctypes.CDLL, architecture: str) -> tuple[int | None, bytes]:
-    """Return NVRTC's code and the machine code of a kernel; code None is an NVRTC that makes no machine code."""
+    """Return NVRTC's code and the machine code of a kernel; code None means an NVRTC that makes no machine code."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
     code = _call(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), _KERNEL, b"trial.cu", 0, None, None)
@@ -245,7 +244,7 @@ def _handle(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
 
 
 def _call(library: ctypes.CDLL, function: str, *arguments: object) -> int | None:
-    """Return the call's code, or None where the library is older than the function."""
+    """Return the call's code, or None if the library is older than the function."""
     found = getattr(library, function, None)
     return None if found is None else int(found(*arguments))
 
@@ -255,7 +254,7 @@ def _code(code: int | None) -> Maybe[int]:
 
 
 def _answer(code: int | None, value: T) -> Maybe[T]:
-    """Return what a call answered, or the absence that its code is."""
+    """Return a call's answer, or the absence that its code means."""
     if code is None:
         return _NOT_IN_DRIVER
     error = cuda_error(code)
@@ -267,7 +266,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the file whose name begins so, of those that the kernel has mapped for this process; "" for none."""
+    """Return the file, among those mapped into this process, whose name begins so; "" for none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

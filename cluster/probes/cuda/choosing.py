@@ -1,7 +1,7 @@
-"""Which user-mode driver workers load: the system's, or a compat package's that fits and was tried in a child process.
+"""Chooses the user-mode driver that workers load: the system's, or a fitting compat package's that passed a trial.
 
-The guide's rules: a package is for what the driver itself does not serve (CUDA Compatibility 3.3.1); the newest that
-fits is shared by all (3.4); and where a package cannot be used, the system's own driver is (3.4).
+The guide's rules: a package is for what the driver itself does not support (CUDA Compatibility 3.3.1); all processes
+share the newest that fits (3.4); and if a package cannot be used, the system's own driver is (3.4).
 """
 
 import os
@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from ...fleet_variables import COMPAT, compat_folder, may_use_compat
 from ..report.absence import Unavailable, known
+from ..report.gpu_identity import is_geforce
 from .forward import cuda_of, why_unfit
 from .report import CudaLibrary, CudaReport, Deployment, is_compat_library
-from .tables import cuda_error, is_geforce, version_numbers
+from .tables import cuda_error, version_numbers
 
 LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
 _BROKEN_PACKAGE: Final = (803, 804)
@@ -25,18 +26,18 @@ class DriverChoice:
     """Which user-mode driver a machine's workers load."""
 
     search_path: str | None = None  # their LD_LIBRARY_PATH; None leaves it as it is
-    folder: str = ""  # the compat package's that they load, "" for the system's driver
-    reason: str = ""  # a sentence without a full stop; "" where there was nothing to choose
-    failed: bool = False  # a trial failed, or nothing could be tried instead
+    folder: str = ""  # version of the compat package's driver, "" for the system's driver
+    reason: str = ""  # a sentence without a full stop; "" if there was no choice
+    failed: bool = False  # a trial failed, or no alternative could be tried
 
     @property
     def note(self) -> str:
-        """What a job's report says of it: "" where workers load what they would without a choice, and that starts."""
+        """The line for a job's report; "" if nothing changed and nothing failed."""
         return self.words if self.failed or self.search_path is not None else ""
 
     @property
     def words(self) -> str:
-        """What people read of it, "" where there was nothing to choose."""
+        """The choice as a line; "" if there was none."""
         loaded = f"the compat package in {self.folder}" if self.folder else "the system's CUDA driver"
         return f"workers load {loaded}: {self.reason}" if self.reason else ""
 
@@ -46,7 +47,7 @@ NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
 
 
 class Candidate(NamedTuple):
-    """What is worth a trial: an LD_LIBRARY_PATH, the package's folder in front of it ("" takes one away), and why."""
+    """A candidate for a trial: an LD_LIBRARY_PATH, the package's folder in front of it ("" removes one), and why."""
 
     search_path: str
     folder: str
@@ -56,10 +57,10 @@ class Candidate(NamedTuple):
 def choose_driver(
     system: CudaReport, environ: Mapping[str, str], try_path: Callable[[str], CudaReport]
 ) -> tuple[DriverChoice, CudaReport]:
-    """Return which driver workers load, and its report: ``system``, or what the trial of another one found.
+    """Return which driver workers load, and its report: ``system``, or the result of another driver's trial.
 
-    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers have them without a choice; ``try_path``
-    reports the CUDA driver that a process with another LD_LIBRARY_PATH loads.
+    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers would have them without a choice;
+    ``try_path`` reports the CUDA driver that a process with another LD_LIBRARY_PATH loads.
     """
     candidate = worth_a_trial(system, environ)
     if isinstance(candidate, DriverChoice):
@@ -70,7 +71,7 @@ def choose_driver(
 
 
 def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate | DriverChoice:
-    """Return what may be better than the driver that processes load now, or that nothing is, and why."""
+    """Return a candidate that may beat the current driver, or the choice to keep it, and why."""
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
@@ -82,18 +83,22 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
         return DriverChoice(reason=f"{COMPAT} forbids compat packages")
     needs = needs_newer(system)
     if not needs:
-        return DriverChoice(reason="it serves every CUDA runtime here, so no compat package is needed")
+        return DriverChoice(reason="it supports every CUDA runtime here, so no compat package is needed")
     return _best(system, path, needs)
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice where no compat package is found, even in a folder that is named for one."""
+    """Return the choice if no compat package is found, not even in a folder configured for one."""
     named = compat_folder(environ)
-    return DriverChoice(reason=f"{COMPAT} names {named}, where no package is", failed=True) if named else NO_CHOICE
+    return (
+        DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
+        if named
+        else NO_CHOICE
+    )
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return which runtimes here are newer than the driver, in a few words; "" for none, and where nothing says."""
+    """Return which runtimes here are newer than the driver, in a few words; "" for none, or if unknown."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]
@@ -115,12 +120,12 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without a compat package that CUDA refuses, where that is how it was loaded."""
+    """Return the search path without a compat package that CUDA refuses, if the path is how it was loaded."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"
     if system.deployment not in (Deployment.SEARCH_PATH, Deployment.MODULES):
-        reason = f"{why}, and it is not in {LIBRARY_PATH}, from where it could be left out"
+        reason = f"{why}, and cannot be bypassed because it is not in {LIBRARY_PATH}"
         return DriverChoice(reason=reason, failed=True)
     here = Path(library.folder).resolve()
     kept = [folder for folder in path.split(os.pathsep) if folder and Path(folder).resolve() != here]
@@ -128,7 +133,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Return what a trial decides: the candidate, where CUDA starts with it on every device; else nothing changes."""
+    """Return the candidate if CUDA starts with it on every device; otherwise nothing changes."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)
@@ -152,11 +157,11 @@ def _trouble(candidate: Candidate, system: CudaReport, tried: CudaReport) -> str
 
 def _trouble_of_devices(system: CudaReport, tried: CudaReport) -> str:
     if known(tried.device_count, 0) < known(system.device_count, 0):
-        return f"it found {tried.device_count} devices, and the system's driver {system.device_count}"
+        return f"it found {tried.device_count} devices, but the system's driver finds {system.device_count}"
     failed = next((device for device in tried.devices if device.context_code != 0), None)
     was_failing = {device.ordinal for device in system.devices if device.context_code != 0}
     if failed is not None and failed.ordinal not in was_failing:
-        return f"making a context on device {failed.ordinal} returned {_named(failed.context_code)}"
+        return f"creating a context on device {failed.ordinal} returned {_named(failed.context_code)}"
     return ""
 
 

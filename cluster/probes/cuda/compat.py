@@ -19,7 +19,7 @@ STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
 _NO_DEVICE: Final = 100
-_VERSIONED_DOTS: Final = 3  # a library's name with a driver version has no fewer: "libnvcuvid.so.580.95"
+_VERSIONED_DOTS: Final = 3  # a library's name with a driver version has at least this many: "libnvcuvid.so.580.95"
 
 
 def judge(
@@ -29,14 +29,14 @@ def judge(
     *,
     codecs_work: bool = False,
 ) -> tuple[Diagnosis, ...]:
-    """Return every verdict about the CUDA driver and what runs on it, in the order of cause before consequence.
+    """Return every verdict about the CUDA driver and what runs on it, causes before consequences.
 
     A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there. ``nvml_driver_version``
-    is "" where NVML names none; ``codecs_work`` tells that a GPU here has decoded or encoded a picture.
+    is "" if NVML names none; ``codecs_work`` says that a GPU here has decoded or encoded a picture.
     """
     if not has_driver(report):
-        rule = "a kernel driver and libcuda are what makes a GPU usable (CUDA Compatibility 1)"
-        because = "neither NVIDIA's kernel driver nor libcuda is here, so only software engines work"
+        rule = "a GPU needs a kernel driver and libcuda (CUDA Compatibility 1)"
+        because = "neither NVIDIA's kernel driver nor libcuda is installed, so only software engines work"
         fix = "on a machine with an NVIDIA GPU, install its driver; in a container, give it the GPUs (--gpus all)"
         return (Diagnosis("NVIDIA driver", Grade.UNKNOWN, rule, because, fix),)
     verdicts = [
@@ -61,8 +61,8 @@ def has_driver(report: CudaReport) -> bool:
 
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
-    """Judge whether kernel driver and user-mode driver are of one version, or a compat package stands between."""
-    subject, rule = "driver versions", "user-mode and kernel driver are of one version (CUDA Compatibility 3.3.3)"
+    """Judge whether kernel driver and user-mode driver have equal versions, or a compat package in between."""
+    subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
         # A Tegra without that file, or a container that hides it, still has a driver that initialises.
@@ -70,11 +70,11 @@ def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             reason = module.reason
             reason = reason if reason.startswith("NVIDIA") else reason[:1].lower() + reason[1:]
-            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is here, but {reason}", fix)
+            yield Diagnosis(subject, Grade.BROKEN, rule, f"libcuda is installed, but {reason}", fix)
         return
     if isinstance(library, Unavailable):
         because = f"the kernel driver {module.version} is loaded, but {library.reason}"
-        fix = f"install the user-mode driver {module.version}, of exactly the kernel driver's version"
+        fix = f"install user-mode driver {module.version}, exactly the kernel driver's version"
         grade = _missing(library)
         yield Diagnosis(
             subject, grade, rule, because, fix, stops=Stops.CUDA if grade is Grade.BROKEN else Stops.NOTHING
@@ -83,13 +83,13 @@ def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
     others = {"NVML": nvml}
     if not (is_compat_library(library, module) or report.is_tegra):
         others = {"libcuda": known(library.version, ""), **others}
-    wrong = [f"{name} {version}" for name, version in others.items() if version and version != module.version]
-    because = f"the kernel driver is {module.version}, but {' and '.join(wrong)} is here"
+    wrong = [f"{name} is {version}" for name, version in others.items() if version and version != module.version]
+    because = f"the kernel driver is {module.version}, but {' and '.join(wrong)}"
     if not wrong:
         kind = "open " if module.is_open else ""
         yield Diagnosis(subject, Grade.OK, rule, f"the {kind}kernel driver and its libraries are {module.version}")
     elif report.init_code == 0:
-        accepted = f"{because}; all the same cuInit accepted them"
+        accepted = f"{because}; cuInit succeeds anyway"
         yield Diagnosis(subject, Grade.OK, rule, accepted, limits=(CODEC_LIMIT,))
     else:
         fix = f"after a driver upgrade, restart the machine; else install libraries of version {module.version}"
@@ -97,20 +97,20 @@ def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
 
 
 def _missing(absence: Unavailable) -> Grade:
-    """Return how grave it is that something is absent: what was not reached is not known to be missing."""
+    """Return how serious an absence is: what could not be asked is not known to be missing."""
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
 def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
-    """Judge what cuInit returned, or that it never came back.
+    """Judge what cuInit returned, or that it never did.
 
-    An error that may pass by itself closes no device: a worker that meets it is started again after a pause. Nor does a
-    process that ran out of time or memory, or one that crashed where a codec session worked.
+    An error that may pass by itself closes no device: a worker that meets it is restarted after a pause. Nor does a
+    process that ran out of time or memory, or that crashed on a machine where a codec session worked.
     """
-    subject, rule = "CUDA initialisation", "cuInit's own answer (CUDA Compatibility 3.3.3)"
+    subject, rule = "CUDA initialisation", "what cuInit returned (CUDA Compatibility 3.3.3)"
     code = report.init_code
     if report.ended:
-        because = f"the process that asked the driver ended: {report.ended}"
+        because = f"the process that probed the driver ended: {report.ended}"
         stops = Stops.CUDA if report.has_crashed and not codecs_work else Stops.NOTHING
         yield Diagnosis(subject, Grade.BROKEN, rule, because, STUCK_FIX, stops=stops)
     elif isinstance(code, Unavailable):
@@ -132,16 +132,16 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
 def _branch(report: CudaReport) -> Iterator[Diagnosis]:
     if not report.driver:
         return
-    subject, rule = "driver branch", "branches that have ended, and new feature branches (CUDA Compatibility 3.3.1)"
+    subject, rule = "driver branch", "ended branches and new feature branches (CUDA Compatibility 3.3.1)"
     branch = version_numbers(report.driver)[0]
-    fix, limits = "install a driver of a production or long-term branch", ("no target for compat packages",)
+    fix, limits = "install a driver of a production or long-term branch", ("compat packages do not support it",)
     if branch in END_OF_LIFE_BRANCHES:
-        because = f"NVIDIA has ended the branch R{branch}"
+        because = f"NVIDIA no longer supports branch R{branch}"
         yield Diagnosis(subject, Grade.LIMITED, rule, because, fix, ("no fixes", *limits))
     elif branch in NEW_FEATURE_BRANCHES:
         yield Diagnosis(subject, Grade.LIMITED, rule, f"R{branch} is a short-lived new feature branch", fix, limits)
     else:
-        yield Diagnosis(subject, Grade.OK, rule, f"R{branch} is none of those that are known to have ended")
+        yield Diagnosis(subject, Grade.OK, rule, f"R{branch} is not known to have ended")
 
 
 def _devices(report: CudaReport) -> Iterator[Diagnosis]:
@@ -157,9 +157,9 @@ def _context(device: CudaDevice) -> Diagnosis:
     if isinstance(code, Unavailable):
         return Diagnosis(subject, Grade.UNKNOWN, rule, code.reason)
     if code == 0:
-        return Diagnosis(subject, Grade.OK, rule, "a context was made and its memory asked for")
+        return Diagnosis(subject, Grade.OK, rule, "a context was created and its memory queried")
     error = cuda_error(code)
-    because = f"making a context returned {error.name} ({code}): {error.meaning}"
+    because = f"creating a context returned {error.name} ({code}): {error.meaning}"
     if error.is_passing:
         return Diagnosis(subject, Grade.LIMITED, rule, because, error.fix)
     stops = Stops.CUDA if (uuid := known(device.uuid, "")) else Stops.NOTHING
@@ -167,23 +167,23 @@ def _context(device: CudaDevice) -> Diagnosis:
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
-    """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" where no table has it."""
+    """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" if no table has it."""
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
-    rule = "the kernel driver decides about hardware (CUDA Compatibility 5)"
+    rule = "the kernel driver decides which hardware works (CUDA Compatibility 5)"
     generation = generation_of(device.compute_capability)
     if generation is None:
         because = f"compute capability {device.compute_capability} is older than Maxwell"
-        yield Diagnosis(subject, Grade.LIMITED, rule, because, "use a newer GPU", ("no maintained driver knows it",))
+        yield Diagnosis(subject, Grade.LIMITED, rule, because, "use a newer GPU", ("no maintained driver supports it",))
     elif driver and version_numbers(driver) < version_numbers(generation.first_driver):
-        because = f"{generation.name} is known to drivers from {generation.first_driver} on, and this is {driver}"
+        because = f"{generation.name} needs driver {generation.first_driver} or later, and this is {driver}"
         if device.context_code == 0:
-            yield Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a context was made")
+            yield Diagnosis(subject, Grade.OK, rule, f"{because}; a context was created anyway")
         else:
             yield Diagnosis(subject, Grade.BROKEN, rule, because, f"install driver {generation.first_driver} or later")
     elif generation.last_driver_branch:
-        because = f"{generation.name} is known to drivers up to R{generation.last_driver_branch}"
+        because = f"drivers support {generation.name} up to R{generation.last_driver_branch}"
         limits = (f"no toolkit after CUDA {generation.last_toolkit} compiles for it",)
         yield Diagnosis(subject, Grade.LIMITED, rule, because, "stay on that branch, or use a newer GPU", limits)
     else:
@@ -192,7 +192,7 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
 
 
 def _codec_packages(report: CudaReport) -> str:
-    """Return the step that brings the codec libraries, by the names of Debian's and Ubuntu's packages."""
+    """Return the step that installs the codec libraries, by the names of Debian's and Ubuntu's packages."""
     module = report.kernel_module
     branch = "" if isinstance(module, Unavailable) else f"-{version_numbers(module.version)[0]}"
     packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
@@ -203,7 +203,7 @@ def _codec_packages(report: CudaReport) -> str:
 
 
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
-    """Judge whether the driver's codec libraries load and are of its version: a compat package brings none."""
+    """Judge whether the driver's codec libraries load and have its version: a compat package contains none."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:
@@ -217,5 +217,5 @@ def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
         return Diagnosis(subject, Grade.OK, rule, f"{', '.join(files)} load")
     because = f"the kernel driver is {driver}, but {' and '.join(strangers)} was loaded"
     if codecs_work:
-        return Diagnosis(subject, Grade.OK, rule, f"{because}; all the same a codec session worked")
+        return Diagnosis(subject, Grade.OK, rule, f"{because}; a codec session worked anyway")
     return Diagnosis(subject, Grade.BROKEN, rule, because, f"install the driver's libraries of version {driver}")

@@ -1,4 +1,4 @@
-"""What CUDA driver is really here: asked of the driver in a child process, and read from the machine's files.
+"""The installed CUDA driver: asked in a child process, and read from the machine's files.
 
 Order and meaning follow "CUDA Compatibility" 3.3.3. Nothing here judges: that is ``compat.py``.
 """
@@ -17,11 +17,12 @@ from typing import Any
 from ...fleet_variables import compat_folder
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.gpu_identity import is_geforce
 from .ask import NOT_ASKED, UNASKED, ask
 from .choosing import LIBRARY_PATH, NO_CHOICE, NOT_FOR_GEFORCE, DriverChoice, choose_driver, without_packages
 from .packages import compat_libraries
 from .report import CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
-from .tables import is_geforce, minor_version, newest_cuda_of
+from .tables import minor_version, newest_cuda_of
 
 _ROOT = Path("/")
 _NVRM = re.compile(r"^NVRM version:.*?\bKernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", re.MULTILINE)
@@ -33,9 +34,9 @@ _RUNTIME_PACKAGES = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-runtim
 def probe_cuda(
     limit_s: float, *, every_device: bool = False, root: Path = _ROOT, environ: Mapping[str, str] = os.environ
 ) -> CudaReport:
-    """Report the CUDA driver of this machine; never raises and never hangs for what the driver does.
+    """Report the CUDA driver of this machine; never raises or hangs, whatever the driver does.
 
-    After ``limit_s`` the asking process is killed; what it said until then is kept. ``every_device`` ignores
+    After ``limit_s`` the asking process is killed; its answers so far are kept. ``every_device`` ignores
     CUDA_VISIBLE_DEVICES, which Ray sets to nothing for tasks without a GPU.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
@@ -55,9 +56,9 @@ def probe_cuda(
 
 
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
-    """Return which CUDA driver processes on this machine are to load, where a compat package may decide about it.
+    """Return which CUDA driver processes on this machine should load, considering compat packages.
 
-    Without a package that fits no driver is loaded; else one is tried in a child process, for ``limit_s`` at most.
+    Without a fitting package no driver is loaded; else one is tried in a child process, for ``limit_s`` at most.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
@@ -75,7 +76,7 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
     )
     tried = partial(probe_cuda, limit_s, root=root)
     is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
-    # What processes load now is asked only where it may be a package; else the files say enough.
+    # What processes load now is asked only if it may be a package; otherwise the files say enough.
     system = tried(environ=environ) if is_in_path else from_files
     if not is_in_path and any(map(is_geforce, _models(root))):
         return DriverChoice(reason=NOT_FOR_GEFORCE)
@@ -91,7 +92,7 @@ def _models(root: Path) -> Iterator[str]:
 
 
 def kernel_module(root: Path) -> Maybe[KernelModule]:
-    """Return NVIDIA's kernel driver as ``/proc/driver/nvidia/version`` tells of it, the open one too."""
+    """Return NVIDIA's kernel driver from ``/proc/driver/nvidia/version``, which describes the open one too."""
     path = root / "proc/driver/nvidia/version"
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -108,7 +109,7 @@ def kernel_module(root: Path) -> Maybe[KernelModule]:
 def packages_here(
     root: Path, module: Maybe[KernelModule], environ: Mapping[str, str], linked: Iterable[str]
 ) -> tuple[CudaLibrary, ...]:
-    """Return the compat packages in toolkits' folders, and in those that libraries are searched in (``linked`` too)."""
+    """Return the compat packages in toolkits' folders, and in the folders searched for libraries (``linked`` too)."""
     named = (*environ.get("LD_LIBRARY_PATH", "").split(":"), compat_folder(environ), *linked)
     found = compat_libraries(root, (folder for folder in named if folder.startswith("/")))
     return tuple(library for library in found if is_compat_library(library, module))
@@ -125,7 +126,7 @@ def linker_folders(root: Path) -> tuple[str, ...]:
 
 
 def find_runtimes() -> tuple[RuntimeInUse, ...]:
-    """Return the CUDA runtimes that this Python installation would use, from the packages' metadata: none is loaded."""
+    """Return the CUDA runtimes that this Python installation would use, from the packages' metadata; none is loaded."""
     found: list[RuntimeInUse] = []
     for name in _RUNTIME_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -147,7 +148,7 @@ def _is_tegra(root: Path) -> bool:
 
 
 def report_of(outcome: ChildOutcome) -> CudaReport:
-    """Return what the asking process said, as far as it came, without the machine's files."""
+    """Return the asking process's answers, as far as they came, without the machine's files."""
     found: dict[str, Any] = {}
     step = ""
     for value in outcome.values:
@@ -156,7 +157,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         else:
             found |= value
     ended = f"{outcome.detail} while {step}" if outcome.detail and step else outcome.detail
-    # SIGKILL is the machine's, where memory runs out.
+    # SIGKILL comes from the machine when memory runs out.
     was_killed = outcome.detail.endswith(signal.SIGKILL.name)
     crashed = outcome.end is ChildEnd.EXITED or (outcome.end is ChildEnd.KILLED and not was_killed)
     return replace(UNASKED, **found, ended=ended, has_crashed=crashed and step == "cuInit", took_s=outcome.took_s)

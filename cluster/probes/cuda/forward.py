@@ -1,6 +1,6 @@
 """Judges forward compatibility: a newer user-mode driver from a compat package, on an older kernel driver.
 
-What the library says of itself in its ELF note outranks the table; what cuInit returned outranks both.
+The library's own ELF note outranks the table; what cuInit returned outranks both.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _NOT_FOR_WORK = ("libcudadebugger",)
 
 
 class ForwardAnswer(NamedTuple):
-    """Whether a compat library fits a kernel driver (None: not known), by which rule, and why in one sentence."""
+    """Whether a compat library fits a kernel driver (None: unknown), by which rule, and why in one sentence."""
 
     answer: Forward | None
     rule: str
@@ -40,8 +40,9 @@ class ForwardAnswer(NamedTuple):
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """Return whether a compat library fits a kernel driver version ("550.54.15"), by its note, else by table.
 
-    By the note: it lists the driver's branch, and its CUDA version is newer than the driver's. The table is CUDA
-    Compatibility 3.3.1's; beyond it, a library from a newer branch may work, and one from an older branch never does.
+    By its note it fits if the note lists the driver's branch, and its CUDA version is newer than the driver's. The
+    table is CUDA Compatibility 3.3.1's; beyond it, a library from a newer branch may work, and one from an older branch
+    never does.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -55,7 +56,7 @@ def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
         return ForwardAnswer(Forward.NOT_SUPPORTED, rule, f"the library accepts {listed}, and the driver is R{branch}")
     cuda = cuda_of(library)
     if not cuda:
-        return ForwardAnswer(None, "neither note nor name says", "nothing says which CUDA version the library is for")
+        return ForwardAnswer(None, "neither a note nor a version in the name", "the library's CUDA version is unknown")
     return _by_table(cuda, branch, host_cuda)
 
 
@@ -64,7 +65,7 @@ def _by_table(cuda: str, branch: int, host_cuda: str) -> ForwardAnswer:
     answer = forward_by_table(cuda, branch)
     if version_numbers(cuda)[:2] <= version_numbers(host_cuda):
         return _not_newer(rule, cuda, branch, host_cuda)
-    word = {Forward.WORKS: "works on", None: "is in no table with"}.get(answer, "does not work on")
+    word = {Forward.WORKS: "works on", None: "is not listed for"}.get(answer, "does not work on")
     return ForwardAnswer(answer, rule, f"the package for CUDA {cuda} {word} R{branch}")
 
 
@@ -72,12 +73,12 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
     if version_numbers(cuda)[:2] == version_numbers(host_cuda):
         because = f"R{branch} was made for CUDA {host_cuda}, so the package for {cuda} is not needed"
         return ForwardAnswer(Forward.NOT_NEEDED, rule, because)
-    because = f"the package for CUDA {cuda} is older than the driver R{branch} (CUDA {host_cuda}), where it never works"
+    because = f"the package for CUDA {cuda} is older than the driver R{branch} (CUDA {host_cuda}), so it never works"
     return ForwardAnswer(Forward.NOT_SUPPORTED, rule, because)
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with the files of a compat package (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
+    """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
     ``for_work`` leaves out the debugger's library, which no work needs.
     """
@@ -93,8 +94,8 @@ def _trouble_of(name: str, library: CudaLibrary) -> str:
     if version is None:
         return f"{name} is missing"
     if version != libcuda:
-        return f"{name} is of version {version}, and libcuda of {libcuda}"
-    return f"{LINKS[name]} leads to no file" if LINKS[name] in library.missing_links else ""
+        return f"{name} is version {version}, but libcuda is {libcuda}"
+    return f"the link {LINKS[name]} is missing or broken" if LINKS[name] in library.missing_links else ""
 
 
 def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
@@ -104,7 +105,7 @@ def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
         is_used = not isinstance(used, Unavailable) and used.path == library.path
         subject = f"compat package in {library.folder}"
         if troubles := package_troubles(library):
-            rule = "its libraries are of one version, each with its link (CUDA Compatibility 3.2.1, 3.2.2)"
+            rule = "its libraries share one version and have their links (CUDA Compatibility 3.2.1, 3.2.2)"
             grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used as it is",))
             yield Diagnosis(subject, grade, rule, "; ".join(troubles), _repair(library), limits)
         elif not is_used and report.driver:
@@ -117,35 +118,35 @@ def _repair(library: CudaLibrary) -> str:
         for name, version in library.companions.items()
         if LINKS[name] in library.missing_links
     ]
-    copy = f"copy the four libraries of one driver into {library.folder}, or install the package again"
+    copy = f"copy the four libraries of one driver version into {library.folder}, or reinstall the package"
     return copy if len(wanted) < len(package_troubles(library)) else "; ".join(wanted)
 
 
 def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterator[Diagnosis]:
-    """Name a package that is older than the driver: it should have gone with the upgrade (CUDA Compatibility 3.3.1)."""
+    """Report a package that is older than the driver: the upgrade should have removed it (CUDA Compatibility 3.3.1)."""
     cuda, host_cuda = cuda_of(library), newest_cuda_of(host_driver)
     if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
         because, package = forward_answer(library, host_driver).because, minor_version(cuda).replace(".", "-")
         fix = f"remove the package cuda-compat-{package}, or the files in {library.folder}"
-        rule = "an upgrade of the driver leaves no compat package behind (CUDA Compatibility 3.3.1)"
+        rule = "a driver upgrade removes older compat packages (CUDA Compatibility 3.3.1)"
         yield Diagnosis(subject, Grade.OK, rule, because, fix, ("it is left over from an older driver",))
 
 
 def cuda_of(library: CudaLibrary) -> str:
-    """Return the CUDA version of a library, from its note or from the driver version in its name; "" unknown."""
+    """Return the CUDA version of a library, from its note or from the driver version in its name; "" if unknown."""
     if not isinstance(library.note, Unavailable):
         return library.note.cuda_version
     return "" if isinstance(library.version, Unavailable) else newest_cuda_of(library.version)
 
 
 def why_unfit(library: CudaLibrary, host_driver: str) -> str:
-    """Return why a compat package is of no use on a kernel driver; "" where it fits."""
+    """Return why a compat package does not suit a kernel driver; "" if it does."""
     found = forward_answer(library, host_driver)
     return "; ".join(package_troubles(library, for_work=True)) if found.answer is Forward.WORKS else found.because
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
-    """Return a compat library on the disk that fits this kernel driver and has at least that CUDA version, or None."""
+    """Return a compat library on the disk that fits this kernel driver and has at least this CUDA version, or None."""
     fitting = (
         library
         for library in report.compat_libraries
@@ -157,7 +158,7 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
 
 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the compat package in use: whether it fits, what it leaves out, and how it was deployed."""
+    """Judge the compat package in use: whether it fits, what it lacks, and how it was deployed."""
     library = report.library
     if isinstance(library, Unavailable) or not is_compat_library(library, report.kernel_module):
         return
@@ -171,23 +172,26 @@ def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
 
 def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
     answer, rule, because = forward_answer(library, report.driver)
-    fix = f"take {library.folder} out of the library search path, so that the driver's libcuda is used"
+    fix = f"remove {library.folder} from the library search path so that the driver's libcuda is used"
     if report.init_code == _MISMATCH:
         return Diagnosis(_SUBJECT, Grade.BROKEN, rule, f"{because}; cuInit refused it (803)", fix)
     fits = answer in (Forward.WORKS, Forward.NOT_NEEDED)
     if fits or report.init_code == 0:
-        because += "" if fits else "; cuInit accepted it all the same"
+        because += "" if fits else "; cuInit accepted it anyway"
         fix = "" if answer is Forward.WORKS else fix
         return Diagnosis(_SUBJECT, Grade.LIMITED, rule, because, fix, _limits(report))
     return Diagnosis(_SUBJECT, Grade.UNKNOWN if answer is None else Grade.BROKEN, rule, because, fix)
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising tells."""
-    rule, package = "a Jetson's upgrade package says no more than its CUDA version", cuda_of(library) or "unknown"
+    """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising can tell."""
+    rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")
-    because, fix = f"the package for CUDA {package} did not initialise", "install the package that this JetPack accepts"
+    because, fix = (
+        f"the package for CUDA {package} did not initialise",
+        "install the package made for this JetPack",
+    )
     return Diagnosis(_SUBJECT, Grade.UNKNOWN, rule, because, fix)
 
 
@@ -198,25 +202,25 @@ def _device_support(report: CudaReport) -> Diagnosis:
     if report.init_code == 0:
         return Diagnosis(subject, Grade.OK, rule, "cuInit accepted this hardware")
     if report.init_code == _WRONG_DEVICE:
-        because = "cuInit returned 804: a GPU here is none of those that compat packages are for"
-        fix = "upgrade the driver instead, and take the compat package out of the library search path"
+        because = "cuInit returned 804: compat packages do not support one of the GPUs here"
+        fix = "upgrade the driver instead, and remove the compat package from the library search path"
         return Diagnosis(subject, Grade.BROKEN, rule, because, fix)
-    return Diagnosis(subject, Grade.UNKNOWN, rule, "cuInit did not come so far as to tell")
+    return Diagnosis(subject, Grade.UNKNOWN, rule, "cuInit failed before it checked the hardware")
 
 
 def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Name the deployment model (CUDA Compatibility 3.4): one package for all is what NVIDIA recommends."""
+    """Report the deployment model (CUDA Compatibility 3.4): NVIDIA recommends one package for all."""
     subject, rule = "compat package's deployment", "shared or per application (CUDA Compatibility 3.4)"
     how = report.deployment
     if isinstance(how, Unavailable):
         return Diagnosis(subject, Grade.UNKNOWN, rule, how.reason)
-    fix = "let the module check that the package fits the driver before it sets the path, else fall back"
+    fix = "make the module check that the package fits the driver before it sets the path"
     because = f"{library.path} is deployed {how.value}"
     return Diagnosis(subject, Grade.OK, rule, because, fix if how is Deployment.MODULES else "")
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:
-    """Return what forward compatibility leaves out here (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
+    """Return what forward compatibility lacks here (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
     features = (_limit(limit, report.devices) for limit in FORWARD_LIMITS)
     return (*(feature for feature in features if feature), _OPENCL_LIMIT, CODEC_LIMIT)
 

@@ -1,7 +1,7 @@
-"""What PyNvVideoCodec needs and whether it is here: its import may end a process, so a child tries it.
+"""What PyNvVideoCodec needs, and whether it works: a child tries the import, which may end the process.
 
-The import loads libnvidia-encode.so.1, asks it for the newest NVENC interface, and picks one of its two builds by that:
-so a host that only decodes needs libnvidia-encode too.
+The import loads libnvidia-encode.so.1, asks it for its newest NVENC interface, and picks one of the package's two
+builds by that: so even a host that only decodes needs libnvidia-encode.
 """
 
 import importlib
@@ -31,29 +31,29 @@ _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyNvVideoCodecReport:
-    """The package as it is installed, and what came of importing it."""
+    """The installed PyNvVideoCodec, and the result of importing it."""
 
     version: Maybe[str]
-    builds: tuple[str, ...]  # those in the package, by their ending ("_130")
-    picked: Maybe[str]  # the build that the import took; absent, with the reason, where the import failed
-    cuda_version: Maybe[str]  # what the package says of itself, like ``sdk_version``
+    builds: tuple[str, ...]  # the builds in the package, by their ending ("_130")
+    picked: Maybe[str]  # the build that the import chose; absent, with the reason, if the import failed
+    cuda_version: Maybe[str]  # the package's own values, such as ``sdk_version``
     sdk_version: Maybe[str]
-    runtime_version: Maybe[str]  # the CUDA runtime that it brings along ("12.3.101")
+    runtime_version: Maybe[str]  # the CUDA runtime that it bundles ("12.3.101")
     python_version: str  # "3.11"
-    glibc_version: Maybe[str]  # "2.36"; absent on another C library
+    glibc_version: Maybe[str]  # glibc's version "2.36"; absent on another C library
     machine: str  # "x86_64"
     took_s: float = 0.0
 
 
 def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
-    """Report PyNvVideoCodec as this Python imports it, within ``limit_s``; never raises for what the import does."""
+    """Report PyNvVideoCodec as this Python imports it, within ``limit_s``; never raises, whatever the import does."""
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
     absent = version
     if not isinstance(version, Unavailable):
         outcome = run_in_child(try_import, {}, limit_s)
-        absent = _failure(outcome.detail or "it said nothing")
+        absent = _failure(outcome.detail or "it printed nothing")
         said = {key: value or absent for key, value in outcome.values}
         took_s = outcome.took_s
     library, glibc = platform.libc_ver()
@@ -65,7 +65,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
         sdk_version=said.get("sdk", absent),
         runtime_version=next(
             (match[1] for match in map(_RUNTIME.search, files) if match),
-            Unavailable(Absence.NOT_FOUND, "the package brings no CUDA runtime along"),
+            Unavailable(Absence.NOT_FOUND, "the package bundles no CUDA runtime"),
         ),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         glibc_version=glibc if library == "glibc" else _NO_GLIBC,
@@ -75,7 +75,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
 
 
 def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package and say which build it took; runs in a child process, and raises what the import does."""
+    """Import the package and return the build it chose; runs in a child process, and raises what the import raises."""
     package = importlib.import_module("PyNvVideoCodec")
     path = str(getattr(package, "module_path", ""))  # the file that the package chose, among its own names
     found = _BUILD.search(path)
@@ -93,19 +93,19 @@ def _package() -> tuple[Maybe[str], tuple[str, ...]]:
 
 
 def _failure(detail: str) -> Unavailable:
-    """Return why the import failed: the first line; the package adds pages of advice."""
+    """Return why the import failed: the first line, since the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
 
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
-    """Judge the package on a machine that has an NVIDIA driver: that it works, or the first need that is not met.
+    """Judge the package on a machine that has an NVIDIA driver: it works, or has a first unmet requirement.
 
-    What was tried decides: the needs for its import explain only one that failed, and those of a session
-    (``codecs_work``) only where none was seen to work.
+    Trials decide: the import's requirements explain only a failed import, and a session's (``codecs_work``) only if no
+    session was seen to work.
     """
     if isinstance(package.version, Unavailable):
-        because, limits = package.version.reason, ("no hardware decoding or encoding through NVIDIA's engines",)
+        because, limits = package.version.reason, ("decoding and encoding on NVIDIA's engines",)
         return Diagnosis(_SUBJECT, Grade.LIMITED, "it is an optional package", because, INSTALL_EXTRA, limits)
     imports = () if isinstance(package.picked, str) else (*_system(package), *_library(report), *_api(report))
     sessions = () if codecs_work else (*_orin(report), *_blackwell(report))
@@ -113,12 +113,12 @@ def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, c
         return unmet[0]
     rule = "its import, tried in a process of its own"
     if isinstance(package.picked, Unavailable):
-        fix = "import it by hand for the whole message: python -c 'import PyNvVideoCodec'"
+        fix = "import it by hand to see the whole message: python -c 'import PyNvVideoCodec'"
         return Diagnosis(_SUBJECT, Grade.BROKEN, rule, package.picked.reason, fix)
     because = f"version {package.version} imports and picked its build {package.picked} for NVENC {report.nvenc_api}"
     oldest, branch = CODEC_PACKAGE["decode_statistics_branch"], version_numbers(report.driver)[:1]
     is_old = bool(branch) and branch < (oldest,)
-    missing = (f"decode statistics need a driver from R{oldest} on",)
+    missing = (f"decode statistics need driver R{oldest} or later",)
     return Diagnosis(_SUBJECT, Grade.OK, rule, because, limits=missing if is_old else ())
 
 
@@ -126,7 +126,7 @@ def _system(package: PyNvVideoCodecReport) -> Iterator[Diagnosis]:
     python, oldest, newest = package.python_version, CODEC_PACKAGE["oldest_python"], CODEC_PACKAGE["newest_python"]
     if not version_numbers(oldest) <= version_numbers(python) <= version_numbers(newest):
         because = f"there are builds for Python {oldest} to {newest}, and this is {python}"
-        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use a Python among those")
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use one of those Python versions")
     new_arm = package.machine == "aarch64" and version_numbers(python) >= _AARCH64_NEW_PYTHON
     glibc = CODEC_PACKAGE["glibc_of_aarch64_with_python_3_13" if new_arm else "glibc"]
     has = package.glibc_version
@@ -140,15 +140,15 @@ def _system(package: PyNvVideoCodecReport) -> Iterator[Diagnosis]:
 
 def _orin(report: CudaReport) -> Iterator[Diagnosis]:
     if report.is_tegra and any(device.compute_capability == _ORIN for device in report.devices):
-        because = "among Jetsons it works on Thor alone, and this is an Orin"
-        limits = ("no NVDEC or NVENC through this package",)
+        because = "the only Jetson that it supports is Thor, and this is an Orin"
+        limits = ("NVDEC and NVENC through this package",)
         yield Diagnosis(_SUBJECT, Grade.LIMITED, "its installation page", because, "", limits)
 
 
 def _library(report: CudaReport) -> Iterator[Diagnosis]:
     found = report.codec_libraries.get(_ENCODE_LIBRARY)
     if isinstance(found, Unavailable):
-        because = f"its import asks {_ENCODE_LIBRARY} for the interface's version, to decode too: {found.reason}"
+        because = f"its import needs {_ENCODE_LIBRARY} even to decode: {found.reason}"
         fix = (
             "install the driver's encode library (Ubuntu: libnvidia-encode-<branch>); "
             "in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
@@ -161,8 +161,8 @@ def _api(report: CudaReport) -> Iterator[Diagnosis]:
     if not isinstance(has, Unavailable) and version_numbers(has) < version_numbers(oldest):
         because = f"the driver's NVENC interface is {has}, and the oldest build needs {oldest}"
         branch = CODEC_PACKAGE["oldest_driver_branch"]
-        fix = f"install a driver from R{branch} on; a compat package does not help, it brings no codecs"
-        yield Diagnosis(_SUBJECT, Grade.BROKEN, "which NVENC interface its builds need", because, fix)
+        fix = f"install driver R{branch} or later; a compat package does not help, because it contains no codecs"
+        yield Diagnosis(_SUBJECT, Grade.BROKEN, "the NVENC interface that its builds need", because, fix)
 
 
 def _blackwell(report: CudaReport) -> Iterator[Diagnosis]:

@@ -1,4 +1,4 @@
-"""What the CUDA driver of a machine is, as values: ``driver.py`` fills them in, ``compat.py`` judges."""
+"""A machine's CUDA driver, as values: ``driver.py`` fills them in, ``compat.py`` judges."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _KERNEL_NOT_TRIED = Unavailable(Absence.FAILED, "no kernel was tried")
 
 
 class Deployment(Enum):
-    """How a process came to load its libcuda; the compat package's models are those of CUDA Compatibility 3.4."""
+    """How a process came to load its libcuda; for compat packages by the models of CUDA Compatibility 3.4."""
 
     DRIVER = "installed with the driver"
     SEARCH_PATH = "shared, through LD_LIBRARY_PATH"
@@ -42,10 +42,10 @@ LINKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ForwardNote:
-    """What a libcuda for forward compatibility says of itself."""
+    """The note of a libcuda for forward compatibility."""
 
     cuda_version: str  # "13.1"
-    drivers: tuple[int, ...] = ()  # the branches of kernel drivers that it accepts; () where it does not say (Orin)
+    drivers: tuple[int, ...] = ()  # the branches of kernel drivers that it accepts; () if it does not say (Orin)
     devices: tuple[int, ...] = ()  # kinds of device, as numbers whose meaning is not published
 
 
@@ -54,15 +54,15 @@ class CudaLibrary:
     """A file that is, or could be, this machine's libcuda."""
 
     path: str
-    version: Maybe[str]  # the driver version that its name carries ("580.159.04"); a Tegra's libcuda.so.1.1 has none
-    in_compat_folder: bool  # it lies where compat packages are put
+    version: Maybe[str]  # the driver version in its name ("580.159.04"); a Tegra's libcuda.so.1.1 has none
+    in_compat_folder: bool  # it is in a folder for compat packages
     note: Maybe[ForwardNote]
     companions: dict[str, str] = field(default_factory=dict)  # versions of the package's libraries beside it, by name
     missing_links: tuple[str, ...] = ()  # names in ``LINKS`` that lead to no file in its folder
 
     @property
     def folder(self) -> str:
-        """The folder that it lies in."""
+        """The folder that contains it."""
         return self.path.rpartition("/")[0]
 
 
@@ -79,7 +79,7 @@ class CudaDevice:
     """One device as CUDA sees it."""
 
     ordinal: int
-    uuid: Maybe[str]  # without "GPU-" or "MIG-": CUDA does not say which
+    uuid: Maybe[str]  # without "GPU-" or "MIG-": CUDA does not say which it is
     pci_bus_id: Maybe[str]
     name: str
     compute_capability: Maybe[str]  # "9.0"
@@ -98,33 +98,33 @@ class CudaReport:
     kernel_module: Maybe[KernelModule]
     library: Maybe[CudaLibrary]  # the libcuda that processes load
     deployment: Maybe[Deployment]
-    compat_libraries: tuple[CudaLibrary, ...]  # those of compat packages on the disk
-    cuda_version: Maybe[str]  # what ``library`` says of itself ("13.0")
+    compat_libraries: tuple[CudaLibrary, ...]  # the libraries of compat packages on the disk
+    cuda_version: Maybe[str]  # CUDA version reported by ``library`` ("13.0")
     init_code: Maybe[int]
     device_count: Maybe[int]
     devices: tuple[CudaDevice, ...]
-    codec_libraries: dict[str, Maybe[str]]  # the file that loaded, by the names that codecs and NVML need
+    codec_libraries: dict[str, Maybe[str]]  # the files that loaded, by the names that codecs and NVML need
     nvenc_api: Maybe[str]  # the driver's newest NVENC interface ("13.0")
     runtimes: tuple[RuntimeInUse, ...]
-    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED  # the version of the kernels' compiler; NO_LIBRARY without one
+    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED  # version of NVRTC, the kernels' compiler; NO_LIBRARY without one
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
     is_tegra: bool = False
-    ended: str = ""  # how the asking process ended; "" when it returned
+    ended: str = ""  # how the asking process ended; "" if it returned
     has_crashed: bool = False  # whether cuInit ended the process, rather than its time limit or the machine
     took_s: float = 0.0
 
     @property
     def driver(self) -> str:
-        """The kernel driver's version; "" where it is unknown, and on a Tegra, which no table of drivers has."""
+        """The kernel driver's version; "" if unknown, and on a Tegra, which is in no table of drivers."""
         return "" if isinstance(self.kernel_module, Unavailable) or self.is_tegra else self.kernel_module.version
 
 
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda is a compat package's and not the driver's own.
 
-    It is if it lies in a compat folder or, since a package taken from a runfile may lie anywhere (CUDA Compatibility
-    3.2.2), if it has such a library's note and is newer than the kernel driver. The note alone says nothing: the
-    driver's own libcuda has one too (measured with 580.159.04).
+    It is if it is in a compat folder or, since a package from a runfile may be anywhere (CUDA Compatibility 3.2.2), if
+    it has the note and is newer than the kernel driver. The note alone proves nothing: the driver's own libcuda has one
+    too (measured with 580.159.04).
     """
     if library.in_compat_folder:
         return True

@@ -1,12 +1,13 @@
 """Judges what runs on the driver: each CUDA runtime in use, and the kernels that NVRTC compiles.
 
 NVRTC must know the device's generation, and the driver must load what it made (CUDA Compatibility 2.3, 5). A kernel
-that was loaded outranks what versions say.
+that was loaded outranks any version.
 """
 
 from collections.abc import Iterator
 
 from ..report.absence import Absence, Unavailable, known
+from ..report.gpu_identity import is_geforce
 from ..report.verdict import Diagnosis, Grade, Stops
 from .forward import usable_compat_library
 from .pynvvideocodec import INSTALL_EXTRA
@@ -18,25 +19,24 @@ from .tables import (
     compat_package_for,
     cuda_error,
     generation_of,
-    is_geforce,
     minor_version,
     version_numbers,
 )
 
 _FIRST_MINOR_COMPATIBLE = 11
-_BACKWARD = "drivers run what older toolkits made (CUDA Compatibility 4)"
+_BACKWARD = "drivers run what older toolkits built (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 # CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
-KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the processor does it",)
-"""What a GPU does not do without kernels; NVDEC and NVENC need none."""
-_KERNEL_RULE = "it compiles kernels for the GPU where they run (CUDA Compatibility 2.3)"
+KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the CPU does it",)
+"""What a GPU cannot do without kernels; NVDEC and NVENC need none."""
+_KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
 
 
 def minimum_driver(cuda_version: str) -> str:
-    """Return the oldest driver for a toolkit ("12.3"); "" where no table knows it (CUDA Compatibility 2.1)."""
+    """Return the oldest driver for a toolkit ("12.3"); "" if no table knows it (CUDA Compatibility 2.1)."""
     major, *minor = version_numbers(cuda_version)
     if major >= _FIRST_MINOR_COMPATIBLE:
         return MINOR_VERSION_MINIMUMS.get(major, "")
@@ -46,7 +46,7 @@ def minimum_driver(cuda_version: str) -> str:
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
     if isinstance(report.library, Unavailable):
-        return  # said already, and nothing to measure by
+        return  # reported already, and nothing to compare with
     yield from (_judge_runtime(runtime, report) for runtime in report.runtimes)
 
 
@@ -55,7 +55,7 @@ def _judge_runtime(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
         return Diagnosis(runtime.name, Grade.UNKNOWN, _BACKWARD, report.cuda_version.reason)
     wanted, has = version_numbers(runtime.cuda_version)[:2], version_numbers(report.cuda_version)[:2]
     if has >= wanted:
-        because = f"the driver is for CUDA {report.cuda_version}, the runtime for {runtime.cuda_version}"
+        because = f"the driver supports CUDA {report.cuda_version}, and the runtime needs {runtime.cuda_version}"
         return Diagnosis(runtime.name, Grade.OK, _BACKWARD, because)
     if wanted[0] < _FIRST_MINOR_COMPATIBLE:
         return _too_new(runtime, report, _EXACT)
@@ -75,7 +75,7 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 
 def _user_mode_driver(report: CudaReport) -> str:
-    """Return the version of the loaded libcuda, or of the kernel driver where its name has no version; "" on Tegra."""
+    """Return the version of the loaded libcuda, or of the kernel driver if its name has no version; "" on Tegra."""
     loaded = "" if isinstance(report.library, Unavailable) else known(report.library.version, "")
     return "" if report.is_tegra else loaded or report.driver
 
@@ -83,8 +83,9 @@ def _user_mode_driver(report: CudaReport) -> str:
 def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
     minimum = minimum_driver(runtime.cuda_version)
     driver = _user_mode_driver(report)
-    needs = f" needs driver {minimum} or later" if minimum else " is newer"
-    because = f"CUDA {runtime.cuda_version}{needs}; this is {driver or 'one'} for CUDA {report.cuda_version}"
+    needs = f" needs driver {minimum} or later" if minimum else " is newer than the driver"
+    has = f"driver {driver}" if driver else "the driver"
+    because = f"CUDA {runtime.cuda_version}{needs}; {has} supports CUDA {report.cuda_version}"
     steps = [*_package_on_disk(runtime, report), _install(minimum, runtime, report)]
     if rule is _FORWARD and len(steps) == 1:
         package, why_none = _package(runtime, report)
@@ -94,7 +95,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the step that installs a driver which knows the GPUs at hand; "" for ``driver`` is any newer one."""
+    """Return the step that installs a driver for the GPUs at hand; ``driver`` "" means any newer one."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
@@ -106,7 +107,7 @@ def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
 
 
 def _last_branch(report: CudaReport) -> tuple[str, str]:
-    """Return the last driver branch that knows every GPU here, and which generation it ends with; "" for no end."""
+    """Return the last driver branch that knows every GPU here, and the generation that it ends with; "" for no end."""
     capabilities = [device.compute_capability for device in report.devices]
     found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
     ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]
@@ -121,9 +122,9 @@ def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
     branch = version_numbers(report.driver)[0]
     found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
     if not found:
-        return "", f"no compat package brings it to R{branch}"
+        return "", f"no compat package supports it on R{branch}"
     package, folder = f"cuda-compat-{found.replace('.', '-')}", f"/usr/local/cuda-{found}/compat"
-    return f"on a data-centre GPU install the package {package} and put {folder} first in LD_LIBRARY_PATH", ""
+    return f"on a data-centre GPU, install the package {package} and put {folder} first in LD_LIBRARY_PATH", ""
 
 
 def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
@@ -134,7 +135,7 @@ def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
 
 
 def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge NVRTC, and a kernel on each device; a report that did not come so far says nothing."""
+    """Judge NVRTC, and a kernel on each device; an incomplete report gives no verdict."""
     found = report.nvrtc
     if isinstance(found, Unavailable):
         if found.absence is Absence.NO_LIBRARY:
@@ -148,15 +149,15 @@ def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
-    """Judge whether the driver loads what this NVRTC makes; where the driver names no version, it may."""
+    """Judge whether the driver loads what this NVRTC makes; a driver without a version may."""
     made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
     if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")
-    trouble = f"NVRTC {nvrtc} makes kernels for CUDA {nvrtc}, and the driver is for CUDA {report.cuda_version}"
+    trouble = f"NVRTC {nvrtc} compiles kernels for CUDA {nvrtc}, but the driver supports CUDA {report.cuda_version}"
     if report.devices and all(device.kernel_code == 0 for device in report.devices):
-        because = f"{trouble}; all the same the driver loaded a kernel of it"
+        because = f"{trouble}; the driver loaded one of its kernels anyway"
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, because)
-    fix = f"install a driver for CUDA {nvrtc} or a compat package that fits, or NVRTC of CUDA {has[0]}"
+    fix = f"install a driver for CUDA {nvrtc}, a compat package that fits, or NVRTC for CUDA {has[0]}"
     return Diagnosis("NVRTC", Grade.LIMITED, _KERNEL_RULE, trouble, fix, KERNEL_LIMITS, Stops.KERNELS)
 
 
@@ -185,7 +186,7 @@ def _unknown_generation(nvrtc: str, device: CudaDevice) -> tuple[str, str]:
         return "", INSTALL_EXTRA
     made, first, last = version_numbers(nvrtc), generation.first_toolkit, generation.last_toolkit
     if made < version_numbers(first):
-        return f"NVRTC {nvrtc} does not know {generation.name}", f"install NVRTC of CUDA {first} or later"
+        return f"NVRTC {nvrtc} does not support {generation.name}", f"install NVRTC from CUDA {first} or later"
     if last and made > version_numbers(last):
-        return f"NVRTC {nvrtc} compiles for {generation.name} no more", f"install NVRTC of CUDA {last} or earlier"
+        return f"NVRTC {nvrtc} no longer compiles for {generation.name}", f"install NVRTC from CUDA {last} or earlier"
     return "", INSTALL_EXTRA

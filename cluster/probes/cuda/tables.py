@@ -1,6 +1,6 @@
-"""The rules and tables of NVIDIA's "CUDA Compatibility": ``configs/cuda.toml`` and what is looked up in it.
+"""The rules and tables of NVIDIA's "CUDA Compatibility": ``configs/cuda.toml``, and look-ups in it.
 
-A CUDA version is "13.4" in text and (13, 4) where it is compared.
+A CUDA version is "13.4" as text and (13, 4) for comparison.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ..report.tables import read_tables
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), for comparison; the first part that is not a number ends it."""
+    """Return "580.159.04" as (580, 159, 4), for comparison; stop at the first part that is not a number."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -26,7 +26,7 @@ def minor_version(version: str) -> str:
 
 
 def cuda_version(number: int) -> str:
-    """Return what cuDriverGetVersion and NVML call 13040 as "13.4"."""
+    """Return the version "13.4" for 13040 of cuDriverGetVersion and NVML."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -48,7 +48,7 @@ class FeatureLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """Which kernel drivers and toolkits support GPUs from a compute capability on (CUDA Compatibility 5)."""
+    """The kernel drivers and toolkits for GPUs from a compute capability on (CUDA Compatibility 5)."""
 
     name: str
     first_capability: list[int]
@@ -60,7 +60,7 @@ class HardwareGeneration:
 
 @dataclass(frozen=True, slots=True)
 class CudaError:
-    """An error code; ``is_passing``: the same call may succeed later, with nothing fixed."""
+    """An error code; ``is_passing``: the same call may succeed later without any repair."""
 
     code: int
     name: str
@@ -71,7 +71,7 @@ class CudaError:
 
 _TABLES = read_tables("cuda.toml")
 TOOLKIT_DRIVERS: dict[str, str] = _TABLES["toolkit_drivers"]
-"""By CUDA version, newest first: the first driver that came with the toolkit and does all that it does."""
+"""By CUDA version, newest first: the first driver that came with the toolkit and supports all of it."""
 MINOR_VERSION_MINIMUMS: dict[int, str] = {int(major): driver for major, driver in _TABLES["minimum_drivers"].items()}
 """By major version: the first driver on which any toolkit of that family runs."""
 END_OF_LIFE_BRANCHES = frozenset(_TABLES["branches"]["ended"])
@@ -81,9 +81,10 @@ CUDA_ERRORS = {int(code): CudaError(int(code), **row) for code, row in _TABLES["
 BRANCH_CUDA = {version_numbers(driver)[0]: cuda for cuda, driver in reversed(TOOLKIT_DRIVERS.items())}
 """The CUDA version of each driver branch."""
 FIRST_COMPATIBLE_NVRTC = (11, 3)
-"""From here on a driver loads what an NVRTC of its own major version makes (CUDA Compatibility 2.3, Figure 3)."""
+"""From this driver on, any NVRTC of its own major version makes code that it loads (CUDA Compatibility 2.3, Figure 3).
+"""
 FORWARD_LIMITS = tuple(FeatureLimit(**row) for row in _TABLES["forward_limits"])
-"""What forward compatibility leaves out (CUDA Compatibility 3.3.2, Table 4)."""
+"""The features that forward compatibility lacks (CUDA Compatibility 3.3.2, Table 4)."""
 CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
 """What PyNvVideoCodec needs."""
 
@@ -109,10 +110,10 @@ FORWARD = _forward(_TABLES["forward"])
 
 
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
-    """Return whether the compat package of a CUDA version works on a branch; None where no table knows the pair.
+    """Return whether the compat package of a CUDA version works on a branch; None if no table knows the pair.
 
-    For a library without a note. A package older than the driver never works; ended branches and new feature branches
-    are not targets (CUDA Compatibility 3.3.1).
+    Used for a library without a note. A package older than the driver never works; ended branches and new feature
+    branches are not targets (CUDA Compatibility 3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
     if (listed := FORWARD.get((minor_version(cuda_version), branch))) is not None:
@@ -124,9 +125,9 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
 
 
 def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
-    """Return the CUDA version of the oldest compat package that brings a toolkit to a driver branch; "" for none.
+    """Return the CUDA version of the oldest compat package that makes a toolkit run on a driver branch; "" for none.
 
-    A newer one than the toolkit's will do too (CUDA Compatibility 3.3.1). ``last_branch`` is the last driver branch
+    A package newer than the toolkit will do too (CUDA Compatibility 3.3.1). ``last_branch`` is the last driver branch
     that knows the GPUs here, "" for no end: a package is a driver, too.
     """
     wanted = version_numbers(cuda_version)[:2]
@@ -141,17 +142,12 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
 
 
 def generation_of(compute_capability: str) -> HardwareGeneration | None:
-    """Return the generation of a compute capability ("9.0"); None for one before Maxwell, or no number."""
+    """Return the generation of a compute capability ("9.0"); None for one before Maxwell, or for no number."""
     capability = list(version_numbers(compute_capability))
     return next((found for found in HARDWARE_GENERATIONS if capability >= found.first_capability), None)
 
 
 def cuda_error(code: int) -> CudaError:
-    """Return what is known of a code; a general answer for one that says nothing about the machine."""
-    general = ("the driver answered with an error", "look for NVRM lines in the kernel's log")
+    """Return what is known of a code; a general answer for a code that says nothing about the machine."""
+    general = ("the driver returned an error", "look for NVRM lines: sudo dmesg | grep NVRM")
     return CUDA_ERRORS.get(code) or CudaError(code, f"CUDA error {code}", *general)
-
-
-def is_geforce(name: str) -> bool:
-    """Tell a GeForce card by its name: compat packages are not for it, and its driver caps encoder sessions."""
-    return "GeForce" in name

@@ -1,6 +1,6 @@
 """What NVML says about this machine: its driver, and every device as values.
 
-Each probe opens the library and closes it, so that a driver that was exchanged meanwhile is noticed.
+Each probe opens and closes the library, so that it notices a replaced driver.
 """
 
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cuda.tables import cuda_version
-from ..nvml.calls import RETURN_CODES, CodeAnswered, DeviceQuestions, NvmlLike, ask_named, ask_with_code, read_text
+from ..nvml.calls import CodeAnswered, DeviceQuestions, NvmlLike, ask_named, ask_with_code, read_text, return_codes
 from ..nvml.events import watch_events
 from ..nvml.facts import WORDS, ask_virtualization, probe_facts
 from ..nvml.gpm import WHOLE_GPU, GpmMeasure, begin_gpm
@@ -36,14 +36,14 @@ class NvmlReport:
 
     driver_version: Maybe[str]
     nvml_version: Maybe[str]
-    cuda_driver_version: Maybe[str]  # the newest CUDA that the loaded driver library serves ("13.0")
+    cuda_driver_version: Maybe[str]  # the newest CUDA that the loaded driver library supports ("13.0")
     library_problem: Unavailable | None  # why no device could be asked
-    fix: str  # what a user can do about that, "" where nothing is known
+    fix: str  # the user's next step, "" if unknown
     devices: tuple[DeviceReport, ...]
 
 
 def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlReport:
-    """Ask NVML everything about this machine; never raises for what the library or a device answers.
+    """Ask NVML everything about this machine; never raises, whatever the library or a device answers.
 
     ``sleep`` lets ``GPM_INTERVAL_S`` pass between two samples of the per-engine metrics.
     """
@@ -54,7 +54,7 @@ def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep)
             nvml_version=opened,
             cuda_driver_version=opened,
             library_problem=opened,
-            fix=RETURN_CODES[code].fix if code in RETURN_CODES else "",
+            fix=_fix_of(code),
             devices=(),
         )
     try:
@@ -65,16 +65,20 @@ def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep)
             nvml_version=ask_named(nvml, "nvmlSystemGetNVMLVersion"),
             cuda_driver_version=cuda if isinstance(cuda, Unavailable) else cuda_version(cuda),
             library_problem=count if isinstance(count, Unavailable) else None,
-            fix=RETURN_CODES[code].fix if code in RETURN_CODES else "",
+            fix=_fix_of(code),
             devices=() if isinstance(count, Unavailable) else _probe_devices(nvml, int(count), sleep),
         )
     finally:
         ask_named(nvml, "nvmlShutdown")
 
 
+def _fix_of(code: int) -> str:
+    return return_codes()[code].fix if code in return_codes() else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A device half-way: asked what the measurement over time needs to know."""
+    """A device in progress: what the later measurement needs has been asked."""
 
     index: int
     questions: DeviceQuestions
@@ -112,7 +116,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
     virtualization = ask_virtualization(first := questions_for(nvml, handle))
     is_guest = virtualization == GUEST
     questions = questions_for(nvml, handle, virtualization) if is_guest else first
-    # A guest's share of the engines is the scheduler's to give; profiles would speak of the physical GPU.
+    # The scheduler decides a guest's share of the engines; profiles would describe the physical GPU.
     profiles = () if is_guest else probe_profiles(questions)
     mig = probe_mig(questions, profiles)
     return _Subject(
@@ -154,7 +158,7 @@ def _finish(
         use=probe_use(questions, whole_gpm),
         mig=mig,
         facts=facts,
-        # Last, so that it knows of every answer that meant trouble.
+        # Last, so that it covers every answer that meant trouble.
         health=probe_health(questions, *watched),
     )
 

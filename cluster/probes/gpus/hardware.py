@@ -1,6 +1,6 @@
-"""What is known of video engines before a machine is probed: ``configs/hardware.toml`` as frozen values.
+"""Documented facts about video engines: ``configs/hardware.toml`` as frozen values.
 
-Everything here is a start value. Probes replace counts and capabilities, workers' measurements replace rates.
+All are initial values: probes replace counts and capabilities, and workers' measurements replace rates.
 """
 
 import re
@@ -15,8 +15,8 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the guide gives no type of these GPUs more than 32 to a GPU, however little memory it has
-_TIME_SHARED_MOST = 50  # made-up ids of types of GPU instances come this far after those of types that share by time
+_MOST_VGPUS = 32  # the guide lists no type of these GPUs with more than 32 per GPU, however little memory it has
+_TIME_SHARED_MOST = 50  # made-up ids of types on GPU instances follow those of time-shared types at this distance
 
 
 class _Frozen(BaseModel):
@@ -24,7 +24,7 @@ class _Frozen(BaseModel):
 
 
 class Capability(_Frozen):
-    """A row of a capability table: what an engine takes, up to which size in pixels."""
+    """A row of a capability table: what an engine supports, and up to which size in pixels."""
 
     codec: MediaCodec
     chroma: str
@@ -41,20 +41,20 @@ class DecoderRates(_Frozen):
 
 
 class MigProfileFacts(_Frozen):
-    """What one instance of a MIG profile has: [NVDEC, NVENC, NVJPG, OFA], its memory, how many fit at most."""
+    """One instance of a MIG profile: [NVDEC, NVENC, NVJPG, OFA], its memory, and how many fit at most."""
 
     engines: tuple[int, int, int, int]
     memory_mib: int
     most: int
 
     def engine_counts(self) -> dict[Engine, int]:
-        """Return the engines by kind, without those it has none of."""
+        """Return the engines by kind, without absent kinds."""
         kinds = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA)
         return {kind: count for kind, count in zip(kinds, self.engines, strict=True) if count}
 
 
 class Architecture(_Frozen):
-    """Which generation of engines an architecture has; "" for none. ``nvml`` is the driver's word for it."""
+    """The generations of engines of an architecture; "" for none. ``nvml`` is the driver's name for it."""
 
     nvdec: str
     nvenc: str
@@ -73,14 +73,14 @@ class VgpuTypeEntry(_Frozen):
 
     @property
     def series(self) -> str:
-        """Return what kind of type it is, by the letter in its name: "Q", "B", "A" or "C"."""
+        """Return the series of the type, by the letter in its name: "Q", "B", "A" or "C"."""
         return self.name.removesuffix("ME")[-1:]
 
 
 class VgpuBoard(_Frozen):
-    """The types of vGPU of one GPU."""
+    """The vGPU types of one GPU."""
 
-    prefix: str  # what their names begin with
+    prefix: str  # the beginning of their names
     memory_gib: int  # what they share
     unlisted_id: int
     series: dict[str, tuple[int, ...]]  # their sizes (GiB) by series
@@ -88,7 +88,7 @@ class VgpuBoard(_Frozen):
     fewer: dict[str, int] = {}
 
     def shared(self) -> Iterator[VgpuTypeEntry]:
-        """Yield the types that share the GPU by time."""
+        """Yield the types that time-share the GPU."""
         unlisted = count(self.unlisted_id)
         for series, sizes in self.series.items():
             numbers = count(self.first_id[series]) if series in self.first_id else unlisted
@@ -125,11 +125,11 @@ class GpuModel(_Frozen):
     mig: str = ""
     geforce: bool = False
     igpu: bool = False
-    note: str = ""  # why it has engines that cannot be used
+    note: str = ""  # why its engines cannot be used
 
 
 class MeasuredRates(_Frozen):
-    """Rates measured on a model: pairs of sessions open and frames a second of all of them together."""
+    """Rates measured on a model: pairs of open sessions and the frames a second of all of them together."""
 
     model: str
     case: str
@@ -141,9 +141,9 @@ class MeasuredRates(_Frozen):
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open (s), and what is documented of caps."""
+    """How sessions share engines, how long they take to open (s), and the documented caps."""
 
-    decoding: tuple[tuple[float, float], ...]  # sessions on each engine, from 1, and its part of the documented speed
+    decoding: tuple[tuple[float, float], ...]  # sessions per engine, and the fraction of the documented speed
     encoding: tuple[tuple[float, float], ...]
     start_s: float
     first_start_s: float
@@ -172,7 +172,7 @@ class SoftwareRates(_Frozen):
 
 
 class EncoderMemory(_Frozen):
-    """What an encoder takes beside its pictures, and how many it holds: with the first one, and at most by preset."""
+    """An encoder's memory beside its pictures, and how many it holds: with the first one, and at most by preset."""
 
     mib: int
     first_pictures: int
@@ -180,14 +180,14 @@ class EncoderMemory(_Frozen):
 
 
 class HostMemory(_Frozen):
-    """What sessions take of their host's memory: in MiB, and in pictures of the decoder, a filter and the encoder."""
+    """A session's memory on its host: in MiB, and in pictures of the decoder, a filter and the encoder."""
 
     rest_mib: int  # for Ray, the driver and the worker's process
     session_mib: int
     decode_pictures: int
     filter_pictures: int
-    pictures_per_frame: int  # more that an encoder holds for each picture of a segment, up to its most
-    pictures_per_thread: int  # more for each of its threads beyond two, without a most
+    pictures_per_frame: int  # additional pictures that an encoder holds for each picture of a segment, up to its most
+    pictures_per_thread: int  # additional pictures for each of its threads beyond two, without a limit
     encode: dict[str, EncoderMemory]
     source: str
 
@@ -214,12 +214,12 @@ class Hardware(_Frozen):
     _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
-        """Return the MIG profiles of the GPU with this NVML name; none where we know none."""
+        """Return the MIG profiles of the GPU with this NVML name; none if unknown."""
         model = self.model_of(name)
         return self.mig.get(model[1].mig, {}) if model is not None else {}
 
     def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuTypeEntry, ...]:
-        """Return the types of vGPU that the GPU with this NVML name hosts; none where we know none."""
+        """Return the vGPU types that the GPU with this NVML name hosts; none if unknown."""
         named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
         if not named:
             return ()
@@ -227,9 +227,10 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return the model with this NVML name and what we call it; None for one we do not know.
+        """Return the model with this NVML name and our name for it; None if unknown.
 
-        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU is that GPU.
+        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU counts as that
+        GPU.
         """
         if name not in self._models:
             named = [
@@ -242,9 +243,10 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our word for an architecture: of a known model its own, else by what the driver says, else "".
+        """Return our name for an architecture: a known model's own, else by the driver's, else "".
 
-        NVML calls GA100 and GA10x both "ampere", though their video engines differ: the capability tells them apart.
+        NVML calls both GA100 and GA10x "ampere", though their video engines differ: the compute capability
+        distinguishes them.
         """
         known = self.model_of(name)
         if known is not None:
@@ -257,9 +259,9 @@ class Hardware(_Frozen):
         return next(iter(exact or alike), "")
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
-        """Return what the engines of a GPU would answer to every case in the tables, as a simulated fleet has it.
+        """Return what the engines of a GPU would answer to every case in the tables, for a simulated fleet.
 
-        ``name`` is what NVML calls it. Engines that it has none of answer no, as the driver would.
+        ``name`` is NVML's. Missing engines answer no, as the driver would.
         """
         found = []
         for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):

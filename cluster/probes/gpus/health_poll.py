@@ -1,7 +1,8 @@
-"""Asks NVML how every device of this machine is, at every poll, and watches for Xid errors in between.
+"""Polls the state of every device of this machine, and watches for Xid errors in between.
 
-About 30 questions a device, so that it may run beside work. The library stays open between polls, because only an open
-event set keeps events. While it is open no GPU of the machine can be reset, so polling stops on a node that is drained.
+It asks about 30 questions a device, few enough to run beside work. The library stays open between polls, because only
+an open event set keeps events. While it is open, no GPU of the machine can be reset, so polling stops on a draining
+node.
 """
 
 from collections.abc import Callable
@@ -32,11 +33,11 @@ _NO_HOST = Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs")
 _SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
 _UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
 _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
-"""Reasons for a lower clock that nothing is wrong with."""
+"""Harmless reasons for a lower clock."""
 
 
 class HealthPoll:
-    """Polls this machine's devices; licences end by ``now_utc``."""
+    """Polls this machine's devices; licences are judged by ``now_utc``."""
 
     def __init__(self, nvml: NvmlLike, now_utc: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._nvml = nvml
@@ -46,9 +47,9 @@ class HealthPoll:
         self._polled_utc: datetime | None = None
 
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return how every device is; ``pids`` are codecfleet's processes on this machine. Never raises.
+        """Return every device's health; ``pids`` are codecfleet's processes on this machine. Never raises.
 
-        What goes wrong with the library itself is returned, and the next poll opens it again.
+        A failure of the library itself is returned, and the next poll opens it again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()
@@ -87,7 +88,7 @@ class HealthPoll:
 
 
 class _Polled:
-    """One device between polls: its handle, and the first samples of what is measured over time."""
+    """One device between polls: its handle, and the first samples of measurements over time."""
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
@@ -100,7 +101,7 @@ class _Polled:
         self._reach()
 
     def _reach(self) -> None:
-        """Ask for the handle and how this machine came by the device, which last for as long as it is there."""
+        """Ask for the handle and the virtualization mode, which last as long as the device is there."""
         if isinstance(self.handle, Unavailable):
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
         if isinstance(self._virtualization, Unavailable):
@@ -155,7 +156,7 @@ class _Polled:
         )
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
-        """Ask for one of the device's names; a device that is lost keeps its last one."""
+        """Ask for one of the device's names; a lost device keeps its last one."""
         answer = questions.ask(function, read=read)
         if isinstance(answer, Unavailable):
             return self._last_names.get(function, answer)
@@ -165,7 +166,7 @@ class _Polled:
     def _measured(
         self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Return each slice's use of engines since the last poll (GPM), and begin to measure up to the next."""
+        """Return each slice's use of engines since the last poll (GPM), and begin to measure for the next."""
         measured = {} if self._gpm is None else self._gpm.finish(slices)
         self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
@@ -199,7 +200,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down; under the newer name first, since drivers drop the older one."""
+    """Return why clocks are held down; by the newer name first, since drivers drop the older one."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:

@@ -1,6 +1,6 @@
-"""How one device is just now, as values: what ``health_poll.py`` asks every 10 s, and the supervisor decides by.
+"""One device's current state, as values: ``health_poll.py`` asks every 10 s, and the supervisor decides by it.
 
-Percentages are as the device's driver counts them: ``vgpu/hosted.py`` says what a vGPU's are of.
+Percentages are as the device's driver counts them: ``vgpu/hosted.py`` says what a vGPU's refer to.
 """
 
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ class DeviceHealth:
     """A whole GPU, a MIG slice or a vGPU at one poll; its names are as in ``DeviceReport``."""
 
     index: int
-    uuid: Maybe[str]  # of a slice its own; health, throttle and licence are its GPU's
+    uuid: Maybe[str]  # a slice's own UUID; health, throttling and licence are its GPU's
     pci_bus_id: Maybe[str]
     name: str
     is_slice: bool
-    health: Health  # its Xids came after the last poll
+    health: Health  # Xids since the last poll
     memory: Maybe[MemoryUse]
     throttle: Maybe[str]  # the reasons why clocks are held down ("none")
     decoder_percent: Maybe[int]
@@ -43,7 +43,7 @@ class DeviceHealth:
     ours: Maybe[OwnUse]
     licence: "Maybe[Licence]"
     accounting: Maybe[bool]
-    scheduler: Maybe[str]  # how a host shares the GPU out among ``vgpus``
+    scheduler: Maybe[str]  # how a host divides the GPU among ``vgpus``
     vgpus: "tuple[VgpuLoad, ...]"
     creatable: dict[str, int]  # how many more vGPUs of each type its host can make now, by the type's name
 
@@ -57,7 +57,7 @@ _HIDDEN = Unavailable(
 def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
     """Return what processes with these ids use.
 
-    If the driver names none of them, that is unknown: in a container it may name processes by the host's numbers.
+    If the driver names none of them, their use is unknown: in a container it may name processes by the host's numbers.
     """
     if isinstance(use.processes, Unavailable):
         return use.processes

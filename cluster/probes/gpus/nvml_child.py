@@ -1,4 +1,4 @@
-"""NVML asked in a child process: a driver that hangs must not hang this process."""
+"""NVML asked in a child process: a hanging driver must not hang this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from .devices import NvmlReport, probe_nvml
 
 @dataclass(frozen=True, slots=True)
 class NvmlAnswers:
-    """What NVML says of a machine, and of the vGPUs on it, by the GPU's UUID."""
+    """NVML's answers about a machine, and about the vGPUs on it, by the GPU's UUID."""
 
     nvml: Maybe[NvmlReport]
     vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> Nvml
 
 
 def ask_nvml() -> Iterator[dict[str, Any]]:
-    """Yield what NVML says, part by part, so that the parts before a hang count; runs in the child."""
+    """Yield NVML's answers, part by part, so that those before a hang count; runs in the child."""
     import pynvml
 
     report = probe_nvml(pynvml)
@@ -43,7 +43,7 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Ask NVML, or what answers like it, in this process; ``sleep`` as in ``probe_nvml``. Never raises."""
+    """Ask NVML, or a substitute, in this process; ``sleep`` as in ``probe_nvml``. Never raises."""
     report = probe_nvml(nvml, sleep=sleep)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))
 
@@ -53,7 +53,7 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
     guests: dict[str, VgpuGuestReport] = {}
     handles: dict[str, object] = {}
     virtual = [device for device in report.devices if device.virtualization in (*GUEST_VIEWS, HOST)]
-    # The driver may have been exchanged since the report was made, and then this is refused.
+    # If the driver was replaced after the report was made, this is refused.
     if not virtual or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
         return hosts, guests
     try:

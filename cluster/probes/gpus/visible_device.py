@@ -1,7 +1,7 @@
-"""Which GPU a worker process sees: the one that Ray has given it, or its slice of that, and no other.
+"""Limits a worker process to the GPU, or slice, that Ray assigned to it.
 
-Ray names a GPU by its index in NVML's order, or by what CUDA_VISIBLE_DEVICES said when the node was started. CUDA's
-order differs, so the process gets a UUID. PyNvVideoCodec's capability calls always ask ordinal 0.
+Ray names a GPU by its index in NVML's order, or as CUDA_VISIBLE_DEVICES did when the node started. CUDA's order
+differs, so the process gets a UUID. PyNvVideoCodec's capability calls always ask ordinal 0.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -39,10 +39,10 @@ def narrow(
 ) -> TakenDevice:
     """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return which.
 
-    ``given`` is what Ray's ``get_accelerator_ids()["GPU"]`` says; ``nvml`` is an initialised pynvml, or None where
-    there is no driver. ``part`` is the slice of Ray's GPU: without such a slice or GPU the identity is "". That process
-    sees no GPU, like one that is given a device of ``avoided``. Raises FleetUnavailable: Ray gave none or several, or
-    there is no driver.
+    ``given`` is the value of Ray's ``get_accelerator_ids()["GPU"]``; ``nvml`` is an initialised pynvml, or None without
+    a driver. ``part`` is the slice of Ray's GPU: without such a slice or GPU the identity is "" and the process sees no
+    GPU, nor does it if its device is in ``avoided``. Raises FleetUnavailable: Ray gave none or several, or there is no
+    driver.
     """
     if len(given) != 1:
         message = f"Ray gave this worker {len(given)} GPUs instead of one"
@@ -58,7 +58,7 @@ def narrow(
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
     """Let a process without a Ray GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
 
-    To be called before CUDA starts; a choice that was made in ``environment`` is left.
+    Call it before CUDA starts; a choice in ``environment`` is kept.
     """
     if environment.get(CUDA_VARIABLE) == "":
         del environment[CUDA_VARIABLE]
@@ -81,7 +81,7 @@ def _given_parts(
 
 
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
-    """Return this machine's GPUs by name, and what the environment says of which may be seen; never raises."""
+    """Return this machine's GPUs by name, and which of them the environment shows; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
     gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
@@ -100,7 +100,7 @@ def _read_gpu(nvml: Any, index: int) -> NamedGpu:
 
 
 def open_nvml() -> Any | None:
-    """Return pynvml, initialised; None where there is no driver."""
+    """Return pynvml, initialised; None without a driver."""
     import pynvml
 
     try:

@@ -1,7 +1,7 @@
-"""What a container's runtime gave and withheld of NVIDIA's driver, and the traps in that.
+"""Which parts of NVIDIA's driver a container received, and the known traps.
 
-The variables of a container only explain; loading the codec libraries decides. On a real H200 the capabilities were
-compute, graphics and utility, without video, and the libraries were there.
+A container's variables only explain; loading the codec libraries decides. On a real H200 the capabilities were compute,
+graphics and utility, without video, and the libraries were there.
 """
 
 import operator
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..cuda.report import CudaReport
-from ..cuda.tables import is_geforce, newest_cuda_of, version_numbers
+from ..cuda.tables import newest_cuda_of, version_numbers
 from ..report.absence import Absence, Maybe, Unavailable, known
+from ..report.gpu_identity import is_geforce
 from ..report.verdict import Diagnosis, Grade
 
 SHARED_MEMORY_NEEDED_BYTES = 128 << 20
@@ -21,7 +22,7 @@ _SUBSET_TROUBLE_BRANCHES = (570, 580)
 _SHORT = 80
 _COMPAT = re.compile(r"(^|/)compat([-_][^/]*)?/?$|/cuda-compat")
 _RUNTIME_WORDS = ("kubepods", "docker", "libpod", "containerd", "lxc")
-_NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "this is not a container, as far as its files say")
+_NOT_A_CONTAINER = Unavailable(Absence.DOES_NOT_APPLY, "nothing here looks like a container")
 _VOID = frozenset({"", "void", "none"})
 _CERTAINTY = (False, None, True)
 _CONDITION = re.compile(r"^([a-z]+)(<=|>=|!=|<|>|=)(.+)$")
@@ -37,10 +38,10 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
-    """What a container's runtime gave and withheld."""
+    """What a container's runtime passed into it."""
 
     runtime: Maybe[str]  #: "docker", "podman", "kubernetes"; absent outside containers
-    capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES, None where it is not set
+    capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES, None if unset
     visible_devices: str | None  #: NVIDIA_VISIBLE_DEVICES likewise
     requirements: dict[str, str]  #: each NVIDIA_REQUIRE_* variable
     is_requirement_disabled: bool  #: NVIDIA_DISABLE_REQUIRE
@@ -95,7 +96,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
     """Return a verdict for each trap of this container; none outside containers.
 
-    ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" where unknown.
+    ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """
     if isinstance(container.runtime, Unavailable):
         return ()
@@ -115,13 +116,13 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
     if isinstance(size, Unavailable):
         yield Diagnosis(subject, Grade.UNKNOWN, rule, size.reason)
     elif size < SHARED_MEMORY_NEEDED_BYTES:
-        because = f"it has {size >> 20} MiB, and below {SHARED_MEMORY_NEEDED_BYTES >> 20} MiB objects go to disk"
+        because = f"it has {size >> 20} MiB; below {SHARED_MEMORY_NEEDED_BYTES >> 20} MiB, objects go to disk"
         fix = "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
         yield Diagnosis(subject, Grade.LIMITED, rule, because, fix, ("segments pass through files, which is slower",))
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge a container of a CUDA image that was given no GPU: only where its variables ask for one."""
+    """Judge a container of a CUDA image without a GPU: only if its variables request one."""
     asked = container.visible_devices
     if asked is None or container.device_minors or cuda.init_code == 0:
         return
@@ -145,7 +146,7 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
     absent = " and ".join(name for name, path in codecs.items() if isinstance(path, Unavailable))
     grade, fix = Grade.BROKEN, ""
     if not absent:
-        aside = "" if has_video else ", without video, and all the same"
+        aside = "" if has_video else ", without video, but"
         grade, because = Grade.OK, f"{said}{aside or ';'} the codec libraries load"
     elif has_video:
         because = f"{said}, but {absent} cannot be loaded"
@@ -158,12 +159,12 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
 
 
 def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Judge what the image asks of the host; all its requirements hold together."""
+    """Judge the image's requirements for the host; all of them must hold."""
     rule = "an image's requirements: a space is or, a comma is and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
         met = evaluate(text, host)
         if met is None:
-            because = f"what it depends on cannot be checked here: {_short(', '.join(undecided(text, host)))}"
+            because = f"this cannot be checked here: {_short(', '.join(undecided(text, host)))}"
             yield Diagnosis(name, Grade.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
         elif met:
             yield Diagnosis(name, Grade.OK, rule, "the host's driver meets it")
@@ -181,28 +182,28 @@ def _short(text: str) -> str:
 
 
 def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Name a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
+    """Report a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
     if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
     folders, grade, fix = ":".join(container.compat_folders), Grade.OK, ""
-    because = f"{folders} is named, and the driver's own libcuda is loaded all the same"
+    because = f"{folders} is named, but the driver's own libcuda was loaded"
     if cuda.library.in_compat_folder:
         because = f"libcuda comes from {cuda.library.path}"
         if cuda.init_code != 0:
-            grade, fix = Grade.BROKEN, f"take {folders} out of LD_LIBRARY_PATH"
-    rule = "images put it there (CUDA Compatibility 5)"
+            grade, fix = Grade.BROKEN, f"remove {folders} from LD_LIBRARY_PATH"
+    rule = "some images set it (CUDA Compatibility 5)"
     yield Diagnosis("compat package in LD_LIBRARY_PATH", grade, rule, because, fix)
 
 
 def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Warn of containers that see some of a host's GPUs: on R570 and R580 codecs were seen to work on one of them only.
+    """Warn of containers that see only some of a host's GPUs: with R570 and R580, codecs may work on only one of them.
 
-    Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); whether data-centre
-    GPUs have it is not known.
+    Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); unknown for
+    data-centre GPUs.
     """
     minors = container.device_minors
     is_named = (container.visible_devices or "all") not in {"all", *_VOID}
-    # A gap in the devices' numbers says so, too.
+    # A gap in the devices' numbers shows it, too.
     is_subset = bool(minors) and (is_named or minors != tuple(range(len(minors))))
     if isinstance(cuda.kernel_module, Unavailable) or not is_subset:
         return
@@ -212,17 +213,17 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
             "part of the host's GPUs",
             Grade.LIMITED if any(is_geforce(device.name) for device in cuda.devices) else Grade.UNKNOWN,
             "reported for GeForce cards",
-            f"on R{branch} codecs were seen to fail on all but one GPU of a container that sees some of them",
-            "give the container all GPUs (--gpus all) and narrow CUDA_VISIBLE_DEVICES, and try a frame on each device",
+            f"on R{branch}, codecs failed on all but one GPU of containers that see only some of the host's GPUs",
+            "give the container all GPUs (--gpus all), select some with CUDA_VISIBLE_DEVICES, and test a frame on each",
             ("decoding or encoding may fail on some of the GPUs",),
         )
 
 
 def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
-    """Return what conditions may be about, "" where it is not known.
+    """Return the facts that conditions may name, "" if unknown.
 
-    ``cuda`` is what the driver was made for (a compat package does not change it). The first device stands for all, as
-    it does for the container runtime.
+    ``cuda`` is the version that the driver was made for (a compat package does not change it). The first device stands
+    for all, as it does for the container runtime.
     """
     module = report.kernel_module
     driver = "" if isinstance(module, Unavailable) else module.version
@@ -232,9 +233,9 @@ def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
 
 
 def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
-    """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None where an unknown fact decides.
+    """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None if an unknown fact decides.
 
-    ``cuda>=12.4 brand=tesla,driver>=470`` reads: CUDA 12.4 or later, or else a Tesla with driver R470 or later (a space
+    ``cuda>=12.4 brand=tesla,driver>=470`` means: CUDA 12.4 or later, or else a Tesla with driver R470 or later (a space
     is *or*, a comma is *and*). An empty requirement is met.
     """
     found = ([_holds(each, host) for each in alternative.split(",")] for alternative in requirement.split())
@@ -242,7 +243,7 @@ def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
 
 
 def undecided(requirement: str, host: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the conditions that cannot be decided: on unknown facts of the host, or not readable."""
+    """Return the conditions that cannot be decided: those about unknown facts of the host, and unreadable ones."""
     conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
     return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 

@@ -1,6 +1,6 @@
 """Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node; never raises.
 
-Every probe has a time limit of its own, and all of them have one together.
+Every probe has its own time limit, and there is one for all of them together.
 """
 
 import os
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ... import machine
+from ...version import installed
 from ..child.child import STUCK_S, ChildOutcome, Probe, run_in_child
 from ..cuda.choosing import LIBRARY_PATH, NO_CHOICE, DriverChoice, choose_driver
 from ..cuda.driver import probe_cuda
@@ -34,11 +34,11 @@ from .trials import TrialPlan, subjects, try_devices
 T = TypeVar("T")
 
 PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", "cuda-python")
-"""The packages on which a machine's abilities depend."""
+"""The packages that decide what a machine can do."""
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
 _AFTER_LIMIT_S: Final = STUCK_S + 1
-"""How much later than its child's limit a probe answers at the latest."""
+"""How long after its child's limit a probe answers at the latest."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
 
 
@@ -50,11 +50,11 @@ class _Probes:
         self.problems: list[ProbeProblem] = []
 
     def remaining_s(self, limit_s: float) -> float:
-        """Return ``limit_s``, or the rest of the whole time if that is less."""
+        """Return ``limit_s``, or the rest of the total time if that is less."""
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
-        """Run a probe in a daemon thread: one that hangs must not keep the process."""
+        """Run a probe in a daemon thread: a hanging probe must not keep the process alive."""
         future: Future[T] = Future()
 
         def answer() -> None:
@@ -82,8 +82,9 @@ class _Probes:
 def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 120.0) -> NodeReport:
     """Return everything that can be found out about this machine within ``limit_s``; never raises.
 
-    ``fresh`` tries every codec again, whatever earlier trials found. ``software`` tries the software codecs in any
-    case, else only where a device needs their bitstreams. ``probe_problems`` names the probes that were cut off.
+    ``fresh`` tries every codec again, whatever earlier trials found. ``software`` always tries the software codecs,
+    which otherwise are tried only if a device needs their bitstreams. ``probe_problems`` names the probes that were cut
+    off.
     """
     began_s = time.monotonic()
     probes = _Probes(began_s + limit_s)
@@ -97,7 +98,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     cuda_found = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     choice, cuda_report = _chosen(probes, cuda_found)
     tegra = probes.start(lambda: _tegra_of(cuda_report))
-    # Named first: inside the call below a type checker would read the absence into what the probe returns.
+    # Named first: inside the call below a type checker would add the absence to the probe's return type.
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
     # Without PyNvVideoCodec nothing can be tried; its own verdict says so.
@@ -138,7 +139,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver workers load, and CUDA's answers with it; a compat package that fits is tried."""
+    """Return which driver workers load, and CUDA's answers with it; a fitting compat package is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
@@ -163,7 +164,7 @@ def _trial_plan(
 
 
 def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
-    """Probe a Tegra with what CUDA said of its GPU; on other machines nothing is run."""
+    """Probe a Tegra with CUDA's report of its GPU; on other machines nothing is run."""
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
@@ -196,7 +197,7 @@ def _host_report() -> HostReport:
         kernel=system.release,
         machine=system.machine,
         python=f"{platform.python_implementation()} {'.'.join(map(str, sys.version_info[:3]))}",
-        packages={name: _version(name) for name in PACKAGES},
+        packages={name: installed(name) for name in PACKAGES},
         machine_uuid=_machine_uuid(),
     )
 
@@ -206,11 +207,4 @@ def _machine_uuid() -> str:
     try:
         return Path("/sys/class/dmi/id/product_uuid").read_text(encoding="ascii", errors="replace").strip().lower()
     except OSError:
-        return ""
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return ""

@@ -1,4 +1,4 @@
-"""Everything that the probes found on one machine, as one frozen value that travels as msgpack or JSON."""
+"""All probe results of one machine, as one frozen value that is sent as msgpack or JSON."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
 SCHEMA_VERSION: Final = 3
-"""Goes up with every change of a report's fields; a report of another version is refused."""
+"""Incremented with every change of a report's fields; a report of another version is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,20 @@ class HostReport:
     kernel: str
     machine: str
     python: str
-    packages: dict[str, str]  #: a package's version by its name, "" where it is missing
-    machine_uuid: str = ""  #: of a virtual machine, as its host knows it; "" where it may not be read
+    packages: dict[str, str]  #: a package's version by its name, "" if it is missing
+    machine_uuid: str = ""  #: a virtual machine's UUID, as its host knows it; "" if it may not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrials:
-    """What one device's engines did."""
+    """The results of one device's engines."""
 
-    device: str  #: its UUID, or CUDA's number where it has none
-    kind: str  #: devices of a kind share a matrix: one was tried with every case, the others with one frame
+    device: str  #: its UUID, or CUDA's number if it has none
+    kind: str  #: devices of a kind share a matrix: one device was tried with every case, the others with one frame
     trials: tuple[Trial, ...]
     smoke: Trial | None = None  #: the one frame, decoded; None on the first of its kind
-    smoke_encode: Trial | None = None  #: the one frame, encoded, where trials were asked for afresh
-    from_cache: bool = False  #: the matrix is an earlier run's
+    smoke_encode: Trial | None = None  #: the one frame, encoded, if fresh trials were requested
+    from_cache: bool = False  #: the matrix is from an earlier run
 
     def of(self, engine: Engine) -> tuple[Trial, ...]:
         """Return the trials of one engine."""
@@ -75,12 +75,12 @@ class NodeReport:
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
-    vgpu_hosts: dict[str, VgpuHostReport]  #: by the GPU's UUID; of those that host vGPUs
-    vgpu_guests: dict[str, VgpuGuestReport]  #: by the GPU's UUID; of those that are vGPUs
+    vgpu_hosts: dict[str, VgpuHostReport]  #: by the UUID of each GPU that hosts vGPUs
+    vgpu_guests: dict[str, VgpuGuestReport]  #: by the UUID of each GPU that is a vGPU
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
-    simulated: str  #: the fleet of a machine that does not exist, "" for a real one
+    simulated: str  #: the fleet of a simulated machine, "" for a real one
     taken_at: str  #: UTC, ISO 8601
     took_s: float
     driver_choice: DriverChoice = NO_CHOICE
@@ -92,12 +92,12 @@ class NodeReport:
 
     @property
     def driver(self) -> str:
-        """The driver's version, "" where it is unknown."""
+        """The driver's version, "" if unknown."""
         return "" if isinstance(self.nvml, Unavailable) else known(self.nvml.driver_version, "")
 
     @property
     def taken_utc(self) -> datetime | None:
-        """When the report was taken, None where it does not say."""
+        """When the report was taken, None if it does not say."""
         return datetime.fromisoformat(self.taken_at) if self.taken_at else None
 
     @property
@@ -108,13 +108,13 @@ class NodeReport:
 
     @property
     def trials_by_device(self) -> dict[str, DeviceTrials]:
-        """What each device's engines did, by its UUID, or its number where it has none."""
+        """The results of each device's engines, by its UUID, or its number if it has none."""
         return {each.device: each for each in self.devices}
 
 
 @dataclass(frozen=True, slots=True)
 class SilentNode:
-    """A machine of a cluster that sent no report, and why."""
+    """A cluster node that sent no report, and why."""
 
     name: str
     reason: str
@@ -126,7 +126,7 @@ _ABSENCES: Final = [absence.value for absence in Absence]
 
 @cache
 def _adapter() -> TypeAdapter[NodeReport]:
-    # Made when first used: it costs more than everything else that a start imports from here.
+    # Made on first use: it costs more than everything else imported from here at start.
     return TypeAdapter(NodeReport)
 
 
@@ -137,7 +137,7 @@ def to_json(report: NodeReport) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> NodeReport:
-    """Return the report that a document holds. Raises InputUnreadable: it is not a report of this schema version."""
+    """Return the report in a document. Raises InputUnreadable: it is not a report of this schema version."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA_VERSION:
         message = f"this is not a node report of schema {SCHEMA_VERSION}: its schema is {schema}"
@@ -153,7 +153,7 @@ def from_json(document: Any) -> NodeReport:
 
 
 def _with_absences(document: Any) -> Any:
-    """Rebuild absences first: in a field that is a map of texts, pydantic would take one for such a map."""
+    """Rebuild absences first: pydantic would read one as a map, in a field that is a map of texts."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
-"""Which devices are tried with what: the whole matrix once per kind of device, then one frame per device.
+"""Decides what to try on each device: the whole matrix once per kind, then one frame per device.
 
-A device on which the matrix meets faults does not speak for its kind: the next of the kind is tried with it too.
+If the matrix meets faults on a device, the next device of its kind is tried with the matrix too.
 """
 
 import time
@@ -23,7 +23,7 @@ from .report import DeviceTrials
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 MATRICES_MAX = 3
-"""On this many devices of a kind the matrix may meet faults before they are taken to be the kind's."""
+"""After faults on this many devices of a kind, the faults count as the kind's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What trials of a machine depend on, besides its devices."""
+    """What a machine's trials depend on, besides its devices."""
 
     driver: str
     packages: tuple[str, ...]
@@ -46,7 +46,7 @@ class TrialPlan:
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return the GPUs, or the MIG instances of those that are cut; without NVML, CUDA's devices."""
+    """Return the GPUs, or the MIG instances of partitioned ones; without NVML, CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
     devices = () if isinstance(cuda, Unavailable) else cuda.devices
@@ -85,19 +85,19 @@ def try_devices(
         matrix = next((each for each in tried if _speaks_for_kind(each.trials)), tried[0])
         smokes = 2 if plan.fresh else 1
         if own is not None:
-            answers.append(own)  # every case has just been tried on this very device
+            answers.append(own)  # this device has just been tried with every case
         elif plan.ends_s - clock() < SMOKE_LIMIT_S * smokes:
             # A trial that is cut short proves nothing about the device.
             like_it = tuple(replace(trial, how=How.KIND) for trial in matrix.trials)
             answers.append(replace(matrix, device=subject.visible, trials=like_it))
-            problems.append(f"{subject.visible}: the time for trials was up, so it is taken to be like its kind")
+            problems.append(f"{subject.visible}: no time to try it; assumed to work like others of its model")
         else:
             answers.append(_smoked(subject, matrix, streams, run, encodes=plan.fresh))
     return tuple(answers), tuple(problems)
 
 
 def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
-    """Return whether no real frame failed: that may be this device's own fault."""
+    """Return whether no real frame failed, which could be this device's own fault."""
     return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
@@ -110,7 +110,7 @@ def _matrix(
     if cached is not None:
         return made(trials=cached, from_cache=True), ()
     if limit_s <= 0:
-        return made(trials=()), ("the time for trials was up",)
+        return made(trials=()), ("the time limit for trials was reached",)
     trials, problems = trials_of_device(subject.visible, streams, limit_s, run=run)
     if _speaks_for_kind(trials) and not problems:
         save_trials(plan.folder, key, trials)
@@ -120,7 +120,7 @@ def _matrix(
 def _smoked(
     subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
 ) -> DeviceTrials:
-    """Try one frame on a device: decode it, and where ``encodes`` also encode it, which takes an encoder session."""
+    """Try one frame on a device: decode it, and with ``encodes`` also encode it, which takes an encoder session."""
 
     def tried(engine: Engine) -> Trial | None:
         return smoke(engine, subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a kind's trial as that of a device whose ``own`` trial failed."""
+    """Return a kind's trial for a device whose ``own`` trial failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

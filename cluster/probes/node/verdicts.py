@@ -1,4 +1,4 @@
-"""What a machine's compatibility verdicts are."""
+"""A machine's compatibility verdicts."""
 
 from ..cuda.compat import judge
 from ..nvml.facts import BRANDS
@@ -10,7 +10,7 @@ from .report import NodeReport
 
 
 def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
-    """Return the judgements about the CUDA driver and what runs on it; none for a machine that does not exist."""
+    """Return the verdicts about the CUDA driver and what runs on it; none for a simulated machine."""
     if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
     package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec

@@ -1,4 +1,4 @@
-"""The one place where NVML is called, and where its return codes, which the binding raises, become values.
+"""Calls NVML, and turns its return codes, which the binding raises, into values.
 
 No probe raises them, and no absence becomes a zero. The library is always an argument: the ``pynvml`` module (package
 nvidia-ml-py), or ``codecfleet.testing.FakeNvml``. Codes: NVML API Reference Manual, "nvmlReturn_t".
@@ -7,6 +7,7 @@ nvidia-ml-py), or ``codecfleet.testing.FakeNvml``. Codes: NVML API Reference Man
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
@@ -14,7 +15,7 @@ from ..report.tables import read_tables
 
 T = TypeVar("T")
 NvmlLike: TypeAlias = Any
-"""What offers pynvml's functions, structures and constants by their names."""
+"""An object with pynvml's functions, structures and constants under their names."""
 
 SUCCESS = 0
 
@@ -25,17 +26,22 @@ class ReturnCode:
 
     name: str
     absence: str = Absence.FAILED.value
-    meaning: str = "the driver could not say"
-    fix: str = ""  # what a user does about a library that does not start with it
+    meaning: str = "the driver gave no answer"
+    fix: str = ""  # the user's next step if the library does not start with it
     is_trouble: bool = False  # no healthy device answers this
 
 
-RETURN_CODES = {int(code): ReturnCode(**row) for code, row in read_tables("nvml.toml")["codes"].items()}
+@cache
+def return_codes() -> dict[int, ReturnCode]:
+    """Return what is known of each code."""
+    return {int(code): ReturnCode(**row) for code, row in read_tables("nvml.toml")["codes"].items()}
+
+
 _UNKNOWN = ReturnCode("an unknown code")
 
 
 def can_load_nvml() -> bool:
-    """Return whether libnvidia-ml is where pynvml looks for it: without it no child needs to ask; nothing is called."""
+    """Return whether libnvidia-ml is where pynvml looks for it: without it no child needs to ask. Calls nothing."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -52,8 +58,8 @@ class CodeAnswered(Exception):
 
 
 def absence_of(function: str, code: int) -> Unavailable:
-    """Say why there is no value when ``function`` answered ``code``; never raises."""
-    found = RETURN_CODES.get(code, _UNKNOWN)
+    """Return why there is no value when ``function`` answered ``code``; never raises."""
+    found = return_codes().get(code, _UNKNOWN)
     return Unavailable(Absence(found.absence), f"{function} answered {found.name} ({code}): {found.meaning}")
 
 
@@ -65,7 +71,7 @@ def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
 def ask_with_code(
     nvml: NvmlLike, function: str, *arguments: object, read: Callable[[Any], Any] = lambda value: value
 ) -> tuple[Maybe[Any], int]:
-    """Call one NVML function by its name, and return also which code it answered where it failed; never raises."""
+    """Call one NVML function by its name, and return also the code with which it failed; never raises."""
     call = getattr(nvml, function, None)
     if call is None:
         reason = f"the installed nvidia-ml-py is older than {function}"
@@ -80,14 +86,15 @@ def ask_with_code(
 
 
 def read_text(value: str | bytes) -> str:
-    """Read a string of NVML's: most come decoded, some as bytes."""
+    """Read a string of NVML's: most are decoded already, some are bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class DeviceQuestions:
-    """All questions that one device is asked; ``unasked`` says why a function is not worth calling on it, or None.
+    """All questions that one device is asked.
 
-    ``lost`` is why the device cannot be used, as a sentence without a full stop; "" where no answer says so.
+    ``unasked`` says why a function is not worth calling on it, or None. ``lost`` says why the device cannot be used, as
+    a sentence without a full stop; "" if no answer says so.
     """
 
     def __init__(
@@ -99,7 +106,7 @@ class DeviceQuestions:
         self._unasked = unasked
 
     def ask(self, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
-        """Ask this device, and read the answer with ``read``, which may raise what an odd answer makes it raise."""
+        """Ask this device, and read the answer with ``read``, which may raise any error for an odd answer."""
         absence = self._unasked(function)
         if absence is not None:
             return absence
@@ -108,7 +115,7 @@ class DeviceQuestions:
     def ask_of(self, subject: object, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
         """Ask about something else that belongs to this device: a MIG instance, a GPU instance, an event set."""
         value, code = ask_with_code(self.nvml, function, subject, *arguments, read=read)
-        if RETURN_CODES.get(code, _UNKNOWN).is_trouble:
+        if return_codes().get(code, _UNKNOWN).is_trouble:
             self.lost = self.lost or absence_of(function, code).reason
         return value
 

@@ -1,7 +1,7 @@
-"""Watching devices for Xid errors, without ever waiting for one (NVML API Reference Manual, "Event Handling Methods").
+"""Watching devices for Xid errors without ever waiting for one (NVML API Reference Manual, "Event Handling Methods").
 
-The driver keeps events for an event set from the moment a device is registered with it, so a watch belongs to what
-lives long: it is opened once, polled now and then, and closed.
+The driver keeps events for an event set from the moment a device is registered with it, so a watch belongs to a
+long-lived object: it is opened once, polled now and then, and closed.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ from .calls import NvmlLike, ask_named
 
 XID = 0x8
 NO_INSTANCE = 0xFFFFFFFF
-EVENTS_PER_POLL = 1000  # a storm of events must not keep a poll from returning
+EVENTS_PER_POLL = 1000  # a flood of events must not keep a poll from returning
 
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """An Xid error of a device; ``gpu_instance`` is set where it hit one MIG slice."""
+    """An Xid error of a device; ``gpu_instance`` is set if it hit one MIG slice."""
 
     uuid: str
     xid: int
@@ -28,7 +28,7 @@ class XidEvent:
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices. ``unwatched`` says of which devices no event will come, and why."""
+    """An open watch over devices. ``unwatched`` names the devices without events, and why."""
 
     def __init__(
         self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]
@@ -42,8 +42,8 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
     def poll(self) -> tuple[XidEvent, ...]:
         """Return what happened since the last poll; never waits, never raises.
 
-        When the driver refuses, the events so far are returned and ``failure`` says why; the watch is then of no use
-        and must be opened again.
+        When the driver refuses, the events so far are returned and ``failure`` says why; the watch is then useless and
+        must be opened again.
         """
         events: list[XidEvent] = []
         while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:

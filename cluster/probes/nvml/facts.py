@@ -1,7 +1,7 @@
-"""Facts that people want to know of a GPU and that placement does not use: ``configs/nvml.toml`` lists them.
+"""Facts about a GPU for display, unused by placement: ``configs/nvml.toml`` lists them.
 
-Every device query of the vGPU Management SDK guide's 3.3.2 is there or in ``use.py``. Functions that newer drivers
-have renamed are asked under both names (throttle and event reasons, temperature): one of the two may be gone.
+Every device query of the vGPU Management SDK guide's 3.3.2 is there or in ``use.py``. Functions that newer drivers have
+renamed are asked under both names (throttle and event reasons, temperature): one of the two may be gone.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ FactValue = str | int | float | bool
 NOT_SUPPORTED = 3
 WORDS: dict[str, list[str]] = read_tables("nvml.toml")["words"]
 BRANDS = dict(enumerate(WORDS["brand"]))
-"""nvmlBrandType_t, by the words that images have for them in NVIDIA_REQUIRE_CUDA."""
+"""nvmlBrandType_t, by the names that images use in NVIDIA_REQUIRE_CUDA."""
 CLOCK_REASONS = {1 << bit: name for bit, name in enumerate(WORDS["clock_reasons"])}
 
 
 def ask_virtualization(questions: DeviceQuestions) -> Maybe[str]:
-    """Return how this machine came by a device: "none", "passthrough", "vgpu", "host vgpu", "host vsga"."""
+    """Ask for a device's virtualization: "none", "passthrough", "vgpu", "host vgpu", "host vsga"."""
     modes = dict(enumerate(WORDS["virtualization"]))
     return questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: modes.get(int(mode), f"mode {int(mode)}"))
 
@@ -40,7 +40,7 @@ def read_reasons(mask: int) -> str:
 
 def _bridge(hierarchy: Any, member: str) -> int:
     if int(hierarchy.bridgeCount) == 0:
-        raise CodeAnswered(NOT_SUPPORTED)  # a board without a bridge has no bridge of type 0
+        raise CodeAnswered(NOT_SUPPORTED)  # a board without a bridge has no bridge type, which would read as type 0
     return int(getattr(hierarchy.bridgeChipInfo[0], member))
 
 

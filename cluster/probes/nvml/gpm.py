@@ -1,4 +1,4 @@
-"""How busy each engine is, of a whole GPU and of each MIG slice: NVML's GPU performance monitoring (GPM).
+"""Utilisation of each engine of a GPU or MIG slice: NVML's GPU performance monitoring (GPM).
 
 A figure is what happened between two samples. Documented for Hopper and later.
 """
@@ -23,7 +23,7 @@ METRICS: dict[int, tuple[Engine, int]] = {
 
 WHOLE_GPU = None
 
-# A driver that does not know a number may refuse all that are asked with it, and encoders' numbers came late.
+# A driver that does not know a number may refuse all numbers in the call, and encoders' numbers came late.
 _LATE = 100
 _GROUPS = (
     tuple(metric for metric in METRICS if metric < _LATE),
@@ -33,7 +33,7 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
-    """First samples that wait for their second; ``finish`` must be called once, whatever happened between."""
+    """First samples that wait for their second; call ``finish`` once, whatever happens in between."""
 
     questions: DeviceQuestions
     _first: dict[int | None, Maybe[Any]]
@@ -48,8 +48,8 @@ class GpmMeasure:
     ) -> dict[int | None, Maybe[dict[str, float]]]:
         """Take the second samples and return percent per engine name ("nvdec0") for each GPU instance, or WHOLE_GPU.
 
-        An engine that does not exist, by the counts of the slices and of the ``whole`` GPU, is left out: the driver may
-        call it idle.
+        Engines that do not exist, by the counts of the slices and of the ``whole`` GPU, are left out: the driver may
+        report them as idle.
         """
         engines: dict[int | None, tuple[EngineCount, ...]]
         engines = {WHOLE_GPU: whole, **{piece.gpu_instance: piece.engines for piece in slices}}

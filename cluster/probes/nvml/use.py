@@ -1,4 +1,4 @@
-"""What a device is doing (utilisation, encoder sessions, processes), and whether it can be trusted.
+"""A device's utilisation, encoder sessions and processes, and its health.
 
 A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"): ``gpm.py`` asks each slice.
 """
@@ -27,9 +27,9 @@ _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5:
 
 
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
-    """Ask how busy a device is, and with what; ``gpm_percent`` was measured beside it. Never raises.
+    """Ask how busy a device is, and with what; ``gpm_percent`` was measured separately. Never raises.
 
-    The driver keeps samples of processes that have long been idle: those before ``since_us`` (its clock) are left out.
+    The driver keeps samples of long-idle processes: those before ``since_us`` (its clock) are left out.
     """
     ask = questions.ask
     stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
@@ -78,14 +78,14 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
-        # A device may have no list of one kind; a list that could not be read would pass for the whole one.
+        # A device may have no list of one kind; an unreadable list must not count as complete.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, what they use is not
+        samples = {}  # the processes are known, their use is not
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
@@ -93,7 +93,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # Version 3 by name: the unversioned function is the same, and hides an old driver behind another error.
+    # Version 3 by name: the unversioned function is the same, but hides an old driver behind another error.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)
@@ -122,12 +122,12 @@ def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
 
 
 def _percent(value: int) -> int | None:
-    # A share over 100 is how the driver says that it has none.
+    # A share over 100 is the driver's way to say that it has none.
     return int(value) if int(value) <= FULL_PERCENT else None
 
 
 def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
-    """Ask whether a device can be trusted; to be asked last, so that ``lost`` knows all answers. Never raises."""
+    """Ask about a device's health; ask this last, so that ``lost`` covers all answers. Never raises."""
     ask = questions.ask
     return Health(
         ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
@@ -148,7 +148,7 @@ def _read_action(values: Any) -> str:
 
 
 def read_field(values: Any) -> float | int:
-    """Read the one field that was asked for; raises ``CodeAnswered`` for the field's own return code."""
+    """Read the one field requested; raises ``CodeAnswered`` for the field's own return code."""
     value = values[0]
     if int(value.nvmlReturn) != SUCCESS:
         raise CodeAnswered(int(value.nvmlReturn))

@@ -1,4 +1,4 @@
-"""A value that a machine does not have, and why: never a failure, and never a zero."""
+"""A value that a machine lacks, and why: neither a failure nor a zero."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,16 +8,16 @@ T = TypeVar("T")
 
 
 class Absence(Enum):
-    """What kind of "no" it is."""
+    """Why a value is missing."""
 
-    NOT_SUPPORTED = "not supported"  #: the device or its driver has no such thing
-    NO_PERMISSION = "no permission"  #: it is there, but not for us
-    FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is older than the question
+    NOT_SUPPORTED = "not supported"  #: the device or its driver has no such value
+    NO_PERMISSION = "no permission"  #: it exists, but this user may not read it
+    FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is too old to answer
     NOT_FOUND = "not found"  #: nothing there now: no sample, no session, no such index
     DOES_NOT_APPLY = "does not apply"  #: known to be meaningless here, so not asked (a vGPU's serial number)
-    NO_LIBRARY = "no library"  #: the library or package that would answer is not there
+    NO_LIBRARY = "no library"  #: the library or package that would answer is missing
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit
-    FAILED = "failed"  #: an error that is none of these; the reason names it
+    FAILED = "failed"  #: another error, which the reason names
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +33,5 @@ Maybe: TypeAlias = T | Unavailable
 
 
 def known(value: Maybe[T], otherwise: T) -> T:
-    """Return the value, or ``otherwise`` where there is none: for sums and tables, never for decisions."""
+    """Return the value, or ``otherwise`` if there is none: for sums and tables, never for decisions."""
     return otherwise if isinstance(value, Unavailable) else value

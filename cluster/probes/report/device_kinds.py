@@ -1,6 +1,5 @@
-"""Kinds of devices and routes over them, a row each. Other code reads the fields of a row, and compares no member."""
+"""Kinds of devices and routes over them, a row each. Other code reads a row's fields, and compares no members."""
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Self
 
@@ -8,17 +7,15 @@ from .engines import Engine
 
 
 class Route(Enum):
-    """How a segment's frames travel, all on one host: which engine decodes them, and which takes them then."""
+    """The path of a segment's frames, all on one host: which engine decodes them, and which one is next."""
 
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # a lane's reason: the decoded codec and the encoders fill it in, or the number of the DLA
+    why: str  # a lane's reason, to be formatted with the decoded codec and the encoders, or the number of the DLA
 
     GPU = (
-        "gpu",
-        Engine.NVDEC,
-        Engine.NVENC,
+        *("gpu", Engine.NVDEC, Engine.NVENC),
         "NVDEC decodes {} and {} encodes on the same device, so no picture leaves it",
     )
     HYBRID = (
@@ -37,7 +34,7 @@ class Route(Enum):
 
     @property
     def is_software(self) -> bool:
-        """Whether no engine but the processor takes part."""
+        """Whether only the processor takes part."""
         return self.decoder is self.encoder
 
     @property
@@ -46,31 +43,50 @@ class Route(Enum):
         return _SEATS[self]
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class _Row:
-    """What all devices of a kind have in common."""
+    """The common properties of all devices of a kind."""
 
-    seat: str  # begins the names of its workers' stations; kinds that share it share stations; one has it as its name
-    title: str  # what people call a device that has no name of its own
-    engines: frozenset[Engine]  # those that it may have
-    routes: tuple[Route, ...]  # those that it may serve
-    is_processor: bool = False  # it runs software alone
-    takes_gpu: bool = False  # Ray reserves a share of a GPU for its worker, and chooses the GPU
-    runs_networks: bool = False  # its station is named after it; it never transcodes
-    is_slice: bool = False  # of a GPU, which is its ``parent``; NVML counts its engines
-    is_guest: bool = False  # its UUID changes, a licence limits it, its percentages may be of the whole GPU
-    is_integrated: bool = False  # its memory is the host's
+    def __init__(
+        self,
+        *,
+        seat: str,
+        title: str,
+        engines: frozenset[Engine],
+        routes: tuple[Route, ...],
+        is_processor: bool = False,
+        takes_gpu: bool = False,
+        runs_networks: bool = False,
+        is_slice: bool = False,
+        is_guest: bool = False,
+        is_integrated: bool = False,
+    ) -> None:
+        self.seat = seat  # the beginning of its workers' stations' names; one kind of each seat has the seat's name
+        self.title = title  # displayed for a device without a name of its own
+        self.engines = engines  # engines that it may have
+        self.routes = routes  # routes that it may serve; one seat serves each route
+        self.is_processor = is_processor  # it runs software alone
+        self.takes_gpu = takes_gpu  # Ray reserves a share of a GPU for its worker, and chooses the GPU
+        self.runs_networks = runs_networks  # its station is named after it; it never transcodes
+        self.is_slice = is_slice  # part of a GPU, its ``parent``; NVML counts its engines
+        self.is_guest = is_guest  # its UUID changes, a licence limits it, its percentages may refer to the whole GPU
+        self.is_integrated = is_integrated  # its memory is the host's
+
+
+def _gpu(*, is_slice: bool = False, is_guest: bool = False, is_integrated: bool = False) -> _Row:
+    return _Row(
+        seat="gpu",
+        title="GPU",
+        engines=frozenset({Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA}),
+        routes=(Route.GPU, Route.HYBRID, Route.UPLOAD),
+        takes_gpu=True,
+        is_slice=is_slice,
+        is_guest=is_guest,
+        is_integrated=is_integrated,
+    )
 
 
 _CPU: Final = _Row(
     seat="cpu", title="processor", engines=frozenset({Engine.CPU}), routes=(Route.CPU,), is_processor=True
-)
-_GPU: Final = _Row(
-    seat="gpu",
-    title="GPU",
-    engines=frozenset({Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.DLA}),
-    routes=(Route.GPU, Route.HYBRID, Route.UPLOAD),
-    takes_gpu=True,
 )
 _DLA: Final = _Row(seat="dla", title="DLA", engines=frozenset({Engine.DLA}), routes=(Route.DLA,), runs_networks=True)
 
@@ -81,10 +97,10 @@ class DeviceKind(_Row, Enum):
     _value_: str
 
     CPU = "cpu", _CPU  #: the host's processor
-    GPU = "gpu", _GPU  #: a whole GPU: bare metal, or passed through to this machine
-    MIG = "mig", replace(_GPU, is_slice=True)  #: one MIG instance
-    VGPU = "vgpu", replace(_GPU, is_guest=True)  #: a vGPU seen from its guest
-    IGPU = "igpu", replace(_GPU, is_integrated=True)  #: the GPU of a Tegra SoC
+    GPU = "gpu", _gpu()  #: a whole GPU: bare metal, or passed through to this machine
+    MIG = "mig", _gpu(is_slice=True)  #: one MIG instance
+    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU seen from its guest
+    IGPU = "igpu", _gpu(is_integrated=True)  #: the GPU of a Tegra SoC
     DLA = "dla", _DLA  #: one DLA of a Tegra SoC
 
     def __new__(cls, name: str, _row: _Row) -> Self:
@@ -94,7 +110,7 @@ class DeviceKind(_Row, Enum):
         return kind
 
     def __init__(self, _name: str, row: _Row) -> None:
-        """Take over the fields of its row."""
+        """Copy the fields of its row."""
         super().__init__(**vars(row))
 
 

@@ -22,7 +22,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process that uses the device; utilisation in percent, memory None where the driver keeps it to itself."""
+    """A process that uses the device; utilisation in percent, memory None if the driver keeps it to itself."""
 
     pid: int
     memory_bytes: int | None = None
@@ -65,7 +65,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Whether a device can be trusted."""
+    """A device's health."""
 
     ecc_enabled: Maybe[bool]
     ecc_uncorrected: Maybe[int]  # since the driver was loaded
@@ -79,7 +79,7 @@ class Health:
 
 
 def why_unplaceable(health: Health) -> str:
-    """Return why a device may get no new work, as a sentence without a full stop; "" where it may.
+    """Return why a device may get no new work, as a sentence without a full stop; "" if it may.
 
     NVML API Reference Manual, "Device Queries"; which of these a guest has: vGPU Management SDK guide, 3.3.2.
     """
@@ -92,7 +92,7 @@ def why_unplaceable(health: Health) -> str:
     if errors := known(health.ecc_uncorrected, 0):
         return f"its memory is damaged: {errors} error{'' if errors == 1 else 's'} could not be corrected"
     if known(health.retirement_pending, otherwise=False) or known(health.remapped_rows_pending, otherwise=False):
-        return "a reset is pending: bad memory was found and is replaced then"
+        return "a reset is pending, which replaces faulty memory"
     return ""
 
 
@@ -126,14 +126,14 @@ class MigReport:
     """MIG on one GPU."""
 
     enabled: bool
-    pending: bool  # what holds after a reset
+    pending: bool  # the state after a reset
     slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
     slices_refused: Unavailable | None = None  # why slices may be missing
 
     def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share the engines and the memory of a slice's GPU instance, itself too."""
+        """Return how many compute instances share the engines and memory of a slice's GPU instance, itself included."""
         return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
 
 
@@ -152,28 +152,28 @@ class DeviceReport:
     memory: Maybe[MemoryUse]
     max_video_clock_mhz: Maybe[int]  # scales documented rates
     virtualization: Maybe[str]
-    engines: tuple[EngineCount, ...]  # only counts that were asked or tried: one that is missing was not counted
+    engines: tuple[EngineCount, ...]  # only counts that were asked or tried: a missing kind was not counted
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
-    facts: dict[str, Maybe[str | int | float | bool]]  # for people: serial, VBIOS, PCIe, power, temperature, ...
+    facts: dict[str, Maybe[str | int | float | bool]]  # for display: serial, VBIOS, PCIe, power, temperature, ...
 
     @property
     def key(self) -> str:
-        """The UUID, or NVML's number where it has none: what trials call it."""
+        """The key in trials: the UUID, or NVML's number if it has none."""
         return known(self.uuid, str(self.index))
 
     @property
     def label(self) -> str:
-        """What people call it: "GPU 0 (NVIDIA H200)"."""
+        """Its display name: "GPU 0 (NVIDIA H200)"."""
         return f"GPU {self.index} ({self.name})"
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on: then its slices are the devices."""
+        """Whether MIG is on: its slices are then the devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property
     def slices(self) -> tuple[MigSlice, ...]:
-        """Its MIG slices, those that wait for a reset included."""
+        """Its MIG slices, including those that wait for a reset."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices

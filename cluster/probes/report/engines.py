@@ -1,4 +1,4 @@
-"""Engines, codecs and what was found out about them: the words that probes, inventory and placement share."""
+"""Engines, codecs and trial results: the vocabulary of probes, inventory and placement."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +16,7 @@ class Engine(Enum):
 
 
 MEDIA_ENGINES = (Engine.NVDEC, Engine.NVENC)
-"""Those that drivers report the use of, and trials try."""
+"""The engines whose use drivers report, and which trials try."""
 
 
 class Direction(Enum):
@@ -27,10 +27,10 @@ class Direction(Enum):
 
 
 class How(Enum):
-    """How something came to be known, the surest first."""
+    """How something is known, the most reliable first."""
 
     TRIED = "tried"  #: a real frame went through
-    KIND = "kind"  #: another device of its kind did it, and there was no time for this one
+    KIND = "kind"  #: another device of its model did, and there was no time to try this one
     ASKED = "asked"  #: the driver said so (GetDecoderCaps, MIG attributes)
     DOCUMENTED = "documented"  #: a table says so; this machine was not asked
     SIMULATED = "simulated"  #: a simulated fleet says so
@@ -48,7 +48,7 @@ class MediaCodec(Enum):
     MPEG4 = "mpeg4"
     VC1 = "vc1"
     JPEG = "jpeg"
-    OTHER = "other"  #: any other codec: libavcodec may decode it, no engine does
+    OTHER = "other"  #: any other codec: libavcodec may decode it, but no engine does
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class CodecCase:
 
     @property
     def name(self) -> str:
-        """Return it as people write it: ``hevc 10-bit 4:2:0 decode``."""
+        """Return its readable name: ``hevc 10-bit 4:2:0 decode``."""
         return f"{self.codec.value} {self.bit_depth}-bit {self.chroma} {self.direction.value}"
 
 
@@ -77,7 +77,7 @@ class EngineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of asking one engine for one case; sizes are in pixels."""
+    """The result of one engine's trial of one case; sizes are in pixels."""
 
     case: CodecCase
     engine: Engine

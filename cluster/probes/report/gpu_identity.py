@@ -1,7 +1,7 @@
-"""What GPUs, their slices and vGPUs are called: one identity for probe, inventory, worker and supervisor.
+"""Names of GPUs, their slices and vGPUs: one identity for probe, inventory, worker and supervisor.
 
-Each GPU that Ray counts is called a *unit* here: one device, or all the slices of a GPU that Ray takes for one.
-Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
+Each GPU that Ray counts is called a *unit* here: one device, or all slices of a GPU that Ray counts as one. Sources:
+CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
 Enumeration"; vGPU Management SDK guide, 3.3.2 (the UUID of a vGPU is random); Ray's ``NvidiaGPUAcceleratorManager``.
 """
 
@@ -18,7 +18,7 @@ _EVERYTHING_HIDDEN = ("", "NoDevFiles")
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """A device as others call it: its identity on its machine, and what CUDA_VISIBLE_DEVICES takes for it."""
+    """A device's names for others: its identity on its machine, and its value in CUDA_VISIBLE_DEVICES."""
 
     identity: str
     visible: str
@@ -35,19 +35,19 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGpu:
-    """A GPU's NVML number and names ("" where unknown)."""
+    """A GPU's NVML number and names ("" if unknown)."""
 
     index: int
     uuid: str = ""
     bus_id: str = ""
     is_guest: bool = False
-    is_cut: bool = False  # MIG mode: its slices are the devices instead of it
+    is_cut: bool = False  # MIG mode: its slices are the devices instead of the GPU
     slices: tuple[NamedSlice, ...] = ()
     trouble: str = ""  # why NVML does not answer for it
 
     @property
     def identity(self) -> str:
-        """Its name on its machine: the UUID where that lasts, else the PCI bus id, else NVML's number."""
+        """Its name on its machine: the UUID if that is permanent, else the PCI bus id, else NVML's number."""
         if self.uuid and not self.is_guest:
             return self.uuid
         return self.bus_id or str(self.index)
@@ -60,8 +60,13 @@ class NamedGpu:
         return (DevicePart(self.identity, self.uuid or str(self.index)),)
 
 
+def is_geforce(name: str) -> bool:
+    """Return whether it is a GeForce card: compat packages exclude it, and its driver caps encoder sessions."""
+    return "GeForce" in name
+
+
 def on_node(node: str, identity: str) -> str:
-    """Return a device's identity in the cluster: UUIDs are unique, whatever else is so on its machine alone."""
+    """Return a device's identity in the cluster: a UUID is unique, any other name only on its machine."""
     if not identity or identity.startswith((*_UNIQUE, f"{node}/")):
         return identity
     return f"{node}/{identity}"
@@ -124,12 +129,12 @@ class ShownGpus:
 
     @property
     def count(self) -> int:
-        """How many GPUs Ray counts where it goes by these names."""
+        """How many GPUs Ray counts if it uses these names."""
         return len(self._offered())
 
     @property
     def parts(self) -> tuple[DevicePart, ...]:
-        """The devices that its names stand for, slices one by one, in Ray's order."""
+        """The devices that its names mean, slices one by one, in Ray's order."""
         return tuple(part for unit in self._offered() for part in unit)
 
     def units(self, count: int) -> Units:
@@ -183,7 +188,7 @@ def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePar
 
 
 def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | None:
-    """Return the devices that an entry names; None where it names none, or several GPUs."""
+    """Return the devices that an entry names; None if it names none, or several GPUs."""
     if entry.isdigit():
         return gpus[int(entry)].parts if int(entry) < len(gpus) else None
     if not entry.startswith(_UNIQUE):
@@ -200,12 +205,12 @@ def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | 
 
 
 def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
-    """Return what drivers before R470 call a slice."""
+    """Return the name of a slice in drivers before R470."""
     return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
-    """Return the devices behind what Ray calls a GPU: none for a MIG GPU without slices, None where there is no GPU."""
+    """Return the devices behind one of Ray's GPUs: none for a MIG GPU without slices, None if there is no GPU."""
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
         return tuple(parts[int(entry) : int(entry) + 1]) or None

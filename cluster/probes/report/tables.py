@@ -8,6 +8,6 @@ from typing import Any
 
 @cache
 def read_tables(name: str) -> dict[str, Any]:
-    """Return a file of ``configs``, parsed; not to be changed."""
+    """Return a file of ``configs``, parsed; do not change it."""
     text = files(f"{__name__.split('.')[0]}.configs").joinpath(name).read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -1,8 +1,9 @@
-"""What an Xid error asks for: NVIDIA's "Xid Errors" catalogue in words, and codecfleet's policy for each."""
+"""Xid errors: NVIDIA's catalogue in words, and what codecfleet does about each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 from .tables import read_tables
 
@@ -19,7 +20,7 @@ class XidAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """One Xid: what it is called, what to do, and why, in a sentence without a full stop."""
+    """One Xid: its name, what to do, and why, in a sentence without a full stop."""
 
     xid: int
     name: str
@@ -27,25 +28,28 @@ class XidRule:
     reason: str
 
 
-XID_RULES: dict[int, XidRule] = {
-    int(xid): XidRule(int(xid), row["name"], XidAction(row["action"]), row["reason"])
-    for xid, row in read_tables("nvml.toml")["xids"].items()
-}
+@cache
+def xid_rules() -> dict[int, XidRule]:
+    """Return the rule of each Xid that has one."""
+    rows = read_tables("nvml.toml")["xids"]
+    return {
+        int(xid): XidRule(int(xid), row["name"], XidAction(row["action"]), row["reason"]) for xid, row in rows.items()
+    }
 
 
 def xid_rule(xid: int) -> XidRule:
-    """Return what an Xid asks for; one that is not listed is only noted."""
-    return XID_RULES.get(xid) or XidRule(xid, f"Xid {xid}", XidAction.NOTE, "codecfleet has no rule for it")
+    """Return the rule of an Xid; an unlisted one is only noted."""
+    return xid_rules().get(xid) or XidRule(xid, f"Xid {xid}", XidAction.NOTE, "codecfleet has no rule for this Xid")
 
 
 def worst_action(xids: Iterable[int]) -> XidAction:
-    """Return the severest thing that any of these Xids asks for; ``NOTE`` for none at all."""
+    """Return the most severe action that any of these Xids requires; ``NOTE`` for none."""
     order = list(XidAction)
     return max((xid_rule(xid).action for xid in xids), key=order.index, default=XidAction.NOTE)
 
 
 def broken_by_xid(xids: Iterable[int]) -> str:
-    """Return why a device may not be trusted after these errors, "" where it may."""
+    """Return why a device may not be trusted after these errors, "" if it may."""
     rules = (xid_rule(xid) for xid in xids)
     bad = next((rule for rule in rules if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)), None)
     return "" if bad is None else f"Xid {bad.xid}, {bad.name}: {bad.reason}"

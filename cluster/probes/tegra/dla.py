@@ -1,7 +1,7 @@
 """Whether this machine has Deep Learning Accelerators, asked of cuDLA in a child process.
 
-From CUDA for Tegra, 5 (cudlaDeviceGetCount, cudlaGetVersion, device attributes). That libcudla is there proves nothing:
-from CUDA 13.4 on it ships for servers too, and a Thor has the library and no accelerator.
+From CUDA for Tegra, 5 (cudlaDeviceGetCount, cudlaGetVersion, device attributes). The presence of libcudla proves
+nothing: from CUDA 13.4 on it ships for servers too, and a Thor has the library but no accelerator.
 """
 
 import os
@@ -31,7 +31,7 @@ class DlaReport:
     """What cuDLA says."""
 
     cudla_version: Maybe[int]  #: the library's own
-    devices: tuple[DlaDevice, ...]  #: as many as cuDLA counts, which may be none
+    devices: tuple[DlaDevice, ...]  #: as many as cuDLA counts, possibly none
 
 
 def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
@@ -42,7 +42,7 @@ def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
 def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
     """Yield why cuDLA cannot be asked; or its version and count of accelerators, then each of them. For a child."""
     try:
-        # Imported here: the package may be missing, and touches the driver.
+        # Imported here: the package may be missing, and it uses the driver.
         from cuda.bindings import cudla
     except ImportError as error:
         yield _absent(f"cuda-python is not installed: {error}")
@@ -74,13 +74,13 @@ def _unknown(index: int, reason: str) -> DlaDevice:
 
 def _make_context() -> str:
     """Make the integrated GPU's context current, with which an accelerator is coupled; return why that failed."""
-    # A Ray task without a GPU sees none of them; this only asks, so it may look all the same.
+    # A Ray task without a GPU sees none of them; a mere question may override that.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     try:
         from cuda.bindings import driver
 
         CudaCalls(driver).enter()
-    except Exception as error:  # noqa: BLE001 - the accelerators are counted all the same
+    except Exception as error:  # noqa: BLE001 - the accelerators are counted anyway
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -99,10 +99,10 @@ def _device(cudla: Any, index: int) -> DlaDevice:
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Return the report of what the asking process said, however it ended."""
+    """Return the report of the asking process's answers, however it ended."""
     if not outcome.values:
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
-        return _uncounted(absence, outcome.detail or "it said nothing")
+        return _uncounted(absence, outcome.detail or "it printed nothing")
     first, *devices = outcome.values
     if isinstance(first, Unavailable):
         return first

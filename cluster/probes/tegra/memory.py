@@ -21,21 +21,22 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int, device_allocated_bytes: int) -> int:
     """Return how many bytes the GPU could allocate, 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
 
-    The processor can move its pages to swap space. If all fit there, everything but what the GPU holds is allocatable;
-    else everything but what does not fit, to the letter with what the GPU holds. Equality, not covered, is the second.
+    The processor can move its pages to swap space. If all fit there, everything except the GPU's own memory is
+    allocatable; else everything except what does not fit, which by the formula includes the GPU's own. The document
+    does not cover equality, which counts as the second case.
     """
     left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes  # the pages that do not fit
     found = total_bytes - (device_allocated_bytes if left < 0 else left)
-    # The counters are not read at one moment, so their differences may leave the range that makes sense.
+    # The counters are not read at the same moment, so their differences may be out of range.
     return max(0, min(found, total_bytes))
 
 
 class MemorySource(Enum):
-    """How the amount of allocatable memory was found, the best first."""
+    """How the amount of allocatable memory was found, the best way first."""
 
     MEMINFO = "/proc/meminfo"  #: the formula, with NvMapMemUsed
     NVMAP = "nvmap clients"  #: the formula, with the total of nvmap's clients
-    CUDA = "cudaMemGetInfo"  #: what the driver calls free: swap space not counted, so possibly too little
+    CUDA = "cudaMemGetInfo"  #: the driver's free memory: swap space is not counted, so possibly too little
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def read_meminfo(text: str) -> dict[str, int]:
 
 
 def device_allocated_from_clients(text: str) -> int | None:
-    """Return the clients' total in bytes, None where there is none, or 0: Thor says 0K whatever is allocated."""
+    """Return the clients' total in bytes; None without one, or for 0, since Thor reports 0K whatever is allocated."""
     totals = [_CLIENTS_TOTAL.match(line) for line in text.splitlines()]
     sizes = [int(match[1]) * _UNITS[match[2]] for match in totals if match]
     return sizes[-1] if sizes and sizes[-1] > 0 else None
@@ -62,7 +63,7 @@ def device_allocated_from_clients(text: str) -> int | None:
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
     """Return how much memory the GPU could allocate, by the files under ``root``; never raises.
 
-    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX and where no file says what the GPU holds (Thor).
+    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX and if no file says what the GPU holds (Thor).
     """
     fields = {} if qnx else read_meminfo(read_file(root / _MEMINFO))
     device, source = fields.get("NvMapMemUsed"), MemorySource.MEMINFO
@@ -81,7 +82,7 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
 
 
 def read_file(path: Path) -> str:
-    """Return a file's text, "" where it cannot be read."""
+    """Return a file's text, "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -57,7 +57,7 @@ _CAPABILITIES: Final[dict[Soc, Capability]] = {
     Soc.ORIN: (8, 7),
     Soc.THOR: (11, 0),
 }
-"""Compute capability of each SoC's GPU: documented; CUDA, where it is asked, decides."""
+"""Compute capability of each SoC's GPU: documented; if CUDA was asked, its answer counts."""
 
 _MODEL_WORDS = (("thor", Soc.THOR), ("orin", Soc.ORIN), ("xavier", Soc.XAVIER), ("tx2", Soc.X2), ("nano", Soc.X1))
 
@@ -72,7 +72,7 @@ class L4tRelease:
 
 @dataclass(frozen=True, slots=True)
 class TegraIdentity:
-    """Which Tegra it is, its board's name ("" where none is given), and its Jetson Linux."""
+    """Which Tegra it is, its board's name ("" if unknown), and its Jetson Linux."""
 
     soc: Soc
     model: str
@@ -80,7 +80,7 @@ class TegraIdentity:
 
 
 class Monitor(Enum):
-    """What reports use on a Tegra."""
+    """The source of a Tegra's utilization in reports."""
 
     NVML = "NVML"
     TEGRASTATS = "tegrastats"
@@ -108,7 +108,7 @@ class TegraReport:
     engines: tuple[EngineCount, ...]  #: those that tegrastats names
     dla: Maybe[DlaReport]
     unsupported: Maybe[dict[str, str]]  #: the reason for each missing CUDA feature
-    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, which is unknown
+    undecided: tuple[str, ...] = ()  #: features that depend on the unknown CUDA version
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
@@ -133,13 +133,13 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Return what reports use: NVML on Thor under Jetson Linux (later editions than 3.6), else tegrastats."""
+    """Return the source for reports: NVML on Thor under Jetson Linux (later editions than 3.6), else tegrastats."""
     thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
 
 def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
-    """Return through what the video engines are reached: Thor's through the Video Codec SDK, earlier ones' not."""
+    """Return the interface to the video engines: on Thor the Video Codec SDK, on earlier ones another."""
     if soc is Soc.OTHER:
         return Unavailable(Absence.NOT_FOUND, "nothing says which Tegra this is")
     return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
@@ -147,7 +147,7 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSaid:
-    """What CUDA says of a Tegra, as far as it was asked."""
+    """CUDA's answers about a Tegra, as far as it was asked."""
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
@@ -164,7 +164,7 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra, or why this machine is none, on which nothing is run; never raises and never hangs.
+    """Report a Tegra, or why this machine is not one, in which case nothing is run; never raises and never hangs.
 
     ``root`` holds the machine's files; ``limit_s`` limits each program that is run.
     """
@@ -199,7 +199,7 @@ def _ruled(capability: Maybe[Capability], rule: Callable[[Capability], Rule]) ->
 def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
-    """Return the features that are not there, with the reasons, and those that an unknown CUDA version decides."""
+    """Return the missing features, with the reasons, and those that depend on the unknown CUDA version."""
     if isinstance(capability, Unavailable):
         return capability, ()
     facts = TegraFacts(

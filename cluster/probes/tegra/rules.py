@@ -1,7 +1,7 @@
-"""What CUDA does not do on a Tegra: rules, no machine is asked.
+"""What CUDA cannot do on a Tegra: rules only, no machine is asked.
 
-From CUDA for Tegra, 2.1, 3.2 and 3.6, with what later editions of that document changed: NVML on Thor under L4T, MPS
-since CUDA 12.5, memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() where access is concurrent.
+From CUDA for Tegra, 2.1, 3.2 and 3.6, with the changes of later editions: NVML on Thor under L4T, MPS since CUDA 12.5,
+memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() with concurrent access.
 """
 
 from dataclasses import dataclass
@@ -37,25 +37,25 @@ class System(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraFacts:
-    """What decides which features there are."""
+    """The facts that decide which features exist."""
 
     capability: Capability
     system: System
     cuda: Version
     concurrent_managed_access: bool = False
-    host_register_supported: bool | None = None  #: None where CUDA was not asked
+    host_register_supported: bool | None = None  #: None if CUDA was not asked
     safety: bool = False
 
 
 def io_coherency(capability: Capability) -> Rule:
-    """Return whether the GPU sees what lies in the processor's caches (2.1): one way only, from Xavier (7.2) on."""
+    """Return whether the GPU is coherent with the processor's caches (2.1): one way only, from Xavier (7.2) on."""
     if capability >= IO_COHERENT_SINCE:
         return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
     return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6): by the device's ``attribute`` where it was asked."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6): by the device's ``attribute`` if it was asked."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -66,7 +66,7 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
 
 
 def features(facts: TegraFacts) -> dict[str, Rule]:
-    """Return what CUDA has and a Tegra may lack: the document's exceptions (3.6) in its order."""
+    """Return which CUDA features a Tegra has, among those it may lack: the document's exceptions (3.6) in its order."""
     capability, system, cuda = facts.capability, facts.system, facts.cuda
     qnx, linux = system is System.QNX, system in (System.L4T, System.EMBEDDED_LINUX)
     never = False
@@ -101,5 +101,5 @@ def features(facts: TegraFacts) -> dict[str, Rule]:
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
-    """Return the features that are not there, each with the reason in a sentence without a full stop (3.6)."""
+    """Return the missing features, each with the reason in a sentence without a full stop (3.6)."""
     return {name: rule.reason for name, rule in features(facts).items() if not rule.holds}

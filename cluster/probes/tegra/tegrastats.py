@@ -53,8 +53,8 @@ _ENGINES = {
 class CoreUse:
     """One processor core."""
 
-    percent: int | None  #: None where it is switched off
-    mhz: int | None  #: None where it is switched off, or the line does not say
+    percent: int | None  #: None if switched off
+    mhz: int | None  #: None if switched off, or unstated
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class EngineState:
 
     is_on: bool
     percent: int | None = None
-    mhz: tuple[int, ...] = ()  #: a clock per cluster, none where the line does not say
+    mhz: tuple[int, ...] = ()  #: a clock per cluster, none if unstated
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Power:
     """One power rail."""
 
     now_mw: int
-    average_mw: int | None  #: None where the line does not say
+    average_mw: int | None  #: None if unstated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class TegraStats:
 
 
 Found: TypeAlias = dict[str, Any]
-"""The fields of ``TegraStats``, as far as a line was read."""
+"""The fields of ``TegraStats``, as far as a line has been read."""
 
 
 def parse_tegrastats(line: str) -> TegraStats:
@@ -166,7 +166,7 @@ _PIECES = (
 
 
 def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
-    """Return how many engines of each kind the line names, switched off ones included."""
+    """Return how many engines of each kind the line names, including those switched off."""
     kinds = Counter(_ENGINES.get(name.rstrip("0123456789")) for name in stats.engines)
     return tuple(EngineCount(engine, kinds[engine], How.ASKED) for engine in _ENGINES.values() if kinds[engine])
 

@@ -1,7 +1,7 @@
 """A cache of trials, so that a machine is not tried again each time it is asked.
 
-One msgpack file per subject under ``codecfleet/`` in the user's cache folder. It holds its key, so that one of another
-driver, device, package or schema does not match. A file that cannot be read is ignored.
+One msgpack file per subject under ``codecfleet/`` in the user's cache folder. Each file contains its key, so that one
+for another driver, device, package or schema does not match. An unreadable file is ignored.
 """
 
 import hashlib
@@ -56,12 +56,12 @@ def cache_folder() -> Path | None:
 
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
-    """Return whether trials are worth keeping: a failure that can be fixed must be tried again."""
+    """Return whether to cache trials: a failure that can be fixed must be tried again."""
     return bool(trials) and not any(trial.fix for trial in trials)
 
 
 def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
-    """Return the cached trials; None where there are none that can be read."""
+    """Return the cached trials; None if there are no readable ones."""
     if folder is None:
         return None
     try:
@@ -70,13 +70,13 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
         return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises the last four for a file that is cut short, no msgpack, or has a map whose key is a list.
+    # msgpack raises the last four for a file that is truncated, is not msgpack, or has a map whose key is a list.
     except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
 
 
 def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
-    """Cache ``trials``, whole or not at all; a folder that cannot be written to is left alone."""
+    """Cache ``trials``, completely or not at all; a folder that cannot be written to is left alone."""
     if folder is None:
         return
     packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})

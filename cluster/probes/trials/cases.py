@@ -1,4 +1,4 @@
-"""What is tried of every machine: ``configs/trials.toml``."""
+"""The cases to try on every machine: ``configs/trials.toml``."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,9 @@ from ..report.tables import read_tables
 
 TRIAL_WIDTH: Final = 256
 TRIAL_HEIGHT: Final = 160
-"""Above every engine's smallest picture: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and HEVC."""
+"""Larger than every engine's smallest picture: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and
+HEVC.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +24,21 @@ class Sample:
     chroma: str
     profile: str
     pix_fmt: str  #: FFmpeg's name of its pixel format
-    encoder: str = ""  #: FFmpeg's encoder that makes a bitstream; "" where it is ready-made, or there is none (VC-1)
+    encoder: str = ""  #: FFmpeg's encoder that makes a bitstream; "" if it is ready-made, or there is none (VC-1)
 
     @property
     def name(self) -> str:
-        """Return it as people write it: ``hevc 10-bit 4:2:0``."""
+        """Return its readable name: ``hevc 10-bit 4:2:0``."""
         return f"{self.codec.value} {self.bit_depth}-bit {self.chroma}"
 
     def case(self, direction: Direction) -> CodecCase:
-        """Return the case that it is in one direction."""
+        """Return its case in one direction."""
         return CodecCase(self.codec, direction, self.chroma, self.bit_depth)
 
 
 _TABLES: Final = read_tables("trials.toml")
 SAMPLES: Final = tuple(Sample(MediaCodec(codec), *row) for codec, *row in _TABLES["samples"])
-"""Every sample format that is asked for, the worthiest first."""
+"""Every sample format to try, the most important first."""
 SOFTWARE_DECODERS: Final[dict[MediaCodec, str]] = {
     MediaCodec(codec): name for codec, name in _TABLES["software_decoders"].items()
 }
@@ -72,4 +74,4 @@ NVENC_SURFACES: Final[dict[tuple[str, int], tuple[str, str]]] = {
 }
 """By chroma and depth: PyNvVideoCodec's input format, and the key of ``GetEncoderCaps`` that grants it ("": always)."""
 NVENC_CASES: Final = tuple(BY_NAME[name] for name in _TABLES["nvenc"])
-"""What some generation's NVENC encodes, the worthiest first."""
+"""What some generation's NVENC encodes, the most important first."""

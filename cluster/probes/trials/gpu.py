@@ -32,15 +32,15 @@ _CUDA_CODEC: Final = {MediaCodec(codec): value for codec, value in read_tables("
 _CUDA_CHROMA: Final = {"4:0:0": 0, "4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 _CHROMA_ROWS: Final = {"4:2:0": TRIAL_HEIGHT // 2, "4:2:2": TRIAL_HEIGHT, "4:4:4": 2 * TRIAL_HEIGHT}
 _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
-"""Where the standard leaves the inverse transform's rounding open: by how many steps one sample may differ."""
+"""How far one sample may differ if the standard leaves the inverse transform's rounding open."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
 _DIRECTION: Final = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
-_NO_DECODER: Final = Fault(None, "the driver says that this GPU has no decoder for it")
-_NO_FORMAT: Final = Fault(None, "the driver says that this encoder does not have this sample format")
-_WRONG_FIX: Final = "do not use this decoder; look for a newer driver"
+_NO_DECODER: Final = Fault(None, "the driver reports no decoder for it on this GPU")
+_NO_FORMAT: Final = Fault(None, "the driver reports that this encoder lacks this sample format")
+_WRONG_FIX: Final = "update the driver; until then, do not use this decoder"
 _TRY_UNTIL: Final = 0.75
-"""The part of a child's time after which it only asks, and tries no more."""
+"""The fraction of a child's time after which it only asks, and tries no more."""
 
 
 def trials_of_device(
@@ -54,7 +54,7 @@ def trials_of_device(
     began_s = time.monotonic()
     decoded, decode_problem = _tried(Engine.NVDEC, NVDEC_CASES, visible, streams, decode_s, run=run)
     if not decoded:
-        return (), (decode_problem,) if decode_problem else ()  # what stops one engine stops both
+        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine stops both
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
     encoded, encode_problem = _tried(Engine.NVENC, NVENC_CASES, visible, streams, left_s, run=run)
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)
@@ -69,7 +69,7 @@ def smoke(
     *,
     run: RunChild,
 ) -> Trial | None:
-    """Try one frame on a device whose kind has these ``trials``; None where the kind's engine does nothing."""
+    """Try one frame on a device whose kind has these ``trials``; None if the kind's engine supports nothing."""
     known = {trial.case for trial in trials if trial.engine is engine and trial.works}
     cases = NVENC_CASES if engine is Engine.NVENC else [each for each in NVDEC_CASES if each.name in streams]
     sample = next((each for each in cases if each.case(_DIRECTION[engine]) in known), None)
@@ -144,7 +144,7 @@ def try_nvdec(
 ) -> Iterator[str | tuple[str, Trial]]:
     """Ask for and try cases on CUDA's device 0, in a child process; towards the end of its time it only asks.
 
-    ``nvc`` is PyNvVideoCodec, or what answers like it.
+    ``nvc`` is PyNvVideoCodec, or a substitute.
     """
     nvc = nvc or _package()
     ends_s = clock() + limit_s * _TRY_UNTIL
@@ -167,7 +167,7 @@ def _package() -> Any:
 
 
 def _attempt(action: Callable[[], Any]) -> tuple[Any, str]:
-    """Return what ``action`` returns and "", or an empty map and its error in words."""
+    """Return the result of ``action`` and "", or an empty map and its error as text."""
     try:
         return action(), ""
     except Exception as error:  # noqa: BLE001 - whatever the package raises is the answer of the trial
@@ -198,11 +198,11 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
     furthest = int(np.abs(pictures[0].astype(np.int32) - expected.astype(np.int32)).max())
     if furthest <= _INEXACT.get(sample.codec, 0):
         return None
-    return Fault(None, f"its picture is not software's: samples differ by up to {furthest}", _WRONG_FIX)
+    return Fault(None, f"its picture differs from software's by up to {furthest} per sample", _WRONG_FIX)
 
 
 def _luma(frame: Any, bit_depth: int) -> Luma:
-    """Copy a frame's luma; above 8 bits the samples lie in the high bits of 16."""
+    """Copy a frame's luma; above 8 bits the samples are in the high bits of 16."""
     samples = np.from_dlpack(frame).reshape(-1)
     luma = samples[: TRIAL_WIDTH * TRIAL_HEIGHT].reshape(TRIAL_HEIGHT, TRIAL_WIDTH).astype(np.uint16)
     return luma >> np.uint16(_CONTAINER_BITS - bit_depth) if bit_depth > BYTE_BITS else luma
@@ -211,7 +211,7 @@ def _luma(frame: Any, bit_depth: int) -> Luma:
 def try_nvenc(
     names: Sequence[str], limit_s: float, *, nvc: Any = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Ask for and try encoder cases as ``try_nvdec`` does; software reads what comes out.
+    """Ask for and try encoder cases as ``try_nvdec`` does; software decodes the output.
 
     A device without an encoder is asked once.
     """
@@ -239,7 +239,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the ramp and decode it in software; return what was wrong, "" when nothing was."""
+    """Encode the ramp and decode it in software; return the fault, "" if there was none."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0

@@ -21,10 +21,10 @@ Luma: TypeAlias = NDArray[np.uint16]
 
 BYTE_BITS: Final = 8
 _DIFFERENCE_MAX: Final = 4.0
-"""How far, on average and in 8-bit steps, a lossy picture may be from the ramp: measured at most 1.3."""
+"""How far, on average and in 8-bit steps, a lossy picture may differ from the ramp: measured at most 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
-"""The part of a child's time after which it begins no other case."""
+"""The fraction of a child's time after which it begins no other case."""
 _FAST: Final = {
     "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},
@@ -44,7 +44,7 @@ class TrialStream:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareTrials:
-    """What the software codecs do."""
+    """The results of the software codecs."""
 
     trials: tuple[Trial, ...]
     streams: Mapping[str, TrialStream]  #: by the sample's name
@@ -69,7 +69,7 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
         if stream is not None:
             streams[name] = stream
         if name in outcome.deaths:
-            reason = f"the trial did not survive it: {outcome.deaths[name].detail}"
+            reason = f"the trial's process ended: {outcome.deaths[name].detail}"
             trials += _trials(sample, reason, reason)
     problems = (f"{len(outcome.untried)} software cases were not tried: {outcome.problem}",) if outcome.untried else ()
     return SoftwareTrials(tuple(trials), streams, problems)
@@ -78,7 +78,7 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
 def _trials(
     sample: Sample, encode_fault: str, decode_fault: str | None, encode_s: float = 0.0, decode_s: float = 0.0
 ) -> Iterator[Trial]:
-    """Yield the trials of a sample; ``decode_fault`` is None where there was no bitstream to try."""
+    """Yield the trials of a sample; ``decode_fault`` is None if there was no bitstream to try."""
     if offered_by_software(sample):
         yield _trial(sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec], encode_fault, encode_s)
     if decode_fault is not None:
@@ -101,9 +101,9 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 
 
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
-    """Try samples by name, in a child process: encode one frame where an encoder is known, then decode it.
+    """Try samples by name, in a child process: encode one frame if an encoder is known, then decode it.
 
-    A case's result is a pair: its trials, and its ``TrialStream``, None unless both went well.
+    A case's result is a pair: its trials, and its ``TrialStream``, None unless both succeeded.
     """
     ends_s = time.monotonic() + _TRY_UNTIL * limit_s
     for name in names:
@@ -125,7 +125,7 @@ def _tried(sample: Sample) -> tuple[list[Trial], TrialStream | None]:
 
 
 def _timed(action: Callable[[], Any]) -> tuple[Any, str, float]:
-    """Return what ``action`` returns (None when it failed), its error in one line, and how long it took."""
+    """Return the result of ``action`` (None if it failed), its error in one line, and how long it took."""
     began_s = time.monotonic()
     try:
         value, fault = action(), ""
@@ -155,12 +155,12 @@ def trial_luma(bit_depth: int) -> Luma:
 
 
 def mean_difference(left: Luma, right: Luma, sample: Sample) -> float:
-    """Return how far two pictures are from each other, on average, in 8-bit steps."""
+    """Return the average difference of two pictures, in 8-bit steps."""
     return float(np.abs(left.astype(np.int32) - right.astype(np.int32)).mean()) / (1 << (sample.bit_depth - BYTE_BITS))
 
 
 def difference_fault(luma: Luma, sample: Sample) -> str:
-    """Say that a decoded picture is not the ramp; "" where it is."""
+    """Return that a decoded picture is not the ramp; "" if it is."""
     far = mean_difference(luma, trial_luma(sample.bit_depth), sample)
     return f"the picture came out wrong: {far:.1f} steps off on average" if far > _DIFFERENCE_MAX else ""
 
@@ -213,7 +213,7 @@ def decode_luma(sample: Sample, packets: list[bytes]) -> Luma:
     decoder.thread_count = 1
     frames = []
     for data in packets:
-        packet = av.Packet(len(data))  # FFmpeg reads past the end of a packet that is made of bytes
+        packet = av.Packet(len(data))  # FFmpeg reads past the end of a packet made from bytes
         packet.update(data)
         frames += decoder.decode(packet)
     frames += decoder.decode(None)

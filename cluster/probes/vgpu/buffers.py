@@ -1,10 +1,10 @@
 """vGPU calls that need other buffers than the Python binding gives them.
 
 nvidia-ml-py 13.615 calls five vGPU functions with memory that does not fit, which corrupts the probing process. It
-gives ``GetVmID`` 80 bytes and says 128, ``GetFbUsage`` four bytes for an ``unsigned long long``, and the two
-``GetMetadata`` a structure of fixed size, however many bytes they asked for; ``GetAccountingPids`` fails in Python
-where accounting remembers no process. So they are called here, as the binding's loader finds them. A fake has no loader
-and no C buffers.
+gives ``GetVmID`` 80 bytes and claims 128, ``GetFbUsage`` four bytes for an ``unsigned long long``, and the two
+``GetMetadata`` a structure of fixed size, however many bytes they need; ``GetAccountingPids`` fails in Python if
+accounting remembers no process. So they are called here, through the binding's loader. A fake has no loader and no C
+buffers.
 """
 
 import ctypes
@@ -14,11 +14,11 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # what NVML may write, with its terminator; twice as much is given, in case the manual is wrong too
+VM_ID_BYTES = 128  # the most that NVML may write, with its terminator; twice as much is allocated
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return an NVML library whose vGPU calls are safe; everything else is the library's own."""
+    """Return an NVML library whose vGPU calls are safe; all other calls are the library's own."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 

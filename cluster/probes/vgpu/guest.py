@@ -19,23 +19,23 @@ GUEST_ABSENCES: dict[str, Unavailable] = {
     for reason, names in _TABLES["guest"].items()
     for name in names.split()
 }
-"""NVML functions that say nothing on a vGPU, by the guide's name, with the reason (guide 3.3.2)."""
+"""NVML functions without meaning on a vGPU, by the guide's names, with the reason (guide 3.3.2)."""
 LATER_NAMES: dict[str, str] = {
     f"nvmlDeviceGet{later}": f"nvmlDeviceGet{guide}"
     for guide, names in _TABLES["later_names"].items()
     for later in names.split()
 }
-"""Functions that are newer than the guide, and the guide's one that they stand for."""
+"""Functions newer than the guide, and the guide's function that each replaces."""
 
 
 def guest_absence(function_name: str) -> Unavailable | None:
-    """Return why an NVML function is not worth calling on a vGPU, or None where its answer counts (guide 3.3.2)."""
+    """Return why an NVML function is not worth calling on a vGPU, or None if its answer counts (guide 3.3.2)."""
     return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """The engines whose use a guest sees, in percent of the most that it may occupy (guide 3.2): see ``hosted.py``."""
+    """The use of engines as a guest sees it, in percent of the most it may occupy (guide 3.2): see ``hosted.py``."""
 
     graphics_percent: Maybe[int]
     memory_controller_percent: Maybe[int]
@@ -53,11 +53,11 @@ class VgpuGuestReport:
     pci_bus_id: Maybe[str]
     use: EngineUse
     licences: Maybe[LicensableFeatures]
-    does_not_apply: dict[str, Unavailable]  # why, for each NVML function that was not asked
+    does_not_apply: dict[str, Unavailable]  # why, for each NVML function that was not called
 
 
 def vgpu_guest_report(device: DeviceReport, questions: DeviceQuestions) -> VgpuGuestReport:
-    """Return what this machine knows of a GPU that it is the guest of; never raises."""
+    """Return what this machine, as its guest, knows of a GPU; never raises."""
     is_vgpu, use = device.virtualization == GUEST, device.use
     return VgpuGuestReport(
         view=str(device.virtualization),

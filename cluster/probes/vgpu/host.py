@@ -36,7 +36,7 @@ from .values import (
 HOST = "host vgpu"
 """The virtualization mode of a GPU that hosts vGPUs (guide 2.1)."""
 GPU_INSTANCES_MAX = 16
-"""Room for the GPU instances of one profile; no GPU cuts more than 8."""
+"""Space for the GPU instances of one profile; no GPU has more than 8."""
 CAPABILITY_NVLINK_PEER_TO_PEER = 0
 CAPABILITY_GPUDIRECT = 1
 NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID (guide 2.3)
@@ -45,11 +45,11 @@ _UNKNOWN_TYPE = Unavailable(Absence.NOT_FOUND, "the vGPU's type is not among tho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """What decides which of a GPU's vGPU types can be created."""
+    """The facts that decide which vGPU types a GPU can create now."""
 
-    running: tuple[Maybe[int], ...] = ()  # the frame buffer of each vGPU that runs, in bytes
+    running: tuple[Maybe[int], ...] = ()  # the frame buffer of each running vGPU, in bytes
     gpu_instances: Maybe[dict[int, int]] | None = None  # the profile of each MIG GPU instance; None with MIG off
-    taken: frozenset[int] = frozenset()  # GPU instances on which a vGPU runs
+    taken: frozenset[int] = frozenset()  # GPU instances on which a vGPU is running
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class VgpuHostReport:
     metadata: Maybe[NvmlValues]  # as migration sees the GPU
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
-    # By a running vGPU's instance, as text, and the UUID of each other GPU here that hosts vGPUs: may it move there?
+    # By a running vGPU's instance, as text, and the UUID of each other host GPU here: may it move there?
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return it as its guests are joined with; ``node`` is its machine's name."""
+        """Return it as needed to join guests with it; ``node`` is its machine's name."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -100,7 +100,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return a machine's hosts of vGPUs, each with where its vGPUs could go on; both maps are by the GPU's UUID."""
+    """Return a machine's hosts of vGPUs, each with the GPUs to which its vGPUs could move; maps are by GPU UUID."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}
@@ -147,7 +147,7 @@ def _ids(found: list[int]) -> tuple[int, ...]:
 
 
 def ask_scheduler(questions: DeviceQuestions) -> Maybe[Scheduler]:
-    """Ask a host how a GPU is shared. Later drivers tell it, for what guests' percentages are of (guide 3.2)."""
+    """Ask a host how it shares a GPU, to which guests' percentages refer (guide 3.2); later drivers only."""
     return questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: Scheduler(found.schedulerPolicy))
 
 
@@ -184,7 +184,7 @@ def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]
 
 
 def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
-    """Return the vGPUs that run on a GPU now, by few questions; never raises."""
+    """Return the vGPUs that now run on a GPU, with few questions; never raises."""
     samples = known(probe_vgpu_samples(questions).use, {})
     return tuple(
         _running(questions, instance, samples)

@@ -1,7 +1,7 @@
-"""A guest's vGPU joined with what its host says of it, where both are in one cluster: pure functions.
+"""A guest's vGPU joined with its host's report, if both are in one cluster: pure functions.
 
-A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). The part of
-the engines that a vGPU has: "Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs".
+A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). A vGPU's
+share of the engines is by "Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs".
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """One GPU that hosts vGPUs, as its driver tells of it."""
+    """One GPU that hosts vGPUs, as its driver describes it."""
 
     node: str  # its machine's name
     scheduler: Maybe[str]  # "best effort", "equal share", "fixed share"
@@ -36,15 +36,15 @@ class HostedVgpu:
 
     host: str  # the host's name
     scheduler: Maybe[str]
-    share: float | None  # the part of its GPU's engines that is its own, None where nothing says
-    running: int  # vGPUs that run on its GPU, itself among them
+    share: float | None  # its own fraction of its GPU's engines, None if unknown
+    running: int  # vGPUs running on its GPU, including itself
     neighbours_decoder_percent: Maybe[int]  # of the whole engines
     neighbours_encoder_percent: Maybe[int]
     licensed: Maybe[bool]
 
     @property
     def sentence(self) -> str:
-        """Return it in a line without a full stop."""
+        """Return it as one line without a full stop."""
         scheduler = known(self.scheduler, "an unknown")
         part = "" if self.share is None else f", {self.share:.0%} of the engines"
         uses = (("NVDEC", self.neighbours_decoder_percent), ("NVENC", self.neighbours_encoder_percent))
@@ -54,10 +54,10 @@ class HostedVgpu:
 
 
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
-    """Return a guest's vGPU as one of ``hosts`` sees it, or None where none does.
+    """Return a guest's vGPU as one of ``hosts`` sees it, or None if none does.
 
-    ``uuid`` is the vGPU's as its guest reads it. Where the host calls it otherwise, ``machine_uuid`` (the virtual
-    machine's, "" if unknown) finds it, if that machine has one vGPU alone.
+    ``uuid`` is the vGPU's as its guest reads it. If the host knows another UUID, ``machine_uuid`` (the virtual
+    machine's, "" if unknown) finds it, provided that machine has only one vGPU.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -80,10 +80,10 @@ def _joined(host: VgpuHost, vgpu: VgpuLoad) -> HostedVgpu:
 
 
 def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
-    """Return the part of the engines that a vGPU has when all its neighbours are busy.
+    """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
-    One with a GPU instance has all engines that its guest sees. Best effort and equal share divide by the vGPUs that
-    run, a fixed share by those of its type that fit.
+    A vGPU on a GPU instance has all engines that its guest sees. Best effort and equal share divide by the running
+    vGPUs, a fixed share by the number of its type that fit.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0
@@ -95,10 +95,10 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 
 
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
-    """Return which part of the whole engine 100 percent of its own use is, as a device's driver counts (guide 3.2).
+    """Return the fraction of the whole engine that a device's driver reports as 100 percent (guide 3.2).
 
-    A vGPU's percentages are of the whole engine, of which it has ``share``, but under a fixed share of its own part.
-    Without a host's word the scheduler counts as NVIDIA's default, best effort.
+    A vGPU's percentages are of the whole engine, of which it has ``share``; under a fixed share they are of its own
+    part. Without a host's report, NVIDIA's default scheduler, best effort, is assumed.
     """
     is_whole = kind.is_guest and scheduler != FIXED
     return share if is_whole else 1.0

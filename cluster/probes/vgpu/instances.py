@@ -1,4 +1,4 @@
-"""vGPUs that run on a host's GPU: every property that NVML reports of each (vGPU Management SDK guide, 2.4).
+"""Running vGPUs of a host's GPU: every property that NVML reports of each (vGPU Management SDK guide, 2.4).
 
 Fields and codes are those of the NVML API Reference Manual. A number with all its bits set means no value.
 """
@@ -48,7 +48,7 @@ class HostSamples(NamedTuple):
 
 
 def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
-    """Ask for what all vGPUs share: all samples of utilisation, and the GPU's metadata; never raises."""
+    """Ask for the values common to all vGPUs: all samples of utilisation, and the GPU's metadata; never raises."""
     return HostSamples(
         use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use),
         processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=_read_processes),
@@ -86,7 +86,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
 
 
 def read_gpu_instance(questions: DeviceQuestions, instance: int) -> Maybe[int]:
-    """Return the MIG GPU instance that a vGPU has for itself; a time-sliced one has none."""
+    """Return the MIG GPU instance that a vGPU has to itself; a time-sliced vGPU has none."""
     found: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetGpuInstanceId", read=int)
     return _NO_INSTANCE if found == NO_VALUE_32 else found
 
@@ -102,14 +102,14 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Return whether a vGPU could run on a GPU, by NVML's own structures of both, or why one is not known."""
+    """Return whether a vGPU could run on a GPU, by NVML's own structures of both, or why one of them is unknown."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
 
 
 def read_vm_id(answer: tuple[str, int]) -> VmId:
-    """Return a virtual machine's id with its kind in words."""
+    """Return a virtual machine's id and its kind, as text."""
     value, kind = answer
     return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
 
@@ -128,7 +128,7 @@ def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
 
 
 def _by_time(samples: Iterable[Any]) -> list[Any]:
-    # NVML gives all samples, in no promised order.
+    # NVML returns all samples, in no guaranteed order.
     return sorted(samples, key=lambda sample: int(sample.timeStamp))
 
 

@@ -1,4 +1,4 @@
-"""Whether a GPU is licensed as a vGPU or a passed-through one must be, and what the driver does if not.
+"""Whether a vGPU or passed-through GPU is licensed, and what the driver does if not.
 
 Source: vGPU Management SDK guide, 2.4 and 3.3.3; "Virtual GPU Client Licensing User Guide": an unlicensed vGPU is
 limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
@@ -14,7 +14,7 @@ from ..report.device_kinds import DeviceKind
 from .values import LicensableFeature, LicensableFeatures
 
 UNLICENSED_FPS: Final = 3.0
-"""What an unlicensed vGPU is limited to in the end, in frames a second."""
+"""The final limit of an unlicensed vGPU, in frames a second."""
 _EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
@@ -36,7 +36,7 @@ class Licence:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the device runs at its full speed."""
+        """Whether the device runs at full speed."""
         return self.state is LicenceState.LICENSED
 
     @property
@@ -53,7 +53,7 @@ class Licence:
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
     """Return a device's licence at a time (None does not judge its end), or why licensing does not apply to it.
 
-    A licence whose end has passed is expired although the driver still calls it licensed: the driver checks rarely.
+    A licence past its end counts as expired even if the driver still reports it as valid: the driver checks rarely.
     """
     if isinstance(features, Unavailable):
         return features
@@ -70,7 +70,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
-    """Return what the driver limits a device of this kind to for its licence, in frames a second; None for nothing."""
+    """Return the driver's limit for a device of this kind and licence, in frames a second; None without a limit."""
     full_speed = not kind.is_guest or isinstance(licence, Unavailable) or licence.is_valid
     return None if full_speed else UNLICENSED_FPS
 

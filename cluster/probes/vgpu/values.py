@@ -1,4 +1,4 @@
-"""What NVML reports of vGPUs (vGPU Management SDK guide, 2 and 3): utilisation is in percent of the whole GPU."""
+"""NVML's values of vGPUs (vGPU Management SDK guide, 2 and 3): utilisation is in percent of the whole GPU."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,11 +8,11 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 NvmlValues: TypeAlias = dict[str, str | int | float | bool]
-"""A structure of NVML's that people may want to read: its values by our names."""
+"""A structure of NVML's for display: its values by our names."""
 
 
 class Scheduler(Enum):
-    """How the host shares a GPU's engines out among its vGPUs, by NVML's numbers. A guest cannot ask for it."""
+    """How the host divides a GPU's engines among its vGPUs, by NVML's numbers. A guest cannot ask for it."""
 
     UNKNOWN = 0
     BEST_EFFORT = 1
@@ -34,7 +34,7 @@ class VgpuType:
     licence: Maybe[str]
     frame_rate_limit_fps: Maybe[int]
     instances_max: Maybe[int]  # how many fit on an empty GPU
-    gpu_instance_profile: Maybe[int]  # the MIG profile that it takes whole
+    gpu_instance_profile: Maybe[int]  # the MIG profile of which it takes a whole instance
     nvlink_peer_to_peer: Maybe[bool]
     gpudirect: Maybe[bool]
 
@@ -49,7 +49,7 @@ class VmId:
 
 @dataclass(frozen=True, slots=True)
 class VgpuUse:
-    """What a vGPU takes of the physical GPU's engines, in percent of the whole engine."""
+    """A vGPU's use of the physical GPU's engines, in percent of the whole engine."""
 
     sm_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -59,7 +59,7 @@ class VgpuUse:
 
 @dataclass(frozen=True, slots=True)
 class VgpuProcess:
-    """What one process of a guest takes of the physical GPU; the pid is the guest's own."""
+    """A guest process's use of the physical GPU; the pid is the guest's own."""
 
     pid: int
     name: str
@@ -71,7 +71,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """A vGPU that runs on this host's GPU: what it takes of the whole engines, and what tells it from others (2.4)."""
+    """A vGPU that runs on this host's GPU: its use of the whole engines, and what identifies it (2.4)."""
 
     instance: int
     decoder_percent: Maybe[int]
@@ -79,20 +79,20 @@ class VgpuLoad:
     licensed: Maybe[bool]
     accounting: Maybe[bool]
     uuid: Maybe[str]
-    machine: Maybe[str]  # the UUID of its virtual machine, or the hypervisor's number of it
+    machine: Maybe[str]  # the UUID of its virtual machine, or the hypervisor's number for it
     most: Maybe[int]  # how many of its type fit on its GPU
-    gpu_instance: Maybe[int]  # that of MIG which it has for itself
+    gpu_instance: Maybe[int]  # the MIG instance that it has to itself
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """What a process of a vGPU used over its whole life."""
+    """A vGPU process's use of the GPU over its whole life."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # of the host's clock, since its epoch
+    started_us: int  # on the host's clock, since its epoch
     is_running: bool
 
 
@@ -102,7 +102,7 @@ class VgpuAccounting:
 
     pids: tuple[int, ...]
     stats: dict[str, Maybe[AccountingStats]]  # by pid, written as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # how many it remembers at most: then the oldest makes room
+    processes_max: Maybe[int] = NO_MAXIMUM  # how many it remembers at most: then it drops the oldest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class LicensableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """From which states of its machine a vGPU can run on a GPU, and what limits it."""
+    """The states of its machine from which a vGPU can run on a GPU, and what limits it."""
 
     states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
     limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"

@@ -1,4 +1,4 @@
-"""Ray's second autoscaler: whether there is one, what it says of itself, and the end of an idle node."""
+"""Ray's second autoscaler: whether it is on, its report on itself, and the end of an idle node."""
 
 import os
 from collections import Counter
@@ -16,7 +16,7 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 def knows_labels() -> bool:
     """Return whether Ray's second autoscaler is switched on; the first one ignores labels.
 
-    By the head's environment where Ray cannot be asked: there a supervisor runs whose cluster grows.
+    If Ray cannot be asked, the head's environment decides: the supervisor of a growing cluster runs there.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
         return os.environ.get(_SWITCHED_ON, "").lower() in ("1", "true")
@@ -24,23 +24,23 @@ def knows_labels() -> bool:
 
 
 Asked: TypeAlias = Counter[tuple[frozenset[tuple[str, float]], frozenset[tuple[str, str]]]]
-"""What Ray's autoscaler is to have room for: how many bundles of these resources, on nodes with these labels."""
+"""The capacity to request from Ray's autoscaler: how many bundles of these resources, on nodes with these labels."""
 
 
 class AutoscalerReport(NamedTuple):
-    """What Ray says of its autoscaler."""
+    """Ray's report on its autoscaler."""
 
     asked: Asked  #: its last request
-    is_refused: bool  #: whether it found that it cannot give that
-    looks: int  #: grows each time that it looks at the cluster
+    is_refused: bool  #: whether it found that it cannot provide that
+    looks: int  #: grows each time it examines the cluster
 
 
-_WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: What the service's messages are made of
+_WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: The types of the service's messages
 _AUTOSCALER_S: Final = 5
 
 
 def autoscaler_report() -> AutoscalerReport | None:
-    """Return what Ray says of its second autoscaler; None where this Ray cannot be asked: judge by what it does."""
+    """Return Ray's report on its second autoscaler; None if this Ray cannot be asked: judge by its actions."""
     client = _control_service("get_cluster_status", "timeout_s")
     if client is None:
         return None
@@ -71,7 +71,7 @@ def end_idle_node(node: str, reason: str) -> bool:
 
 
 def _control_service(call: str, *arguments: str) -> Any:
-    """Return this process's client of Ray's control service; None where that call of it is not as expected."""
+    """Return this process's client of Ray's control service; None if its call is not as expected."""
     needed: dict[str, Mapping[str, tuple[str, ...] | type]] = {
         "ray": {f"_raylet.InnerGcsClient.{call}": ("self", *arguments)},
         "ray.core.generated": {"autoscaler_pb2.GetClusterStatusReply": type, "autoscaler_pb2.DrainNodeReason": object},

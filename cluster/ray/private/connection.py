@@ -1,4 +1,4 @@
-"""How this process connects to Ray: quietly, with settings that were read again, where a Ray is."""
+"""How this process connects to Ray: quietly, with settings read again, and the address of a local Ray."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -8,7 +8,7 @@ from typing import Any, Final
 from .guard import why_unknown
 
 CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages": ("worker", "threads_stopped")}
-"""What ``quiet_connection`` replaces of ``ray._private``, by the arguments of each."""
+"""The parts of ``ray._private`` that ``quiet_connection`` replaces, with the arguments of each."""
 
 
 def quiet_connection() -> AbstractContextManager[None]:
@@ -61,7 +61,7 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address that "auto" means: the Ray that was started last, perhaps gone; "" where none is known.
+    """Return the address that "auto" means: the Ray that was started last, perhaps gone; "" if none is known.
 
     None if this Ray cannot tell.
     """

@@ -9,13 +9,13 @@ from typing import Final
 
 TESTED_MINORS: Final = ((2, 60),)  #: Versions of Ray on each of which the contract tests pass: ``make ray-contract``
 SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
-"""For tests: the variable with which a process uses public calls alone, or whatever has the expected shape."""
+"""For tests: the variable that limits a process to public calls, or lets it use any part with the expected shape."""
 
 
 def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
     """Return why parts of Ray may not be used; "" if its version was tested and all have the expected shape.
 
-    A shape is the arguments by which a part is called, or the type of a value.
+    A shape is the arguments of a part's call, or the type of a value.
     """
     import ray
 

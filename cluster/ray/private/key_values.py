@@ -1,4 +1,4 @@
-"""What is kept in a Ray cluster for as long as it lives: in its key-value store, or else in an actor on its head."""
+"""Values kept in a Ray cluster for as long as it lives: in its key-value store, or else in an actor on its head."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,7 +48,7 @@ def kept_in_cluster(key: str) -> bytes | None:
 
 
 def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
-    """Return a call of Ray's key-value store; None where it is not as expected."""
+    """Return a call of Ray's key-value store; None if it is not as expected."""
     if why_unknown({f"internal_kv.{name}": arguments}, "ray.experimental"):
         return None
     call: Callable[..., Any] = getattr(import_module("ray.experimental.internal_kv"), name)
@@ -56,7 +56,7 @@ def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
 
 
 def _ask_keeper(question: Callable[[Any], Any]) -> Any:
-    """Ask the actor that keeps values where the key-value store is unknown; it is started where there is none."""
+    """Ask the actor that keeps values if the key-value store is unknown; it is started if it does not exist."""
     import ray
 
     options = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "resources": ON_HEAD}

@@ -1,6 +1,6 @@
 """The lean start of a private Ray: replaces attributes of Ray while it starts.
 
-Without it a private Ray starts by public switches alone, which takes longer.
+Without it a private Ray starts with public options only, which takes longer.
 """
 
 import time
@@ -33,11 +33,11 @@ _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     "utils.get_dashboard_dependency_error": (),
     "worker.init": ("address", "_temp_dir"),
 }
-"""What the lean start uses of ``ray._private``: arguments by which it is called, or the type of a value."""
+"""The parts of ``ray._private`` that the lean start uses: the arguments of each call, or the type of a value."""
 
 
 def why_no_lean_start() -> str:
-    """Say why the installed Ray is started by public calls alone; "" if the lean start supports it."""
+    """Return why the installed Ray must start by public calls only; "" if the lean start supports it."""
     return why_unknown(_LEAN)
 
 
@@ -56,7 +56,7 @@ def init_lean(
 
 @contextmanager
 def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) -> Iterator[None]:
-    """Start Ray inside without what only clusters need; call it only if ``why_no_lean_start`` returns ""."""
+    """Start Ray inside the block without what only clusters need; only if ``why_no_lean_start`` returns ""."""
     from ray._private import parameter, services
 
     node: Any = import_module("ray._private.node")
@@ -66,7 +66,7 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
         # No dashboard: include_dashboard=False only starts an empty one, and waits a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # No dashboard agent but the stub that Ray's node waits for: nothing samples, serves or scrapes.
+        # No dashboard agent except the stub that Ray's node waits for: nothing samples, serves or scrapes.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),

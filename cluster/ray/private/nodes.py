@@ -1,4 +1,4 @@
-"""What Ray knows of its nodes and has no public call for, and the variables with which a node starts."""
+"""Ray's knowledge of its nodes for which it has no public call, and the variables with which a node starts."""
 
 import os
 from collections.abc import Mapping
@@ -13,36 +13,36 @@ from .guard import why_unknown
 RESOURCES, LABELS = "RAY_OVERRIDE_RESOURCES", "RAY_OVERRIDE_LABELS"
 """Variables of ``ray start`` that win over its options, as JSON: for a node that others start."""
 ON_HEAD: Final[Mapping[str, float]] = {"node:__internal_head__": 0.001}
-"""A resource of which only Ray's head has some."""
+"""A resource that only Ray's head has."""
 
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:
-    """Return free resources by node id; empty where Ray does not report them."""
+    """Return free resources by node id; {} if Ray does not report them."""
     return _reported("available_resources_per_node")
 
 
 def draining_nodes() -> dict[str, int]:
-    """Return the nodes that Ray drains: {id: end of the notice, in ms of UTC}; empty where Ray does not report them."""
+    """Return the nodes that Ray drains: {id: end of the notice, in ms of UTC}; {} if Ray does not report them."""
     return _reported("state.get_draining_nodes")
 
 
 def _reported(name: str) -> dict[str, Any]:
-    """Return what a call of ``ray._private.state`` reports by node id; empty where Ray does not."""
+    """Return the report of a call of ``ray._private.state`` by node id; {} if Ray does not report."""
     if not why_unknown({f"state.{name}": ()}):
-        with suppress(Exception):  # internals promise nothing; what is not known is left out
+        with suppress(Exception):  # internals promise nothing; unknown values are left out
             return dict(attrgetter(name)(import_module("ray._private.state"))())
     return {}
 
 
 def cuda_visible_to_node() -> str | None:
-    """Return CUDA_VISIBLE_DEVICES as Ray was started with it on this node; call it in a task without GPUs.
+    """Return the CUDA_VISIBLE_DEVICES with which Ray was started on this node; call it in a task without GPUs.
 
     Such a task inherits it, unless Ray was configured to blank it there; Ray remembers the original.
     """
     if not why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
         from ray._private import worker
 
-        with suppress(Exception):  # internals promise nothing; what is not known is left out
+        with suppress(Exception):  # internals promise nothing; unknown values are left out
             entries = worker.global_worker.original_visible_accelerator_ids["GPU"]
             return None if entries is None else ",".join(entries)
     return os.environ.get(CUDA_VARIABLE)
@@ -61,6 +61,6 @@ def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: FBT001 - 
 
 
 START_HOOK: Final[Mapping[str, str]] = {"RAY_START_HOOK": f"{__name__}.{without_client_port.__name__}"}
-"""The variable that has Ray call it."""
+"""The variable by which Ray calls it."""
 _CLIENT_PORT: Final = "ray_client_server_port"
 _OPEN: Final = "codecfleet: this Ray would listen for Ray Client on port 10001. Install one that codecfleet supports."

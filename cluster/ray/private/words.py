@@ -1,4 +1,4 @@
-"""Words of Ray's messages and reports by which something is recognised: where they differ, a line is less clear.
+"""Phrases by which Ray's messages and reports are recognised: if they differ, a line is less clear.
 
 Ray is not imported here.
 """
@@ -9,12 +9,12 @@ from typing import Final
 NEVER_BEGAN: Final = "an error raised in its creation task"
 """How Ray reports a failed constructor: an address, an indented traceback, and then the error."""
 TOKEN_REFUSED: Final = "InvalidAuthToken"  # noqa: S105 - a word of Ray's
-"""What a cluster says to one with another token; without it, that it did not let us in."""
+"""A cluster's answer to a wrong token; without it, that it did not let us in."""
 NO_CLUSTER_ID: Final = "Failed to get cluster ID"
-"""What a client says that asked something which is not Ray's control service, or a silent one."""
+"""A client's message after it asked something that is not Ray's control service, or does not answer."""
 LAST_LOGS: Final = ", last available logs"
-"""How Ray's message about a failed job goes on with what its program printed last."""
-NOT_FOUND: Final = "status code 404"  #: What the job server's client says of a job that is not there
+"""How Ray's message about a failed job continues with its program's last output."""
+NOT_FOUND: Final = "status code 404"  #: The message of the job server's client about an unknown job
 FROM_CPP: Final = re.compile(r"^\[.*? ([CE]) \d+ \d+\] (?:\(\w+\) )?(?!logging\.cc)\S+:\d+:\s*(\S.*)", re.MULTILINE)
 THROWN_IN_CPP: Final = re.compile(r"Unhandled exception: .*? (what\(\): .*?)(?: /\S+ \[\w+\])?$", re.MULTILINE)
 AGENT_FAILED: Final = re.compile(r"one Ray agent failed, agent_name = (\w+)")

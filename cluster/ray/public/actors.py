@@ -62,7 +62,7 @@ def kill_this_actor() -> None:
 
 
 def answer_of(reference: Any, within_s: float | None = None) -> Any:
-    """Wait for the answer of a call; Ray's errors, and those of the call, are raised as Ray raises them."""
+    """Wait for the answer of a call; errors of Ray, and of the call, are raised unchanged."""
     import ray
 
     return ray.get(reference, timeout=within_s)

@@ -15,11 +15,11 @@ AnswerT = TypeVar("AnswerT")
 Details: TypeAlias = Any  #: A job as Ray's client describes it
 
 _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""Loggers that tell of each request; each has a level of its own."""
+"""Loggers that report each request; each has a level of its own."""
 
 
 def open_job_client(address: str) -> "JobSubmissionClient":
-    """Return a client that shows this user's token, once the server has answered; its errors are of many kinds."""
+    """Return a client that presents this user's token, once the server has answered; its errors are of many kinds."""
     with environment(sign_in(os.environ)):  # read as Ray is imported
         from ray.job_submission import JobSubmissionClient
 
@@ -29,14 +29,14 @@ def open_job_client(address: str) -> "JobSubmissionClient":
 
 
 class TokenRefused(Exception):
-    """A server did not let us in."""
+    """A server refused our token."""
 
 
 def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
-    """Ask a client; its other errors are raised as they are. Raises TokenRefused: the server did not let us in."""
+    """Ask a client; its other errors are raised as they are. Raises TokenRefused: the server refused our token."""
     try:
         return ask()
-    except Exception as error:
+    except Exception as error:  # Ray must not be imported to name its error; all others are raised again
         from ray.exceptions import AuthenticationError
 
         if isinstance(error, AuthenticationError):

@@ -7,7 +7,7 @@ Take: TypeAlias = Callable[[float, Mapping[str, str]], None]  #: Takes a value w
 
 
 def counter(name: str, says: str, labels: Sequence[str]) -> Take:
-    """Return what adds to a counter."""
+    """Return a function that adds to a counter."""
     from ray.util.metrics import Counter
 
     meter = Counter(name, says, tuple(labels))
@@ -15,7 +15,7 @@ def counter(name: str, says: str, labels: Sequence[str]) -> Take:
 
 
 def gauge(name: str, says: str, labels: Sequence[str]) -> Take:
-    """Return what sets a gauge."""
+    """Return a function that sets a gauge."""
     from ray.util.metrics import Gauge
 
     meter = Gauge(name, says, tuple(labels))
@@ -23,7 +23,7 @@ def gauge(name: str, says: str, labels: Sequence[str]) -> Take:
 
 
 def histogram(name: str, says: str, labels: Sequence[str], bounds: Sequence[float]) -> Take:
-    """Return what counts in a histogram."""
+    """Return a function that adds an observation to a histogram."""
     from ray.util.metrics import Histogram
 
     meter = Histogram(name, says, list(bounds), tuple(labels))

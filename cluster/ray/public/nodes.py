@@ -10,7 +10,7 @@ ResultT = TypeVar("ResultT")
 
 
 def all_nodes() -> list[dict[str, Any]]:
-    """Return every node that is or was there, as Ray describes it."""
+    """Return every node that is or was in the cluster, as Ray describes it."""
     import ray
 
     found: list[dict[str, Any]] = ray.nodes()
@@ -18,7 +18,7 @@ def all_nodes() -> list[dict[str, Any]]:
 
 
 def on_node(node: str) -> Any:
-    """Return the strategy that starts something on the node of this Ray id alone."""
+    """Return the strategy that starts something only on the node of this Ray id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
@@ -55,7 +55,7 @@ def cluster_address() -> str:
 
 
 def this_actor() -> str:
-    """Return the name of the actor that calls this; "" where it has none."""
+    """Return the name of the actor that calls this; "" if it has none."""
     import ray
 
     return ray.get_runtime_context().get_actor_name() or ""

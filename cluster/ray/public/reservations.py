@@ -23,7 +23,7 @@ def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
 
 
 def reservation(name: str) -> Reservation:
-    """Return the reservation of a name; raises ValueError where there is none."""
+    """Return the reservation of a name; raises ValueError if there is none."""
     from ray.util import get_placement_group
 
     group: Reservation = get_placement_group(name)

@@ -1,4 +1,4 @@
-"""What a supervisor acts on: a Ray cluster, an embedded Ray, or this machine alone."""
+"""Backends: a Ray cluster, an embedded Ray, or this machine alone."""
 
 from .backend import ClusterBackend
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 
 from ....actors.worker.heartbeat import Heartbeat, WorkerFacts
+from ....actors.worker.orders import GoneClients
 from ...placement.model.inventory import Node
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import Maybe
@@ -29,10 +30,9 @@ class NoAnswer(Exception):
 
 
 async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
-    """Return what a call of a backend returns within ``limit_s``.
+    """Return a backend's answer within ``limit_s``.
 
-    Raises:
-        NoAnswer: it does not, for the reason ``late``; or it fails.
+    Raises NoAnswer: it does not, for the reason ``late``; or it fails.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -46,8 +46,7 @@ async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
 class ClusterBackend(ABC):
     """Carries out effects. Methods may be called concurrently, and raise errors as they are.
 
-    The defaults are those of one machine that no other program uses: nothing outlives this process, and there is no
-    other supervisor.
+    The defaults suit one machine that no other program uses, where nothing outlives this process.
     """
 
     polls: bool = True  # whether GPUs can be polled yet
@@ -56,7 +55,7 @@ class ClusterBackend(ABC):
         """Wait until ``look`` shows every GPU that is known without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait until a node's probe is worth what it has to start, however long that takes."""
+        """Wait until a node's probe is worth starting Ray for, however long that takes."""
 
     def want_gpus(self) -> None:
         """Let probes of GPUs start: a job may use them."""
@@ -89,8 +88,7 @@ class ClusterBackend(ABC):
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         """Return a worker's heartbeat; the call also renews it, so that it does not fence itself.
 
-        Raises:
-            OldTerm: the worker obeys a newer supervisor.
+        Raises OldTerm: the worker obeys a newer supervisor.
         """
 
     @abstractmethod
@@ -98,19 +96,15 @@ class ClusterBackend(ABC):
         """End a worker process, if there is one, and release its reservation. Idempotent."""
 
     @abstractmethod
-    async def abandon(self, worker: WorkerId, client: str) -> None:
-        """Make a worker cancel everything it runs for ``client``."""
-
-    @abstractmethod
-    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
-        """Make a worker cancel everything it runs for any client but ``clients``."""
+    async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:
+        """Make a worker cancel everything it runs for these clients."""
 
     async def sweep(self, in_use: frozenset[WorkerId]) -> None:
-        """Release every reservation of codecfleet's that belongs to no worker in use."""
+        """Release codecfleet's reservations that belong to no worker in use."""
 
     @abstractmethod
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return how a node's GPUs are, or why that is unknown. ``pids`` are our workers' processes there.
+        """Return the state of a node's GPUs, or why it is unknown. ``pids`` are our workers' processes there.
 
         A cancelled call leaves nothing behind.
         """
@@ -130,8 +124,7 @@ class ClusterBackend(ABC):
     async def resize(self, order: Resize) -> None:
         """Request these numbers of nodes, and end these nodes. Idempotent: an order may be repeated.
 
-        Raises:
-            FleetUnavailable: the autoscaler does not, or cannot, provide them.
+        Raises FleetUnavailable: the autoscaler does not, or cannot, provide them.
         """
 
     async def keep(self, key: str, value: bytes) -> None:
@@ -143,9 +136,9 @@ class ClusterBackend(ABC):
         return None
 
     async def newest_term(self) -> int:
-        """Return the newest term that a supervisor has claimed; 0 where there is but one supervisor."""
+        """Return the newest term that a supervisor has claimed; 0 if there is but one supervisor."""
         return 0
 
     @abstractmethod
     def world_is_gone(self) -> str:
-        """Return why nothing can run any more; "" while it can. Thread-safe."""
+        """Return why nothing can run any more, else "". Thread-safe."""

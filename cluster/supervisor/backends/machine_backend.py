@@ -54,7 +54,7 @@ class MachineBackend(ClusterBackend):
         self._start_ray = start_ray
         self._gpus = gpus
         self._listing: SharedCall | None = None
-        self._listed: KnownGpus | None = None  # what NVML answered
+        self._listed: KnownGpus | None = None  # NVML's answer
         self._starting_ray: SharedCall | None = None
         self._ray: ClusterBackend | None = None
         self._gpus_are_wanted = asyncio.Event()
@@ -76,7 +76,7 @@ class MachineBackend(ClusterBackend):
 
         try:
             self._listed = await asyncio.to_thread(gpus, self._node.node)
-        except Exception as error:  # noqa: BLE001 - the edge: that it cannot be asked is its answer
+        except Exception as error:  # noqa: BLE001 - the edge: any failure to ask is an answer
             self._listed = listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
 
     async def _known(self) -> "KnownGpus":
@@ -86,10 +86,9 @@ class MachineBackend(ClusterBackend):
         return self._listed or NO_GPUS
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return this machine, with its GPUs as soon as they are known: work in software does not wait for that.
+        """Return this machine, with its GPUs once they are known.
 
-        Once Ray is up its node is looked at too: its loss is the machine's, and it has the number of GPUs even if NVML
-        does not.
+        Once Ray is up its node counts too: its loss is the machine's, and it knows the number of GPUs without NVML.
         """
         self._list_gpus()
         seen = () if self._ray is None else await self._ray.look()
@@ -104,7 +103,7 @@ class MachineBackend(ClusterBackend):
         return (replace(node, gpus=count, devices=known.devices, shown=known.shown, unlisted=unlisted),)
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait for Ray, or a job that may use GPUs, if Ray has to start to find out what they can do."""
+        """Wait for a job that may use GPUs, if probing them requires Ray to start."""
         if not again and await self._without_probe(again=False) is None:
             await self._gpus_are_wanted.wait()
 
@@ -112,21 +111,18 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return what is known without a probe; if that is not enough, or ``again``, start Ray to probe the GPUs."""
+        """Return the tables' knowledge of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 
     async def _without_probe(self, *, again: bool) -> Node | None:
-        """Return what is known of the machine, None where that takes a probe."""
+        """Return the machine as known without a probe, None if it needs one."""
         await self.know_gpus()
         (seen,) = await self.look()
         return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation of free cores: no other program could take them.
-
-        Orders may follow each other sooner than the nodes are looked at again.
-        """
+        """Record the reservation of free cores, which no other program could take."""
         cores = min(order.cores, max(0, self._free_cores))
         self._reserved[order.worker] = replace(order, cores=cores)
         return cores
@@ -175,11 +171,8 @@ class MachineBackend(ClusterBackend):
         elif self._ray is not None:
             await self._ray.stop(worker)
 
-    async def abandon(self, worker: WorkerId, client: str) -> None:
-        self.handle(worker).cancel(GoneClients(frozenset([client])))
-
-    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
-        self.handle(worker).cancel(GoneClients(clients, are_left=True))
+    async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:
+        self.handle(worker).cancel(clients)
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         if self._ray is None:

@@ -20,10 +20,7 @@ SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; after this long with
 
 
 class RayAutoscaler:
-    """The autoscaler of the Ray to which this process is connected; ``clock`` returns monotonic seconds.
-
-    Its calls may block.
-    """
+    """The autoscaler of this process's Ray; ``clock`` returns monotonic seconds. Its calls may block."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -36,11 +33,11 @@ class RayAutoscaler:
         return knows_labels()
 
     def report(self) -> AutoscalerReport | None:
-        """Return what Ray says of it; None if that cannot be known."""
+        """Return Ray's report on it; None if unknown."""
         return autoscaler_report()
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
-        """Replace what was requested on this cluster."""
+        """Replace the cluster's request for nodes."""
         nodes = [group for group in wanted for _ in range(group.count)]
         request_nodes([node.resources for node in nodes], [node.labels for node in nodes])
 
@@ -51,8 +48,7 @@ class RayAutoscaler:
     def resize(self, order: Resize) -> None:
         """Request an order's nodes, unless that was requested last, and end the nodes that it names.
 
-        Raises:
-            FleetUnavailable: there is no such autoscaler; it does not look; or it refuses what it was asked for.
+        Raises FleetUnavailable: there is no such autoscaler; it does not look; or it refuses what it was asked for.
         """
         if not self.knows_labels():
             raise FleetUnavailable("this Ray has no autoscaler that knows labels", _START_IT)

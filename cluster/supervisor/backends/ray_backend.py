@@ -200,11 +200,7 @@ async def recall_orders() -> dict[NodeId, Order]:
 
 
 class _GpuBundles:
-    """Reservations of GPUs that several workers share, one per slice: by bundle name (``Station.bundle``).
-
-    Ray counts a GPU that is cut into slices as one. One bundle reserves the policy's share of it; each worker in it
-    gets that GPU and takes its own slice. So Ray's figures show the use of whole GPUs.
-    """
+    """Reservations of GPUs that the workers of their slices share, by bundle name: Ray counts each GPU once."""
 
     def __init__(self) -> None:
         self._groups: dict[StationId, Reservation] = {}

@@ -1,6 +1,7 @@
 """Calls of workers and health agents, common to all backends."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from ....actors.worker.heartbeat import Heartbeat, WorkerFacts
@@ -29,10 +30,7 @@ def share_of_gpu(gpus: float, sharers: int) -> float:
 
 
 def library_path(search_path: str | None) -> dict[str, Any]:
-    """Return the options of an actor whose process finds its libraries there; {} leaves its node's search path.
-
-    The loader reads the variable when a process starts, so Ray starts one for this actor alone.
-    """
+    """Return the options of an actor with this LD_LIBRARY_PATH, for which Ray starts a process of its own."""
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
@@ -52,11 +50,8 @@ class RayCalls(ClusterBackend):
             raise ConnectionError(f"worker {worker} was stopped meanwhile")
         return await self._actors[worker].heartbeat(self._term)
 
-    async def abandon(self, worker: WorkerId, client: str) -> None:
-        self._actors[worker].cancel(GoneClients(frozenset([client]), term=self._term))
-
-    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
-        self._actors[worker].cancel(GoneClients(clients, are_left=True, term=self._term))
+    async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:
+        self._actors[worker].cancel(replace(clients, term=self._term))
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Call the node's health agent, which is created for the first poll and after a failed one."""

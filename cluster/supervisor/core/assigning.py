@@ -1,7 +1,7 @@
 """Assigns placed sessions to workers' slots."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
 
@@ -22,52 +22,66 @@ def assign_slots(
 ) -> dict[StationId, dict[str, int]]:
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
-    Ready stations come first, and those where the job already holds slots, so that nothing moves without need. Sessions
-    that fit no station are left out. ``places`` say where Ray has each GPU and slice of a node; two nodes of one host
-    may list the same GPU.
+    Ready stations and those where the job holds slots come first. Sessions that fit no station are left out. ``places``
+    are Ray's GPUs and slices, by node: two nodes of one host may list the same GPU.
     """
     books = list(stations)
     claims, free = _Claims(books, places), {book.station.station: _slots(book) for book in books}
-    usable = _by_seat(books)
+    groups = _groups(books)
     held = {name: {each.station: slots for each, slots in job.held.items()} for name, job in jobs.items()}
-    assigned: dict[StationId, dict[str, int]] = {}
+    assigned = defaultdict[StationId, dict[str, int]](dict)
     for lane in lanes:
         left = lane.sessions
-        for book in _in_order(usable[lane.node, lane.route.seat], lane, held.get(lane.job, {})):
+        group = groups[lane.node, lane.route.seat]
+        for book in group.in_order(lane, held.get(lane.job, {})):
             name = book.station.station
-            taken = min(left, free[name])
-            if taken <= 0 or not _fits(book, lane, claims):
+            if not _fits(book, lane, claims):
                 continue
-            here = assigned.setdefault(name, {})
+            taken = min(left, free[name])
+            here = assigned[name]
             here[lane.job] = here.get(lane.job, 0) + taken
             free[name] -= taken
             left -= taken
+            if not free[name]:
+                group.leave_out(book)
             if book.station.kind.takes_gpu:
                 claims.take(book, lane.device)
             if not left:
                 break
-    return assigned
+    return dict(assigned)
 
 
-def _by_seat(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, str], list[StationBook]]:
-    """Return the stations that are in use or may be, by node and seat: ready ones first."""
-    found = defaultdict[tuple[NodeId, str], list[StationBook]](list)
-    for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
-        if book.state not in _OUT_OF_USE and not book.outgoing:
-            found[book.station.node, book.station.kind.seat].append(book)
-    return found
+class _Group:
+    """The stations of one seat on one node that are in use or may be."""
 
+    def __init__(self) -> None:
+        self.books: dict[StationId, StationBook] = {}  # ready ones first
+        self.on: defaultdict[str, dict[StationId, StationBook]] = defaultdict(dict)  # by their device
 
-def _in_order(books: list[StationBook], lane: Lane, held: Mapping[StationId, int]) -> list[StationBook]:
-    """Return stations in the order in which a lane takes their slots; its job holds slots at those in ``held``."""
-    first = [each for each in books if each.station.station in held or each.device == lane.device]
-    if not first:
-        return books
-    if all(book.state is StationState.READY for book in first):
+    def in_order(self, lane: Lane, held: Mapping[StationId, int]) -> Iterator[StationBook]:
+        """Yield them in the order in which a lane takes their slots; its job holds slots at those in ``held``."""
+        mine, others = self.on.get(lane.device, {}), self.books
+        first = [*mine.values(), *(others[name] for name in held if name in others and name not in mine)]
+        if any(book.state is not StationState.READY for book in first):
+            first = [*others.values()]
+        if len(first) > 1:
+            first.sort(key=partial(_order, lane, held))
+        yield from first
         chosen = {book.station.station for book in first}
-        first.sort(key=partial(_order, lane, held))
-        return [*first, *(book for book in books if book.station.station not in chosen)]
-    return sorted(books, key=partial(_order, lane, held))
+        yield from [book for name, book in others.items() if name not in chosen]
+
+    def leave_out(self, book: StationBook) -> None:
+        """Yield a station no more: its slots are all taken."""
+        del self.books[book.station.station], self.on[book.device][book.station.station]
+
+
+def _groups(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, str], _Group]:
+    found = defaultdict[tuple[NodeId, str], _Group](_Group)
+    for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
+        if book.state not in _OUT_OF_USE and not book.outgoing and _slots(book):
+            group = found[book.station.node, book.station.kind.seat]
+            group.books[book.station.station] = group.on[book.device][book.station.station] = book
+    return found
 
 
 def _order(lane: Lane, held: Mapping[StationId, int], book: StationBook) -> tuple[bool, bool, int, str]:
@@ -76,7 +90,7 @@ def _order(lane: Lane, held: Mapping[StationId, int], book: StationBook) -> tupl
 
 
 class _Claims:
-    """The device that each station has or will get, and the Ray GPU of each bundle, so that none serves two."""
+    """The device of each station and the Ray GPU of each bundle, so that none is used twice."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
@@ -122,7 +136,7 @@ def _slots(book: StationBook) -> int:
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a station's process needs: one per slot, or what a GPU's lanes use beside it.
+    """Return how many cores a station's process needs: one per slot, or its lanes' share beside a GPU.
 
     ``slots`` are {job: slots} assigned to the station.
     """

@@ -1,4 +1,4 @@
-"""Makes the cluster grow and shrink with its work: what ``cluster/autoscale`` decides, by what the supervisor knows."""
+"""Makes the cluster grow and shrink: feeds ``cluster/autoscale`` with the supervisor's state."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,14 +21,11 @@ from ..state.stations import IN_USE, StationBook
 from .effective import stations_by_node
 
 REPEAT_S: Final = 10.0
-"""How often an order is repeated though nothing has changed."""
+"""How often an unchanged order is repeated."""
 
 
 def scale(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Decide how many nodes there should be; return the orders that follow from it.
-
-    Nothing is decided while clients have not yet said what they hold.
-    """
+    """Decide how many nodes there should be, once clients have reported what they hold; return the orders."""
     config, speeds, scaling = state.settings.autoscale, state.speeds, state.scaling
     if config is None or speeds is None or state.is_recovering(now_s) or state.end:
         return []
@@ -51,7 +48,7 @@ def scale(state: SupervisorState, now_s: float) -> list[Effect]:
 def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice | None:
     """Return which encoder a new job should be bound to, and the nodes that would be wanted then.
 
-    None where the cluster is not resized.
+    None if the cluster is not resized.
     """
     config, speeds = state.settings.autoscale, state.speeds
     if config is None or speeds is None:
@@ -62,12 +59,11 @@ def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice |
 
 
 def _scaled(state: SupervisorState) -> list[JobBook]:
-    """Return the jobs that nodes may come for: all but those that run networks."""
+    """Return the jobs that nodes may be requested for: all but networks."""
     return [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
 
 
 def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]:
-    """Return what all jobs have left to do, and what clients will ask for later."""
     asked = [
         speeds.work_of(
             speeds.with_encoder(job.demand, now_s),
@@ -82,10 +78,7 @@ def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]
 
 
 def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> list[NodeSeen]:
-    """Return the nodes of all groups, and since when each has had nothing to do.
-
-    Where Ray takes no orders all of them count as busy: none is ended that would not come back.
-    """
+    """Return the nodes of all groups, and how long each has been idle; none is idle while Ray takes no orders."""
     seen = []
     here = stations_by_node(state.stations)
     for book in state.nodes:
@@ -106,7 +99,7 @@ def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSe
 
 
 def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> None:
-    """Take the first sound node of a group for what all of them are."""
+    """Take the first healthy node of a group as a model of all."""
     group = config.group_of(book.ray.labels)
     if group is not None and book.probed is not None and book.state is DeviceState.OPEN:
         node = book.node
@@ -115,7 +108,7 @@ def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> No
 
 
 def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
-    """Return the order for Ray: it counts nodes that take no work of ours for as long as they are there."""
+    """Return the order for Ray, which counts present nodes that take no work of ours."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
     ended = {book.ray.node for book in leaving if book.ending} - used
@@ -133,22 +126,21 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
 
 
 def _is_leaving(book: NodeBook) -> bool:
-    """Return whether a node takes no more work; one that is only too many may take some again."""
+    """Return whether a node takes no more work; a surplus node may take some again."""
     is_surplus = book.state is DeviceState.CORDONED and book.order is Order.UNCORDON
     return book.state is not DeviceState.OPEN and not is_surplus
 
 
 def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
-    """Return how many segments run at stations, or may."""
     leases = 0
     for book in stations:
-        held = sum(job.occupies(book.worker) for job in state.clients.at(book.worker))
+        held = state.clients.occupied(book.worker)
         leases += max(held, sum(state.targets.get(book.station.station, {}).values()))
     return leases
 
 
 def _keep_work_away(state: SupervisorState, decision: Decision) -> Iterator[Effect]:
-    """Close nodes for new work that are too many, and for good those that end."""
+    """Close surplus nodes for new work, and ending ones for good."""
     surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.rest, decision.drain))
     for book in state.nodes:
         before = book.state

@@ -1,18 +1,16 @@
-"""Clients' reports and their answers, and the slots and work of clients that go.
-
-A report is answered at once where something has changed for its client, else when it does, or its time is over.
-"""
+"""Clients' reports and their answers, at once if something has changed for the client, else when it does."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ....actors.worker.orders import GoneClients
 from ...grouping import counted
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...worker_names import WorkerId
 from ..state import events
 from ..state.clients import Call, ClientBook, Renewal, client_of
-from ..state.events import Abandon, AbandonOthers, AnswerReport, Effect, Note
+from ..state.events import Abandon, AnswerReport, Effect, Note
 from ..state.messages import Grants
 from ..state.state import SupervisorState
 from ..state.stations import StationState
@@ -29,7 +27,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     report = event.report
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
-    # Work that has begun moves nothing; a worker that is not wanted any more may go.
+    # Work that has begun moves nothing; an unwanted worker may go.
     is_let_go = any(worker.station not in state.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True
@@ -53,7 +51,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
 
 
 def _concerned(state: SupervisorState, client: str, renewal: Renewal) -> list[ClientBook]:
-    """Return the clients that may get something else after a report: its own, and those that share workers with it."""
+    """Return the clients whose grants a report may change: its own, and clients that share its workers."""
     keys = (key for worker in renewal.moved for key in state.targets.get(worker.station, ()))
     found = map(state.clients.get, sorted({client, *map(client_of, keys)}))
     return [book for book in found if book is not None]
@@ -87,7 +85,7 @@ def _end(state: SupervisorState, book: ClientBook, now_s: float) -> tuple[list[A
     workers = sorted({worker for job in book.jobs.values() for worker in (*job.held, *job.promised)})
     grants = grants_for(state, book.client, now_s)
     return (
-        [Abandon(worker, book.client) for worker in workers if state.is_live(worker)],
+        [Abandon(worker, GoneClients(frozenset([book.client]))) for worker in workers if state.is_live(worker)],
         [_answer(state, call.event, book.client, grants) for call in book.calls],
     )
 
@@ -97,18 +95,17 @@ def drop_orphans(state: SupervisorState, now_s: float) -> list[Effect]:
     if state.orphans_due_s is None or now_s < state.orphans_due_s:
         return []
     state.orphans_due_s = None
-    clients = frozenset(client.client for client in state.clients)
-    live = [book for book in state.stations.values() if book.state is StationState.READY]
-    return [AbandonOthers(book.worker, clients) for book in live]
+    gone = GoneClients(frozenset(client.client for client in state.clients), are_left=True)
+    return [Abandon(book.worker, gone) for book in state.stations.values() if book.state is StationState.READY]
 
 
 def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
-    """Return the clients with a call whose time is over."""
+    """Return the clients with an overdue call."""
     return [book for book in state.clients if any(now_s >= call.until_s for call in book.calls)]
 
 
 def answers(state: SupervisorState, books: Iterable[ClientBook], now_s: float) -> list[Effect]:
-    """Answer the calls of clients; while everything is still to be placed, only those that cannot wait for it."""
+    """Answer clients' calls; before the next placement, only those that cannot wait for it."""
     return [effect for book in books if book.calls for effect in _answers(state, book, now_s)]
 
 
@@ -143,5 +140,5 @@ def _leases(client: str, before: _Slots, now: _Slots) -> Iterator[Note]:
         line = f"job {job} got {counted(sum(has[job].values()), 'slot')}"
         yield Note(LogAction.LEASE_GRANTED, line, LogIds(job=job, client=client), is_shown=False)
     for job in sorted(had - has.keys()):
-        line = f"job {job} has no slot any more"
+        line = f"job {job} has no slots left"
         yield Note(LogAction.LEASE_ENDED, line, LogIds(job=job, client=client), is_shown=False)

@@ -1,9 +1,7 @@
 """The supervisor's decisions: a state machine without Ray, clock or I/O.
 
-``Core.decide`` takes one event and the time, and returns effects for the runner to carry out; their results come back
-as events. Nothing else changes the state, so the same events lead to the same state again. Events note what they are
-about, and that something has changed; the next tick places everything from scratch, and closes the gap between what is
-wanted and what exists. So the order of facts does not matter, nor whether one arrives twice.
+Only ``Core.decide`` changes the state, so the same events lead to the same state. An event records a fact; the next
+tick places everything from scratch, so neither the order of facts nor duplicates matter.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +18,8 @@ from ...placement.model.preview import PlacementPreview
 from ...placement.rates import record_measurement
 from ..state import events
 from ..state.events import Effect, Note, Stop, SupervisorEvent
-from ..state.planner import Planner
 from ..state.settings import SupervisorSettings
-from ..state.state import ANSWERS_PER_EPOCH, Plans, SupervisorState
+from ..state.state import ANSWERS_PER_EPOCH, Planner, Plans, SupervisorState
 from ..state.stations import IN_USE, StationState
 from .client_events import answers, departed, drop_orphans, due, expire_clients, renewed
 from .granting import note_stranded
@@ -30,24 +27,21 @@ from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
 from .placing import next_pass_s, place_everything
 from .previewing import growth, preview
-from .quarantining import begin_trials, recalled
+from .quarantining import begin_trials, probe_quarantined, recalled, wake
 from .reconcile import reconcile
-from .worker_events import died, found, not_reserved, probe_quarantined, recycle_due, reserved, started, stopped, wake
+from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
 
 OVERSLEPT_S = 2.0
-"""A longer gap between ticks means that this process was suspended, not that clients were silent."""
+"""A longer gap between two ticks means that this process was suspended: clients' silence then does not count."""
 _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
-"""Frequent events that mostly change nothing; their handlers say so when they do. All others do."""
+"""Frequent events that mostly change nothing: their handlers set ``is_dirty``. All others always set it."""
 
 
 class Core:
-    """A supervisor's decisions; ``stations.EDGES`` has the states of a station.
-
-    ``first_epoch`` is larger than any epoch of an earlier supervisor; ``now_s`` is on the clock of all later events.
-    """
+    """A supervisor's decisions. ``first_epoch`` is larger than any epoch of an earlier supervisor."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:
         planner, autoscale = Planner(policy), settings.autoscale
@@ -63,7 +57,7 @@ class Core:
         )
 
     def decide(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
-        """Handle an event at ``now_s`` and return what is to be done, in order."""
+        """Handle an event at ``now_s`` and return the effects, in order."""
         self.state.event += 1
         if not isinstance(event, _QUIET):
             self.state.is_dirty = True
@@ -80,7 +74,7 @@ class Core:
         return preview(self.state, demand, nodes_may_join=nodes_may_join)
 
     def growth(self, demand: Demand) -> str:
-        """Return which nodes would be asked for where such a job came, and why; "" where the cluster does not grow."""
+        """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
         return growth(self.state, demand)
 
 

@@ -1,4 +1,4 @@
-"""The usable inventory: what is probed, limited to what Ray would give us."""
+"""The usable inventory: the probed one, limited to what Ray would give us."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +15,7 @@ NO_STATION = "Ray gives other GPUs of its node to workers"
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
     """Yield each node with the CPU slots that we can use, and with its quarantined devices marked.
 
-    CPU slots are those of existing workers, and for empty stations the cores that are not reserved. Without any worker
-    of ours all cores count: a worker that shares them is better than none.
+    Workers count with their slots, empty stations with unreserved cores; before the first worker all cores count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
     for node in nodes:
@@ -25,7 +24,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
         yield replace(
             known,
             devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
-            dlas=tuple(_effective_dla(dla, here) for dla in known.dlas),
+            dlas=tuple(_effective(dla, here, free) for dla in known.dlas),
         )
 
 
@@ -38,7 +37,7 @@ def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, 
 
 
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
-    """Return what work could begin on now: processors, and GPUs whose workers are there."""
+    """Return the devices on which work could begin now: processors, and GPUs with workers."""
     ready = {book.device for book in stations if book.state is StationState.READY}
     there = (
         tuple(each for each in node.devices if each.kind.is_processor or each.device in ready)
@@ -48,10 +47,9 @@ def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> 
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
-    """Yield a node's devices, with those marked that no worker of ours can get.
+    """Yield a node's devices, and close those that no worker of ours can get.
 
-    Ray chooses a worker's GPU, so a worker's own report outranks what Ray was expected to give. A station that never
-    had a device may get any that no station has; what is left then has no station.
+    Ray chooses a worker's GPU, so the worker's report counts. A station that never had a GPU may get any free one.
     """
     stations = [book for book in stations if book.station.kind.takes_gpu]
     taken = {book.device for book in stations if book.device}
@@ -84,24 +82,17 @@ def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId,
     return None
 
 
-def _effective_dla(dla: Device, stations: list[StationBook]) -> Device:
-    for book in stations:
-        if book.station.station == dla.device and book.state is StationState.QUARANTINED:
-            return replace(dla, state=DeviceState.QUARANTINED, state_reason=book.reason)
-    return dla
-
-
 def _effective(device: Device, stations: list[StationBook], free_cores: int) -> Device:
     if device.kind.is_processor:
         return replace(device, engines={**device.engines, Engine.CPU: _cpu_slots(stations, free_cores)})
     for book in stations:
-        if book.device == device.device and book.state is StationState.QUARANTINED:
+        if book.state is StationState.QUARANTINED and device.device in (book.device, book.station.station):
             return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
     return device
 
 
 def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
-    """Return the slots of processors' stations, and the cores that GPUs' workers hold to encode what they decode."""
+    """Return the slots of processors' stations, and the cores that GPUs' workers hold for encoding."""
     slots = 0
     for book in stations:
         if book.station.kind.takes_gpu:
@@ -122,10 +113,9 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
 
 
 def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, int]) -> int:
-    """Return how many cores a station should reserve: ``wanted``, or fewer if fewer are free; deducts them.
+    """Return how many cores a station should reserve, and deduct them: ``wanted``, or as many as are free.
 
-    0 reserves none: the worker shares cores. A CPU station waits where none is free. A GPU's or DLA's takes its device
-    at once: encoding beside it is placed again, and decoding for a network costs little beside the network.
+    With 0 the worker shares cores. A CPU station waits for a free core; a GPU's or DLA's starts without one.
     """
     if book.unreserved_next:
         return 0

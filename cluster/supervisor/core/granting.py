@@ -21,7 +21,7 @@ _OPEN_ANOTHER = "Open a new fleet."
 
 
 def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
-    """Return what a client may use from now on, and record it as promised."""
+    """Return a client's grants, and record them as promised."""
     book = state.clients.get(client)
     jobs = {} if book is None else book.jobs
     dead = frozenset(worker for job in jobs.values() for worker in job.held if not state.is_live(worker))
@@ -49,17 +49,17 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 
 
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:
-    """Return what a job may use now, as far as other jobs have left its slots: {worker: slots}.
+    """Return a job's slots: {worker: slots}.
 
-    Slots that another job holds, or was promised and may not know to be revoked, are not promised again: a worker's
-    slots are never exceeded, however late messages arrive.
+    Slots that another job holds, or may not know to be revoked, are not promised: no message is late enough to exceed
+    a worker's slots.
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
     promised = {}
-    for book in _stations_of(state, state.plan_of(job.key)):
-        if book.facts is not None and makes_alike(job.demand.pyav, book.facts.pyav):
-            most = state.targets[book.station.station][job.key]
+    for station, most in state.plan_of(job.key).slots.items():
+        book = state.stations.get(station)
+        if book is not None and book.facts is not None and makes_alike(job.demand.pyav, book.facts.pyav):
             slots = min(most, book.facts.slots - state.clients.occupied(book.worker, but_by=job.key))
             if slots > 0:
                 promised[book.worker] = slots
@@ -68,19 +68,15 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
-    """Take back new slots whose cores the job's sessions still use that are placed elsewhere on the node now.
-
-    So its sessions do not share cores while work moves between a processor's workers and those of GPUs beside it.
-    """
+    """Withhold new slots whose cores are still used by sessions of the job that move to another worker here."""
     leaving: dict[NodeId, float] = {}
-    for worker in sorted({*job.held, *job.promised, *job.revoked}):
-        left = job.occupies(worker) - promised.get(worker, 0)
-        if left > 0 and state.is_live(worker):
-            book = state.stations[worker.station]
-            cores = left * _cores_of_slot(state, job, book)
-            leaving[book.station.node] = leaving.get(book.station.node, 0.0) + cores
+    fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
+    for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):
+        book = state.stations[worker.station]
+        cores = fewer[worker] * _cores_of_slot(state, job, book)
+        leaving[book.station.node] = leaving.get(book.station.node, 0.0) + cores
     for worker in sorted(promised) if leaving else ():
-        more, book = promised[worker] - job.occupies(worker), state.stations[worker.station]
+        more, book = promised[worker] - job.occupied.get(worker, 0), state.stations[worker.station]
         cores = _cores_of_slot(state, job, book)
         if more > 0 and cores > 0 and (in_use := leaving.get(book.station.node, 0.0)) > 0:
             put_off = min(more, ceil(in_use / cores - _EXACT))
@@ -91,7 +87,7 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
-    """Return how many cores a session of a job keeps: as placed; where it is not any more, one if it encodes there."""
+    """Return how many cores a session of a job keeps: as placed, else one if it encodes in software."""
     device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
     for lane in state.plan_of(job.key).lanes_at.get(book.station.node, ()):
         if lane.device == device:
@@ -107,7 +103,7 @@ def _leaving(state: SupervisorState, jobs: Iterable[JobBook]) -> dict[WorkerId, 
 
 
 def why_not(state: SupervisorState, job: JobBook) -> str:
-    """Say why a job has no slots."""
+    """Return why a job has no slots."""
     if (expected := state.scaling.expected()) and state.scaling.may_serve(job.key) and not job.held:
         return f"nodes are to come: {expected}"
     if job.key in state.stranded:
@@ -115,33 +111,32 @@ def why_not(state: SupervisorState, job: JobBook) -> str:
     plan = state.plan_of(job.key)
     stations = _stations_of(state, plan)
     if stations and all(book.state is StationState.RESERVING for book in stations):
-        return "Ray has not given it the cores and GPUs that it reserved: other work on the cluster may hold them"
+        return "Ray has not provided its cores and GPUs: other work on the cluster may hold them"
     if stations:
-        return "its workers are starting, or other jobs still use them"
+        return "its workers are starting or still busy with other jobs"
     return plan.refusals[0].reason if plan.refusals else "nothing is free"
 
 
 def _stations_of(state: SupervisorState, plan: JobPlan) -> list[StationBook]:
-    """Return the stations where a job has slots; that of a node that has just gone is not among them any more."""
     return [state.stations[name] for name in plan.slots if name in state.stations]
 
 
 def _why_refused(state: SupervisorState, job: JobBook) -> str:
-    """Say why a job that runs a network never can: every node was probed, and none has a DLA for it."""
+    """Return why a job that runs a network can never start: every node was probed, and none has a DLA for it."""
     if job.demand.dlas is None or not state.nodes or not all(node.has_answered for node in state.nodes):
         return ""
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in state.nodes)))
 
 
 def _why_too_large(state: SupervisorState, job: JobBook) -> str:
-    """Say why a job never can, whatever ends: no machine has the memory for one segment."""
+    """Return why a job can never start, whatever ends: no machine has the memory for one segment."""
     if state.scaling.may_serve(job.key):
         return ""
     return next((refusal.reason for refusal in state.plan_of(job.key).refusals if refusal.is_too_large), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Say why a job gets no GPU or DLA that it needs: all are quarantined, or none came; else ""."""
+    """Return why a job gets no GPU or DLA that it needs: all are quarantined, or none came; else ""."""
     dlas, books = job.demand.dlas, state.stations.values()
     if dlas is not None:
         usable = (book for book in books if book.station.dla is not None and (not dlas or book.station.dla in dlas))
@@ -153,7 +148,7 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
 
 
 def _why_no_gpu_left(state: SupervisorState) -> str:
-    """Say why no GPU is left: those that were usable are in quarantine for what happened at work; else ""."""
+    """Return why no GPU is left: all usable ones were quarantined while working; else ""."""
     nodes = [node for node in state.nodes if node.ray.gpus]
     devices = [(node, device) for node in nodes for device in node.node.gpus]
     if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):
@@ -166,7 +161,7 @@ def _why_no_gpu_left(state: SupervisorState) -> str:
 
 
 def _why_all_died(books: Iterable[StationBook], whose: str) -> str:
-    """Say why all of some stations are quarantined; "" where one is not."""
+    """Return why all processes of some stations are quarantined; "" if one is not."""
     reasons = []
     for book in books:
         if book.state is not StationState.QUARANTINED:
@@ -181,7 +176,7 @@ def _all_died(whose: str, reason: str) -> str:
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
-    """Say why no worker will ever come, and what to do about it; "" while one may."""
+    """Return why no worker will ever come, and what to do about it; "" if one may."""
     has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
@@ -191,10 +186,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 
 
 def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update which of the jobs that only GPUs can serve get none, so that none waits without end.
-
-    Jobs that wait for other jobs are not among them: they are served when those end.
-    """
+    """Update which jobs wait for GPUs that may never come; jobs that wait for other jobs are not among them."""
     before, state.stranded = state.stranded, {}
     for job in filter(needs_gpus, state.clients.jobs()):
         if not job.held and (reason := _why_no_gpu(state, job)):
@@ -203,7 +195,7 @@ def note_stranded(state: SupervisorState, now_s: float) -> None:
 
 
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Say why a job has waited long enough for devices, "" while some may still come."""
+    """Return why a job has waited long enough for devices, "" if some may still come."""
     found, wait_s = state.stranded.get(job.key), state.settings.device_wait_s
     if found is None or now_s - found.since_s < wait_s or state.scaling.may_serve(job.key):
         return ""

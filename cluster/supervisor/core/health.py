@@ -1,4 +1,4 @@
-"""What follows from polls and heartbeats: conditions of devices, the effects of Xids, caps of encoder sessions."""
+"""Applies polls and heartbeats: conditions of devices, Xids, caps of encoder sessions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -151,10 +151,7 @@ def _own_load(
 
 
 def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
-    """Apply a worker's encoder sessions and whether its driver refused another; others' sessions count too.
-
-    GeForce cards are capped per machine (``system_encoder_sessions_max``).
-    """
+    """Apply a worker's encoder sessions and its driver's refusal of another; others' sessions count too."""
     book = state.station(event.worker, StationState.READY)
     if book is None:
         return []

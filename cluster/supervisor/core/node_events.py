@@ -1,23 +1,21 @@
-"""What follows when nodes come, go, are probed, cordoned or drained. Stations in quarantine wait for a probe."""
+"""Events of nodes: they come, go, are probed, cordoned or drained. Quarantined stations wait for a probe."""
 
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
-from ...worker_names import NodeId
 from ..state import events
 from ..state.events import Effect, Note, Order, Probe, Remember, Stop
 from ..state.state import SupervisorState
-from ..state.stations import IN_USE, StationBook, StationState
+from ..state.stations import IN_USE, StationState
 from .autoscaling import scale
 from .health import forget_xids, learn_refusals
-from .quarantining import end_rests, miss_trials, take_trials
-from .worker_events import rest_longer
+from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
 """How long before its node ends a worker is ended: its clients learn within a second."""
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update which nodes there are; those that came are probed."""
+    """Update the live nodes; new ones are probed."""
     came, went, is_changed = state.nodes.see(event.nodes)
     if any(node.cores for node in event.nodes):
         state.processor_seen_s = now_s
@@ -42,7 +40,7 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
         ends_s = book.ray.leaves_utc_s
         if ends_s is not None and book.leaves_s is None:
             left_s = ends_s - event.utc_s
-            line = f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s, as Ray was told"
+            line = f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s: Ray drains it"
             effects.append(Note(LogAction.NODE_LEAVING, line, book.ids))
         book.leaves_s = None if ends_s is None else now_s + ends_s - event.utc_s
     return effects
@@ -63,7 +61,7 @@ def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def probed(state: SupervisorState, event: events.Probed, now_s: float) -> list[Effect]:
-    """Apply what a node's probes found."""
+    """Apply the report of a node's probes."""
     book = state.nodes.get(event.node.node)
     if book is None:
         return []
@@ -72,9 +70,7 @@ def probed(state: SupervisorState, event: events.Probed, now_s: float) -> list[E
     effects: list[Effect] = [Note(LogAction.NODE_PROBED, line, book.ids)]
     effects += take_trials(state, book, now_s)
     effects += learn_refusals(state, event.node.node, now_s)
-    for station in _rested(state, event.node.node, now_s):
-        effects += _release(state, station, now_s)
-    return effects
+    return effects + release_stations(state, event.node.node, now_s, has_report=True)
 
 
 def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float) -> list[Effect]:
@@ -83,15 +79,10 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
     if book is None:
         return []
     book.probing_since_s, book.has_answered = None, True
-    line = f"node {state.nodes.title(event.node)} gave no report, so its GPUs are left alone: {event.reason}"
+    line = f"node {state.nodes.title(event.node)} did not report, so its GPUs are not used: {event.reason}"
     effects: list[Effect] = [Note(LogAction.NODE_UNPROBED, line, book.ids)]
     effects += miss_trials(state, book, f"its node gave no report: {event.reason}", now_s)
-    for station in _rested(state, event.node, now_s):
-        if station.station.kind.is_processor:
-            effects += _release(state, station, now_s)
-        else:
-            rest_longer(state, station, now_s)
-    return effects
+    return effects + release_stations(state, event.node, now_s, has_report=False)
 
 
 def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Effect]:
@@ -112,15 +103,3 @@ def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Eff
     before = " before" if event.is_recalled else ""
     line = f"node {state.nodes.title(book.ray.node)}: {event.order.value}, as a user asked{before}"
     return [*effects, Note(LogAction.NODE_ORDERED, line, book.ids)]
-
-
-def _rested(state: SupervisorState, node: NodeId, now_s: float) -> list[StationBook]:
-    """Return the quarantined stations of a node whose wait is over."""
-    held = (book for book in state.stations.values() if book.state is StationState.QUARANTINED)
-    return [book for book in held if book.station.node == node and now_s >= book.rest_until_s]
-
-
-def _release(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    book.to(StationState.EMPTY, now_s, "its node passed a probe")
-    book.deaths_in_a_row = 0
-    return [state.note(LogAction.WORKER_TRUSTED, book, "is back from quarantine")]

@@ -12,8 +12,7 @@ from ...worker_names import StationId
 from ..state.clients import job_of
 from ..state.events import Effect, Note
 from ..state.nodes import NodeBook, places_of
-from ..state.planner import Planner
-from ..state.state import Plans, SupervisorState
+from ..state.state import Planner, Plans, SupervisorState
 from ..state.stations import StationBook, StationState
 from .assigning import assign_slots
 from .effective import effective_nodes, without_late_gpus
@@ -29,12 +28,12 @@ def next_pass_s(state: SupervisorState, pass_s: float) -> float:
 
 
 def usable_inventory(state: SupervisorState) -> Inventory:
-    """Return what may be placed on."""
+    """Return the inventory for placement."""
     return with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
 
 
 def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Place every job, and assign what each has on a node to the stations there."""
+    """Place every job, and assign its sessions to stations."""
     state.is_dirty, state.placed_s = False, now_s
     for node in state.nodes:
         set_out_stations(state, node)
@@ -53,14 +52,14 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
-    """Add the stations that a node has by now; those that it had before stay."""
+    """Add a node's new stations."""
     for station in node.stations:
         book = state.stations.get(station.station)
         if book is None:
             book = state.stations[station.station] = StationBook(station)
         elif book.state is StationState.EMPTY:
             book.station = station
-        # Once Ray has free cores, a worker that reserves them replaces one that only shares those of others.
+        # Once Ray has free cores, a worker that reserves them replaces one that shares others' cores.
         shares = book.state is StationState.READY and book.reserved_cores == 0 and station.kind.is_processor
         has_free = node.ray.free_cores >= min(station.slots, node.ray.cores)
         book.outgoing = (shares and has_free) or bool(book.recycle_due)
@@ -69,7 +68,7 @@ def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
 def place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
 ) -> tuple[Placement, list[Effect]]:
-    """Place every demand; refuse one that makes the planner fail, without cost to the others."""
+    """Place every demand; one that makes the planner fail is refused without cost to the others."""
     try:
         return planner.place(demands, inventory, in_full=False), []
     except Exception as defect:  # noqa: BLE001 - a defect must affect only the job that triggers it
@@ -97,7 +96,6 @@ def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, d
 
 
 def _is_late(book: StationBook) -> bool:
-    """Return whether a station is a GPU's whose worker has not started."""
     return book.station.kind.takes_gpu and book.state is not StationState.READY
 
 

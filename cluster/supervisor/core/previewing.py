@@ -8,8 +8,7 @@ from ...placement.assign.prediction import predict
 from ...placement.model.demand import Demand, EncoderChoice
 from ...placement.model.inventory import Inventory
 from ...placement.model.preview import PlacementPreview, preview_of
-from ..state.planner import Planner
-from ..state.state import SupervisorState
+from ..state.state import Planner, SupervisorState
 from ..state.stations import StationState
 from .autoscaling import choice_for
 from .effective import without_late_gpus
@@ -52,7 +51,7 @@ def _grown(choice: Choice) -> PlacementPreview:
 
 
 def growth(state: SupervisorState, demand: Demand) -> str:
-    """Say which nodes would be asked for where a job came, beside existing and pending ones; "" without autoscaling."""
+    """Return which nodes would be requested for a job, beside existing and pending ones; "" without autoscaling."""
     if state.scaling.trouble:
         return f"no node can be asked for: {state.scaling.trouble}"
     choice = choice_for(state, demand, state.ticked_s)
@@ -60,12 +59,12 @@ def growth(state: SupervisorState, demand: Demand) -> str:
 
 
 def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:
-    """Return how long a demand takes among others, in seconds; infinite where it has no place."""
+    """Return how long a demand takes beside the others, in seconds; infinite if it cannot be placed."""
     wall_s = predict(demand, planner.place((*others, demand), inventory)).wall_s
     return inf if wall_s is None else wall_s
 
 
 def _has_late_gpus(state: SupervisorState) -> bool:
-    """Return whether the first GPU's worker has still to start, as after a private Ray."""
+    """Return whether the first GPU's worker has yet to start, as after a private Ray's start."""
     ready = (book for book in state.stations.values() if book.state is StationState.READY)
     return state.settings.gpu_start_s > 0 and not any(book.station.kind.takes_gpu for book in ready)

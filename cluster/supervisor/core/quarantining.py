@@ -1,4 +1,4 @@
-"""Puts devices into quarantine, by their identity, and brings back those that pass a trial."""
+"""Quarantines: of devices by identity, and of stations whose processes keep dying before their device is known."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,6 +7,7 @@ from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.engines import Engine
+from ...worker_names import NodeId
 from ..state.events import Effect, KeepQuarantines, Note, QuarantinesRecalled
 from ..state.messages import DeviceFault
 from ..state.nodes import NodeBook
@@ -18,6 +19,7 @@ from ..state.quarantine import (
     due_now,
     is_due,
     put_away,
+    rests_of,
     suspects,
     trial_failed,
     trial_passed,
@@ -29,14 +31,11 @@ from ..state.quarantine import (
     with_fault,
 )
 from ..state.state import SupervisorState
-from ..state.stations import StationState
+from ..state.stations import StationBook, StationState
 
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Quarantine) -> list[Effect]:
-    """Give a device no more work until it passes a trial; replace the process that has it.
-
-    What failed in that process may have left its CUDA or cuDLA state unusable.
-    """
+    """Give a device no more work until it passes a trial; replace its process, whose CUDA state may be unusable."""
     before = book.record_of(device.device)
     after = put_away(before, found, device, state.settings.quarantine_s)
     if after == before:
@@ -48,7 +47,7 @@ def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Qu
 
 
 def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Probe the nodes of quarantined devices whose wait is over, and that seem well."""
+    """Probe the nodes of quarantined devices that have waited long enough and look healthy."""
     if not any(is_due(record, now_s) for record in state.nodes.quarantines.values()):
         return []
     return [
@@ -94,7 +93,7 @@ def end_rests(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effe
 
 
 def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: float) -> list[Effect]:
-    """Count what clients report of workers' devices; several different files show that it is the device."""
+    """Count clients' reports of device faults: failures on several files convict the device."""
     effects: list[Effect] = []
     for fault in faults:
         station = state.stations.get(fault.worker.station)
@@ -127,7 +126,7 @@ def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: D
 
 
 def resolved(book: NodeBook, identity: str) -> str:
-    """Return the inventory's name of a GPU that its worker could only call by number or bus id, since it is lost."""
+    """Return the inventory's name of a lost GPU, which its worker knew by number or bus id alone."""
     shown = book.known.shown
     for gpu in () if shown is None else shown.gpus:
         if identity in {f"{book.ray.node}/{gpu.index}", f"{book.ray.node}/{gpu.bus_id}"} and not gpu.is_cut:
@@ -180,7 +179,7 @@ def _changed(state: SupervisorState, book: NodeBook, device: Device, after: Devi
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Replace a device's processes once they are idle: those that only hold it, or those that use it."""
+    """Replace a device's processes once they are idle: only those that merely hold it, or that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason
@@ -194,5 +193,56 @@ def recalled(state: SupervisorState, event: QuarantinesRecalled, _now_s: float) 
         for device in book.gpus:
             if (found := book.quarantine_of(device.device)) is not None:
                 _recycle(state, device, f"its device is in quarantine: {found.reason}", holding=False)
-    line = f"{len(event.records)} devices are in quarantine from before"
+    line = f"{len(event.records)} devices are still in quarantine"
     return [Note(LogAction.DEVICE_QUARANTINED, line)] if event.records else []
+
+
+def quarantine_dying(state: SupervisorState, book: StationBook, reason: str, now_s: float) -> list[Effect]:
+    """Put the device of a station that keeps dying into quarantine, or the station where that is not known."""
+    why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
+    node = state.node_of(book)
+    device = node.gpu(book.device)
+    if book.state is StationState.READY and device is not None:
+        book.to(StationState.RESTING, now_s, reason)
+        book.rest_until_s, book.deaths_in_a_row = now_s, 0
+        wake(state, book, now_s)
+        return quarantine(state, node, device, Quarantine(cause=Cause.DEATHS, reason=why, since_s=now_s))
+    book.to(StationState.QUARANTINED, now_s, why)
+    _rest_longer(state, book, now_s)
+    return [state.note(LogAction.WORKER_QUARANTINED, book, f"is in quarantine: {book.reason}")]
+
+
+def _rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
+    """Let a quarantined station wait for its next probe, twice as long each time."""
+    book.quarantines += 1
+    book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines)
+
+
+def wake(state: SupervisorState, book: StationBook, now_s: float) -> None:
+    """Let a station that has waited long enough after a death start again."""
+    if book.state is StationState.RESTING and now_s >= book.rest_until_s:
+        book.to(StationState.EMPTY, now_s)
+        state.is_dirty = True
+
+
+def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
+    """Probe the node of a quarantined station that has waited long enough."""
+    if book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
+        return []
+    node = state.node_of(book)
+    return [] if node.is_probing(now_s) else [node.probe_again(now_s)]
+
+
+def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:
+    """Bring back a node's stations that have waited long enough; after a probe without a report only processors'."""
+    effects: list[Effect] = []
+    for book in state.stations.values():
+        if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
+            continue
+        if has_report or book.station.kind.is_processor:
+            book.to(StationState.EMPTY, now_s, "its node passed a probe")
+            book.deaths_in_a_row = 0
+            effects.append(state.note(LogAction.WORKER_TRUSTED, book, "is back from quarantine"))
+        else:
+            _rest_longer(state, book, now_s)
+    return effects

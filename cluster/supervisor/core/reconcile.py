@@ -1,4 +1,4 @@
-"""Closes the gap between what is placed and what exists: reserves what is missing, and releases what is unused."""
+"""Reserves the workers that the placement needs, and releases unused ones."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from .effective import reservable_cores, stations_by_node
 
 
 def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Reserve what jobs have slots at and is empty; end workers that no job has used for a while."""
+    """Reserve empty stations where jobs have slots; end workers that have been unused for a while."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))
@@ -32,7 +32,7 @@ def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s: float) -> list[Effect]:
-    """Reserve those of these stations that are empty and at which jobs have slots."""
+    """Reserve empty stations among these where jobs have slots."""
     if state.end or state.is_recovering(now_s):
         return []
     effects: list[Effect] = []
@@ -43,7 +43,7 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
         lanes = [lane for job in wanted for lane in state.plan_of(job).lanes_at.get(book.station.node, ())]
         cores = reservable_cores(book, cores_for(book, wanted, lanes), free)
         state.epoch += 1
-        book.epoch = state.epoch
+        book.begin(state.epoch)
         book.reserved_cores = 0
         book.to(StationState.RESERVING, now_s)
         gpus = state.planner.policy.gpu_share if book.station.kind.takes_gpu else 0.0
@@ -52,7 +52,6 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
 
 
 def _unused(state: SupervisorState) -> Iterable[StationBook]:
-    """Yield ready stations at which no job has or uses a slot."""
     for book in state.stations.values():
         if book.state is not StationState.READY:
             continue
@@ -63,14 +62,14 @@ def _unused(state: SupervisorState) -> Iterable[StationBook]:
 
 
 def _keeps_a_sick_gpu(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> bool:
-    """Return whether a station holds a quarantined GPU, which Ray would else give to another that is wanted there."""
+    """Return whether a station holds a quarantined GPU, which Ray would otherwise assign to another station."""
     if not book.is_holding or book.outgoing or state.node_of(book).quarantine_of(book.device) is None:
         return False
     return any(each.station.kind.takes_gpu for each in beside)
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how long a worker stays unused: no time where a processor's worker waits for cores that it reserves."""
+    """Return how long a worker may stay unused: not at all if a CPU worker waits for its cores."""
     is_draining = state.node_of(book).state is DeviceState.DRAINING
     has_cores = book.station.kind.takes_gpu and book.reserved_cores
     is_wanted = has_cores and any(each.station.kind.is_processor and each.state in NOT_STARTED for each in beside)

@@ -8,11 +8,11 @@ from ...placement.model.inventory import DeviceState
 from ..state import events
 from ..state.events import Effect, Start, Stop
 from ..state.messages import FoundWorker
-from ..state.quarantine import Cause, Quarantine, rests_of
+from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
 from .placing import set_out_stations
-from .quarantining import quarantine, resolved
+from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
 
 STEADY_S = 10.0
@@ -34,7 +34,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # Those that their probe closed, and those that failed since.
+    # Closed by their probe, or failed since.
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -94,7 +94,7 @@ def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effec
     was_steady = book.state is StationState.READY and now_s - book.since_s >= STEADY_S
     book.deaths_in_a_row = 1 if was_steady else book.deaths_in_a_row + 1
     if book.deaths_in_a_row >= DEATHS_IN_A_ROW_MAX:
-        return [Stop(event.worker), *_quarantined(state, book, event.reason, now_s)]
+        return [Stop(event.worker), *quarantine_dying(state, book, event.reason, now_s)]
     book.to(StationState.RESTING, now_s, event.reason)
     book.rest_until_s = now_s + RESTS.wait_s(book.deaths_in_a_row - 1)
     note = state.note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")
@@ -103,49 +103,13 @@ def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effec
     return [Stop(event.worker), note, *reserve_missing(state, (book,), now_s)]
 
 
-def _quarantined(state: SupervisorState, book: StationBook, reason: str, now_s: float) -> list[Effect]:
-    """Put the device of a station that keeps dying into quarantine, or the station where that is not known."""
-    why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
-    node = state.node_of(book)
-    device = node.gpu(book.device)
-    if book.state is StationState.READY and device is not None:
-        book.to(StationState.RESTING, now_s, reason)
-        book.rest_until_s, book.deaths_in_a_row = now_s, 0
-        wake(state, book, now_s)
-        return quarantine(state, node, device, Quarantine(cause=Cause.DEATHS, reason=why, since_s=now_s))
-    book.to(StationState.QUARANTINED, now_s, why)
-    rest_longer(state, book, now_s)
-    return [state.note(LogAction.WORKER_QUARANTINED, book, f"is in quarantine: {book.reason}")]
-
-
-def rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
-    """Let a quarantined station wait for its next probe, twice as long each time."""
-    book.quarantines += 1
-    book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines)
-
-
-def wake(state: SupervisorState, book: StationBook, now_s: float) -> None:
-    """Let a station that has waited long enough after a death start again."""
-    if book.state is StationState.RESTING and now_s >= book.rest_until_s:
-        book.to(StationState.EMPTY, now_s)
-        state.is_dirty = True
-
-
-def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    """Probe the node of a quarantined station that has waited long enough."""
-    if book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
-        return []
-    node = state.node_of(book)
-    return [] if node.is_probing(now_s) else [node.probe_again(now_s)]
-
-
 def stopped(state: SupervisorState, event: events.Stopped, now_s: float) -> list[Effect]:
     """Free the station."""
     book = state.station(event.worker, StationState.LEAVING)
     if book is None:
         return []
     book.to(StationState.EMPTY, now_s)
-    return [state.note(LogAction.WORKER_ENDED, book, "was given back")]
+    return [state.note(LogAction.WORKER_ENDED, book, "was released")]
 
 
 def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float) -> list[Effect]:
@@ -155,7 +119,7 @@ def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float)
         return []
     book.recycle_due = event.reason
     state.is_dirty = True
-    return [state.note(LogAction.WORKER_DUE, book, f"is replaced as soon as it is idle: {event.reason}")]
+    return [state.note(LogAction.WORKER_DUE, book, f"will be replaced once it is idle: {event.reason}")]
 
 
 def found(state: SupervisorState, event: events.Found, now_s: float) -> list[Effect]:
@@ -178,7 +142,7 @@ def _adopt(state: SupervisorState, worker: FoundWorker, now_s: float) -> list[Ef
     book = state.stations.get(name)
     if book is None or book.state is not StationState.EMPTY:
         return [Stop(worker.worker)]
-    book.epoch = epoch
+    book.begin(epoch)
     book.to(StationState.READY, now_s, "adopted")
     book.occupy(worker.facts)
     book.reserved_cores = worker.facts.cores if worker.is_reserved else 0

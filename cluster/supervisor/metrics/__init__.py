@@ -1,1 +1,1 @@
-"""What the supervisor counts and measures for monitoring: the table of metrics, and samples of its state and events."""
+"""Metrics: their table, and samples of the supervisor's state and events."""

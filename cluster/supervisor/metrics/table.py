@@ -35,7 +35,7 @@ class LossCause(Enum):
 
 
 class FaultVerdict(Enum):
-    """What drivers report of a device."""
+    """A device's fault, as drivers report it."""
 
     FAILED = "failed"  #: a session failed
     WRONG = "wrong"  #: its results contradict themselves

@@ -1,4 +1,4 @@
-"""What the supervisor measures, as samples of its events and its state: without Ray, clock or I/O."""
+"""Turns the supervisor's events and state into samples, without Ray, clock or I/O."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ from . import table
 from .table import FaultVerdict, LossCause, Metric, MetricSample, NodeUse, SessionOwner
 
 GAUGES_S = 5.0
-"""How often gauges are taken. Ray passes on what it has every 10 s."""
+"""How often gauges are sampled; Ray exports them every 10 s."""
 
 T = TypeVar("T")
 TakeSamples = Callable[[tuple[MetricSample, ...]], None]
@@ -32,7 +32,7 @@ _NOTHING_DONE = Heartbeat(0, ())
 
 
 class Metering:
-    """Passes samples on to ``take``; without that nothing is measured. A defect is logged once, and ends it alone."""
+    """Passes samples on to ``take``, if any. A defect is logged once, and ends metering alone."""
 
     def __init__(self, take: TakeSamples | None) -> None:
         self._take = take
@@ -44,7 +44,7 @@ class Metering:
         try:
             if found := tuple(samples):
                 self._take(found)
-        except Exception as error:  # noqa: BLE001 - a defect in what is only shown must not end the supervisor
+        except Exception as error:  # noqa: BLE001 - a defect in metrics must not end the supervisor
             log(LogAction.DEFECT, "metrics are not measured any more", error=error)
             self._take = None
 
@@ -55,17 +55,15 @@ class MetricTally:
     def __init__(self, state: SupervisorState, now_s: float) -> None:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
-        self._jobs: set[str] = set()  # those of the last look
+        self._jobs: set[str] = set()  # at the last look
         self._waiting_since_s: dict[str, float] = {}  # of jobs without a slot
         # The quarantines that are counted; None until the first look: an earlier supervisor counted those it finds.
         self._quarantined: dict[str, float] | None = None
-        self._codecs: dict[WorkerId, str] = {}  # what each worker encodes to
-        self._new: set[WorkerId] = (
-            set()
-        )  # started, and without a heartbeat so far; an adopted worker's past is not counted
+        self._codecs: dict[WorkerId, str] = {}  # by worker
+        self._new: set[WorkerId] = set()  # started, without a heartbeat: an adopted worker's past is not counted
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
-        """Yield what an event adds; to be called before the core decides on it, and read to its end."""
+        """Yield an event's samples; call it before the core decides, and exhaust it."""
         match event:
             case events.Started(worker):
                 if station := self._station(worker, StationState.STARTING):
@@ -101,12 +99,7 @@ class MetricTally:
                 yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
     def look(self, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-        """Yield what time adds, and every gauge when it is due.
-
-        Args:
-            fps: workers' speeds, in source frames a second.
-            now_s: the supervisor's clock.
-        """
+        """Yield samples of time passed, and every gauge when it is due; speeds are in source frames a second."""
         yield from self._waits(now_s)
         if now_s >= self._gauges_at_s:
             self._gauges_at_s = now_s + GAUGES_S
@@ -156,7 +149,7 @@ class MetricTally:
         return {} if found is None else found.jobs
 
     def _remember(self, jobs: Iterable[JobBook]) -> None:
-        """Keep what workers encode for jobs: their frames are counted after the jobs may have gone."""
+        """Keep the codecs of jobs' workers: frames may be counted after the job is over."""
         for job in jobs:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
@@ -183,7 +176,6 @@ class MetricTally:
                     yield MetricSample(metric, count * passed_s, (engine,))
 
     def _costs(self, ready: list[StationBook], passed_s: float) -> Iterator[MetricSample]:
-        """Yield what the present nodes have cost, each as a whole: a price is a node's."""
         if (config := self._state.settings.autoscale) is None:
             return
         busy = {each.station.node for each in ready if _used_slots(self._state, each)}
@@ -280,7 +272,7 @@ def _kind_of(fault: DeviceFault) -> FaultVerdict:
 
 
 def _codec_of(jobs: Iterable[JobBook]) -> str:
-    """Return what jobs encode their tracks to, "" without a job."""
+    """Return the codec that jobs encode to, "" without a job."""
     found = [job.demand.renditions for job in jobs]
     codecs = {rendition.case.codec.value for renditions in found for rendition in renditions}
     if not codecs:

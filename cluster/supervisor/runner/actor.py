@@ -77,8 +77,7 @@ class SupervisorActor:
     async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
         """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
 
-        Raises:
-            VersionRefused: the client has another ``version``: it reached an earlier supervisor.
+        Raises VersionRefused: the client has another ``version``: it reached an earlier supervisor.
         """
         refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)
@@ -171,15 +170,14 @@ class ActorClient(SupervisorClient):
         return preview
 
     async def close(self) -> None:
-        """Leave the supervisor running: others use it too. The server of files ends."""
+        """Close the file server; the supervisor keeps running, since others use it too."""
         self._files = None
 
 
 async def refuse_others(supervisor: Any) -> None:
     """Call a cluster's supervisor, and return if it has our version of codecfleet.
 
-    Raises:
-        VersionRefused: it has another.
+    Raises VersionRefused: it has another.
     """
     refuse_client(VERSION, await supervisor.version.remote())
 

@@ -1,4 +1,4 @@
-"""What a client calls: a supervisor in its own process (``SupervisorRunner``), or a cluster's (``ActorClient``)."""
+"""The interface of a supervisor in this process (``SupervisorRunner``), or of a cluster's (``ActorClient``)."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -46,7 +46,7 @@ class SupervisorClient(ABC):
         return None
 
     def history(self, stations: tuple[StationId, ...]) -> History:
-        """Return what stations did lately, from a supervisor in this process; nothing from one elsewhere."""
+        """Return the recent work of stations, from a supervisor in this process alone."""
         del stations
         return History()
 
@@ -58,8 +58,7 @@ class SupervisorClient(ABC):
     async def serve_files(self, client: str) -> None:
         """Let workers on other machines read this machine's files, for the connection of that name. Idempotent.
 
-        Raises:
-            FleetUnavailable: the server of files cannot be started.
+        Raises FleetUnavailable: the server of files cannot be started.
         """
         del client
 

@@ -1,4 +1,4 @@
-"""Reads workers' heartbeats, and feeds what follows from them to the core."""
+"""Reads workers' heartbeats, and feeds events that follow from them to the core."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # a timeout that took this much less than its limit on our clock: this process itself was suspended
+SUSPENDED_S = 0.25  # if a timeout came this much too early on our clock, this process was suspended
 _NOTHING_DONE = Heartbeat(0, ())
 
 
@@ -60,7 +60,6 @@ class Heartbeats:
             self._compare(worker, heartbeat)
 
     def _compare(self, worker: WorkerId, heartbeat: Heartbeat) -> None:
-        """Feed what has changed since the last heartbeat."""
         if heartbeat.recycle_due:
             self.feed(RecycleDue(worker, heartbeat.recycle_due))
         now_s = self.clock()

@@ -12,7 +12,7 @@ from ...logs.writing import log
 from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..state import events
-from ..state.events import Abandon, AbandonOthers, Reserve, Resize, Resized, Start, Stop, SupervisorEvent
+from ..state.events import Abandon, Reserve, Resize, Resized, Start, Stop, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.terms import Standing, Tenure, after_look
 
@@ -71,7 +71,7 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrders:
-    """Gives orders to the backend, and feeds back what came of each."""
+    """Gives orders to the backend, and feeds back their results."""
 
     backend: ClusterBackend
     settings: SupervisorSettings
@@ -79,7 +79,7 @@ class WorkerOrders:
     forget: Callable[[WorkerId], None]  # called with a worker that is gone
 
     async def reserve(self, effect: Reserve) -> None:
-        """Reserve what a worker needs."""
+        """Reserve a worker's resources."""
         limit_s = self.settings.reserve_limit_s
         late = f"other Ray work holds what it needs; waited {limit_s:g} s"
         try:
@@ -111,13 +111,10 @@ class WorkerOrders:
         self.forget(effect.worker)
         self.feed(events.Stopped(effect.worker))
 
-    async def abandon(self, effect: Abandon | AbandonOthers) -> None:
+    async def abandon(self, effect: Abandon) -> None:
         """Make a worker cancel what it runs for clients that are gone."""
         with suppress(Exception):  # a worker that is gone runs nothing
-            if isinstance(effect, Abandon):
-                await self.backend.abandon(effect.worker, effect.client)
-            else:
-                await self.backend.abandon_others(effect.worker, effect.clients)
+            await self.backend.abandon(effect.worker, effect.clients)
 
 
 @dataclass(slots=True)

@@ -26,10 +26,7 @@ class Decided:
 
 
 class Recording:
-    """The newest decisions of a core, in the two newest of its files: pickles one after the other.
-
-    The first is the core as it was then; each other is a ``Decided``, or the core after those before it.
-    """
+    """The newest decisions of a core, in its two newest files: pickles of ``Decided`` and of the core."""
 
     def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
         self._core = core

@@ -1,4 +1,4 @@
-"""Carries out what the core decides, and feeds back the results: the async shell around ``core.Core``.
+"""Carries out the core's effects and feeds back their results: the async shell around ``core.Core``.
 
 Everything runs on one event loop, in the cluster's supervisor actor or in a process with an embedded Ray.
 """
@@ -67,9 +67,6 @@ class SupervisorRunner(SupervisorClient):
     """A running supervisor, which clients in this process call.
 
     Args:
-        backend: what the supervisor acts on.
-        core: what it decides with.
-        settings: its settings.
         clock: returns monotonic seconds in which this process ran; the core's clock too.
         sleep: waits that many seconds.
         take_samples: takes what is measured; None measures nothing.
@@ -131,7 +128,7 @@ class SupervisorRunner(SupervisorClient):
         self._idle_since_s = clock()
 
     async def open(self) -> None:
-        """See what exists, adopt what an earlier supervisor left, and run; later calls do nothing."""
+        """Look at the cluster, adopt an earlier supervisor's workers, and run. Idempotent."""
         if self._is_open:
             return
         self._is_open = True
@@ -183,10 +180,7 @@ class SupervisorRunner(SupervisorClient):
         await self._tasks.end(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
 
     def feed(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core, and carry out what it decides; a tick follows if placement is due.
-
-        Once the backend's world is gone, a worker's death ends everything.
-        """
+        """Pass an event to the core, and carry out its effects; a tick follows if placement is due."""
         if isinstance(event, events.Died) and (gone := self._backend.world_is_gone()):
             event = events.Ended(gone)
         now_s, state = self._clock(), self._core.state
@@ -213,8 +207,7 @@ class SupervisorRunner(SupervisorClient):
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
         """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over.
 
-        Raises:
-            OldTerm: another supervisor grants slots now.
+        Raises OldTerm: another supervisor grants slots now.
         """
         if any(job.demand.may_use_gpu for job in report.jobs):
             self._backend.want_gpus()
@@ -228,7 +221,7 @@ class SupervisorRunner(SupervisorClient):
         return grants
 
     def recorded(self) -> bytes:
-        """Return the newest events and what was decided; b"" where none are kept."""
+        """Return the newest events and what was decided; b"" if none are kept."""
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
@@ -239,10 +232,7 @@ class SupervisorRunner(SupervisorClient):
         return self._core.growth(demand)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a demand would be placed on this machine, which no node joins.
-
-        A demand that may use a GPU waits until they are listed; one that must waits ``PROBE_WAIT_S`` for probes too.
-        """
+        """Return where a demand would be placed on this machine; one that needs a GPU waits for its probe."""
         until_s = self._clock() + PROBE_WAIT_S
         if demand.may_use_gpu:
             await self._backend.know_gpus()
@@ -254,10 +244,7 @@ class SupervisorRunner(SupervisorClient):
         return self._core.preview(demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a demand would be placed on a cluster, which nodes may join at any time.
-
-        A demand that may use NVENC waits ``PROBE_WAIT_S`` for GPUs that were never probed.
-        """
+        """Return where a demand would be placed on a cluster; one that may use NVENC waits for GPUs to be probed."""
         if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
             return _STILL_PROBING
         return self._core.preview(demand, nodes_may_join=True)
@@ -289,7 +276,7 @@ class SupervisorRunner(SupervisorClient):
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[StationId]) -> History:
-        """Return what these stations did lately, what those did whose workers are gone, and the speed of all."""
+        """Return the recent work of these stations and of lost workers, and the speed of all."""
         return self._history.of(stations, self._core.state.is_live, self._clock())
 
     def _note_heartbeats(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> None:
@@ -334,7 +321,7 @@ class SupervisorRunner(SupervisorClient):
                 self._tasks.spawn(f"start of {worker}", self._if_leading(self._orders.run, effect))
             case events.Stop():
                 self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
-            case events.Abandon() | events.AbandonOthers():
+            case events.Abandon():
                 self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
 
     async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:

@@ -1,4 +1,4 @@
-"""The jobs of all clients: what each wants, holds and was promised."""
+"""The jobs of all clients: their demands, held slots and promised slots."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ EXACT_BITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a client's report changed."""
+    """The changes in a client's report."""
 
-    is_wanted: bool = False  # which jobs there are, or what they ask for, in round numbers
+    is_wanted: bool = False  # jobs or, in round numbers, their demands
     is_held: bool = False  # which slots are in use
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
-    moved: frozenset[WorkerId] = frozenset()  # workers of which jobs occupy other slots than before
+    moved: frozenset[WorkerId] = frozenset()  # workers whose occupied slots changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Call:
 
     event: int  # the number of the event that brought it
     sequence: int  # the report's
-    until_s: float  # then it is answered though nothing has changed
+    until_s: float  # then it is answered even without news
     latest_s: float  # then even if everything is still to be placed
 
 
@@ -38,22 +38,25 @@ class JobBook:
     """One job."""
 
     key: str  # unique among all clients
-    said: JobReport  # what its client last reported of it
-    demand: Demand  # what it wants; its ``job`` is the key
-    promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots that its client was last sent, by worker
-    revoked: dict[WorkerId, int] = field(
-        default_factory=dict
-    )  # those sent earlier that it may use until it acknowledges
-    counted: dict[WorkerId, int] = field(default_factory=dict)  # the slots that ``Clients`` counts as occupied by it
+    said: JobReport  # its client's last report
+    demand: Demand  # its ``job`` is the key
+    promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to its client, by worker
+    revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots that it may use until it acknowledges
+    occupied: dict[WorkerId, int] = field(default_factory=dict)  # what it may be using, as ``Clients`` counts it
 
     @property
     def held(self) -> dict[WorkerId, int]:
         """The slots that it uses, by worker."""
         return self.said.held
 
-    def occupies(self, worker: WorkerId) -> int:
-        """Return how many of a worker's slots it may be using: held, promised, or not known to be revoked."""
-        return max(self.held.get(worker, 0), self.promised.get(worker, 0), self.revoked.get(worker, 0))
+    def occupies(self) -> dict[WorkerId, int]:
+        """Return the slots that it may be using: held, promised, or not known to be revoked."""
+        found = {worker: slots for worker, slots in self.held.items() if slots}
+        for more in (self.promised, self.revoked):
+            for worker, slots in more.items():
+                if slots > found.get(worker, 0):
+                    found[worker] = slots
+        return found
 
 
 @dataclass(slots=True)
@@ -64,10 +67,10 @@ class ClientBook:
     where: str  # its host and process, for people
     sequence: int  # that of its newest report
     seen_s: float  # when it last reported
-    sent: Grants | None = None  # the last grants that it was sent
+    sent: Grants | None = None  # its last grants
     faults_seen: int = 0  # the number of the newest fault that was counted
     jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
-    behind: tuple[Demand, ...] = ()  # what it will ask for later
+    behind: tuple[Demand, ...] = ()  # its later demands
     calls: tuple[Call, ...] = ()  # its reports that wait for an answer
 
 
@@ -103,13 +106,13 @@ class Clients:
         """Return whether any job occupies a slot of a worker."""
         return worker in self._slots_at
 
-    def occupied(self, worker: WorkerId, *, but_by: str) -> int:
-        """Return how many slots of a worker all jobs occupy but one, which is named by its key."""
+    def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
+        """Return how many slots of a worker all jobs occupy, except the job with the key ``but_by``."""
         slots = self._slots_at.get(worker, {})
         return sum(slots.values()) - slots.get(but_by, 0)
 
     def promise(self, job: JobBook, promised: dict[WorkerId, int]) -> None:
-        """Change what a job may use; what is revoked stays occupied until its client acknowledges."""
+        """Change a job's slots; revoked ones stay occupied until its client acknowledges."""
         if promised == job.promised:
             return
         for worker, slots in job.promised.items():
@@ -119,10 +122,9 @@ class Clients:
         self._count(job)
 
     def _count(self, job: JobBook, *, is_over: bool = False) -> set[WorkerId]:
-        """Count what a job occupies now; return the workers of which that is something else."""
-        workers = () if is_over else {*job.held, *job.promised, *job.revoked}
-        now = {worker: slots for worker in workers if (slots := job.occupies(worker))}
-        moved = {worker for worker in {*job.counted, *now} if job.counted.get(worker) != now.get(worker)}
+        """Count a job's occupied slots; return the workers where the number has changed."""
+        now = {} if is_over else job.occupies()
+        moved = {worker for worker in {*job.occupied, *now} if job.occupied.get(worker) != now.get(worker)}
         for worker in moved:
             here = self._slots_at.setdefault(worker, {})
             here.pop(job.key, None)
@@ -130,14 +132,11 @@ class Clients:
                 here[job.key] = now[worker]
             if not here:
                 del self._slots_at[worker]
-        job.counted = now
+        job.occupied = now
         return moved
 
     def renew(self, report: ClientReport, now_s: float) -> Renewal:
-        """Apply a report, unless a newer one is known or its client has left; return what it changed.
-
-        A job that it does not name is over.
-        """
+        """Apply a report, unless a newer one is known or its client has left; jobs that it does not name are over."""
         if report.client in self._departed:
             return Renewal()
         book = self._clients.get(report.client)
@@ -167,7 +166,7 @@ class Clients:
         )
 
     def _acknowledge(self, book: ClientBook) -> set[WorkerId]:
-        """A client knows what was revoked: others may have it. Return the workers that it concerns."""
+        """Free the slots whose revocation a client knows; return their workers."""
         moved: set[WorkerId] = set()
         for job in book.jobs.values():
             if job.revoked:
@@ -231,10 +230,7 @@ def client_of(key: str) -> str:
 
 
 def about(demand: Demand) -> Demand:
-    """Return a demand with its remaining segments counted roughly, for comparisons alone.
-
-    So a long job does not trigger a placement with each segment that ends.
-    """
+    """Return a demand with its segments counted roughly: not every segment that ends is worth a placement."""
     count = len(demand.segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return replace(demand, segments=(count // step * step, step))

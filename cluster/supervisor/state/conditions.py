@@ -1,8 +1,6 @@
-"""From polls of a device to what placement counts on: others' use of it, and whether it may get work.
+"""Turns polls of a device into others' use of it, and whether it may get work.
 
-Pure functions over frozen values. A rise counts at once while no worker of ours runs on the device, else in the second
-poll in a row, since our own share is measured at another moment. A fall counts in the second poll. So work does not
-move with every change of a load.
+A change counts in the second poll in a row; a rise at once while no worker of ours, whose share is an estimate, runs.
 """
 
 from collections.abc import Mapping
@@ -67,7 +65,7 @@ class Condition:
     basis: LoadBasis
     others: Mapping[Engine, Level]  # the fractions of its engines that others use
     memory_others: Level
-    memory_others_bytes: int | None = None  # None where unknown
+    memory_others_bytes: int | None = None  # None if unknown
     encoder_sessions_others: int = 0
     xids: tuple[int, ...] = ()  # they keep it from work until a user uncordons its node
 
@@ -99,8 +97,7 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all that keep it from work by now. ``part`` is which part of what its percentages are of is its own: a
-    vGPU's may be of the whole engine (``vgpu.hosted.own_part``).
+    ``xids`` are all that keep it from work; ``part`` is its share of the engine that its percentages refer to.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
@@ -122,7 +119,7 @@ def next_condition(
 
 
 def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
-    """Return a poll whose percentages are of what is the device's own; more than that counts as all of it."""
+    """Return a poll with percentages of the device's own part, at most 100."""
     if part >= 1:
         return seen
     ours = seen.ours
@@ -198,7 +195,7 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
 
 
 def with_hosted(device: Device, hosted: HostedVgpu) -> Device:
-    """Return a vGPU with what its host says: its part of the engines, and whether it is licensed."""
+    """Return a vGPU with its host's word on its share and licence."""
     if known(hosted.licensed, otherwise=True) is False:
         device = replace(device, fps_max=UNLICENSED_FPS)
     return device if hosted.share is None else replace(device, share=hosted.share, share_unknown="")

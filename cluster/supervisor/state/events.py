@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ....actors.worker.heartbeat import WorkerFacts
+from ....actors.worker.orders import GoneClients
 from ...autoscale.values import WantedNodes
 from ...logs.actions import LogAction
 from ...logs.entry import NO_IDS, LogIds
@@ -19,7 +20,7 @@ from .stations import Station
 
 
 class Order(Enum):
-    """What a user can order for a node."""
+    """A user's order for a node."""
 
     CORDON = "cordon"  #: no new work
     DRAIN = "drain"  #: no new work; workers are released once idle
@@ -36,7 +37,7 @@ class SupervisorEvent:
 class Effect:
     """Something to be done."""
 
-    event: int = field(default=0, compare=False)  # the number of the event in whose decision it was ordered
+    event: int = field(default=0, compare=False)  # the number of the event that caused it
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Found(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(SupervisorEvent):
-    """A client reported what it wants and holds; AnswerReport follows."""
+    """A client sent a report; AnswerReport follows."""
 
     report: ClientReport
     wait_s: float = 0.0  # how long the answer may wait for a change
@@ -145,7 +146,7 @@ class QuarantinesRecalled(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
-    """Time passed: what is due is done, and everything is placed again where something has changed."""
+    """Time passed: due work is done, and everything is placed again if something has changed."""
 
     pass_s: float = 0.0  # how long the last such decision took; the next may follow after five times that
 
@@ -202,7 +203,7 @@ class Ended(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Resized(SupervisorEvent):
-    """An order of ``Resize`` was carried out; ``trouble`` says why it could not be, "" where it was."""
+    """An order of ``Resize`` was carried out; ``trouble`` says why it could not be, "" if it was."""
 
     trouble: str = ""
 
@@ -241,16 +242,9 @@ class Stop(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Abandon(_WorkerEffect):
-    """Cancel everything that a worker runs for a client that is gone."""
+    """Cancel everything that a worker runs for clients that are gone."""
 
-    client: str
-
-
-@dataclass(frozen=True, slots=True)
-class AbandonOthers(_WorkerEffect):
-    """Cancel what a worker runs for any client but these: their clients died while no supervisor ran."""
-
-    clients: frozenset[str]
+    clients: GoneClients
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +274,7 @@ class KeepQuarantines(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport(Effect):
-    """Answer a client's report with what it may use."""
+    """Answer a client's report with its grants."""
 
     asked: int  # the number of the event that brought the report
     client: str
@@ -289,7 +283,7 @@ class AnswerReport(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Note(Effect):
-    """Write an entry to the event log: what happened, in a line, and to what."""
+    """Write a line to the event log, with the ids that it concerns."""
 
     action: LogAction
     line: str

@@ -1,4 +1,4 @@
-"""vGPUs of guests, joined with what their hosts' polls say of them, where both are nodes of the cluster."""
+"""Joins guests' vGPUs with their hosts' polls, if both are nodes of the cluster."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,10 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update which vGPUs have a host in the cluster, and what it says of them, after a poll of a guest or a host.
-
-    A share that the policy sets overrides the host's.
-    """
+    """Update what hosts say of vGPUs, after a poll of a guest or a host; a share in the policy overrides theirs."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
@@ -33,10 +30,7 @@ def join_guests(state: SupervisorState, polled: NodeBook) -> None:
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
-    """Return how many more vGPUs of each type the cluster's hosts can make now; None where it has no host.
-
-    A GPU without a vGPU takes any type, so the types' numbers exclude each other.
-    """
+    """Return how many more vGPUs of each type, and of no other, the cluster's hosts can make; None without a host."""
     polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
     if not any(seen.vgpus or seen.creatable for seen in polled):
         return None

@@ -1,8 +1,4 @@
-"""What a supervisor keeps for its successor, as bytes: users' orders for nodes, and devices in quarantine.
-
-A successor skips what it does not know; what is missing has its default. Times are stored in UTC: clocks differ from
-process to process.
-"""
+"""Packs for a supervisor's successor: users' orders for nodes, and devices in quarantine, with times in UTC."""
 
 from typing import Any, Final
 
@@ -18,7 +14,7 @@ QUARANTINES_KEY: Final = "codecfleet/quarantines"
 
 
 def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[str, bytes]:
-    """Return the key and the bytes of what is to be kept; ``utc_offset_s`` plus the supervisor's clock is UTC."""
+    """Return the key and the bytes to keep; ``utc_offset_s`` plus the supervisor's clock is UTC."""
     if isinstance(effect, Remember):
         return ORDERS_KEY, msgpack.packb({node: order.value for node, order in effect.orders.items()})
     records = {key: _packed(record, utc_offset_s) for key, record in effect.records.items()}

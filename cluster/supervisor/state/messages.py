@@ -1,7 +1,6 @@
-"""Messages between clients and the supervisor, and the cluster's facts: frozen, picklable values.
+"""Messages between clients and the supervisor, and facts about the cluster: frozen, picklable values.
 
-Each client repeatedly reports what all its jobs want and hold, and receives what they may use. So a lost message costs
-a second, a repeated one nothing, and a restarted supervisor learns everything from the next one.
+Each report is complete, so a lost one costs a second, and a restarted supervisor learns everything from the next.
 """
 
 from dataclasses import dataclass, field, replace
@@ -52,7 +51,7 @@ class ClientReport:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What a client may use until the next grants; jobs go by the client's own names."""
+    """Slots that a client may use until the next grants; jobs go by the client's own names."""
 
     slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
     number: int = 0  # grows with every answer, across supervisors
@@ -64,7 +63,7 @@ class Grants:
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost
     leaving: dict[WorkerId, float] = field(default_factory=dict)  # when the nodes of workers it holds end, in s of UTC
     unrecoverable: str = ""  # why no slots will ever come, "" while some may
-    what_next: str = ""  # what to do about that
+    what_next: str = ""  # the remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +73,25 @@ class RayNode:
     node: NodeId
     name: str
     cores: int
-    free_cores: int  # those that nothing has reserved
+    free_cores: int  # not reserved by anything
     gpus: int = 0
     preemptible: bool = False  # it may be taken away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when the notice of a draining node ends, None where Ray names no time
+    leaves_utc_s: float | None = None  # when the notice of a draining node ends, None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
     shown: ShownGpus | None = None  # their names
     dlas: int = 0
-    memory_bytes: int | None = None  # what workers may use: the object store is not in it
-    unlisted: str = ""  # why ``gpus`` may not count them all, "" where it does
+    memory_bytes: int | None = None  # for workers, without the object store
+    unlisted: str = ""  # why ``gpus`` may not count them all, "" if it does
     labels: dict[str, str] = field(default_factory=dict)  # Ray's
 
     @property
     def knows_its_gpus(self) -> bool:
-        """Whether no probe is needed: tables have what each of its GPUs can do."""
+        """Whether the tables list all its GPUs, so no probe is needed."""
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:
-        """Return what is known before any probe: its CPU with all our software codecs, and its known GPUs."""
+        """Return the node before any probe: its CPU with all our software codecs, and its known GPUs."""
         plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)

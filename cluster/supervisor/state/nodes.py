@@ -25,7 +25,7 @@ ORDERED_STATES = {
     Order.DRAIN: DeviceState.DRAINING,
     Order.UNCORDON: DeviceState.OPEN,
 }
-"""What becomes of a node by a user's last order for it."""
+"""A node's state after a user's last order."""
 
 
 NO_UNITS = Units((), {}, counts_slices=False)
@@ -36,21 +36,21 @@ class NodeBook:
     """One live node."""
 
     ray: RayNode
-    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # those of the cluster's devices, by ``key_of``
+    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # the cluster's, by ``key_of``
     probed: Node | None = None
-    surplus: str = ""  # why the autoscaler keeps new work away, "" where it does not
-    ending: str = ""  # why the autoscaler ends it, "" where it does not
+    surplus: str = ""  # why the autoscaler keeps new work away, "" if it does not
+    ending: str = ""  # why the autoscaler ends it, "" if it does not
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
     has_answered: bool = False  # a probe of it has ended, well or badly
-    conditions: dict[str, Condition] = field(default_factory=dict)  # those of its GPUs, by device
+    conditions: dict[str, Condition] = field(default_factory=dict)  # of its GPUs, by device
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""  # what drains it all, "" for nothing
+    lost: str = ""  # why it drains, "" if it does not
     unseen_polls: int = 0  # failed polls in a row
     unseen_reason: str = ""  # the last one's
     unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
     leaves_s: float | None = None  # when it ends, if it does
-    units: Units = NO_UNITS  # what each of Ray's GPUs stands for there, by the devices' cluster identities
+    units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
     stations: list[Station] = field(default_factory=list)  # its places for worker processes
 
     def __post_init__(self) -> None:
@@ -58,14 +58,14 @@ class NodeBook:
         self._list_stations()
 
     def update(self, ray: RayNode) -> bool:
-        """Apply what Ray lists of it; return whether that is something else than before."""
+        """Apply Ray's view of it; return whether that has changed."""
         before, self.ray = self.ray, ray
         if replace(before, free_cores=0) != replace(ray, free_cores=0):
             self._list_stations()
         return before != ray
 
     def report(self, node: Node) -> None:
-        """Apply what its probes found."""
+        """Apply its probes' report."""
         self.probed, self.probing_since_s, self.has_answered = node, None, True
         self._list_stations()
 
@@ -80,11 +80,11 @@ class NodeBook:
         return LogIds(node=self.ray.node)
 
     def record_of(self, device: str) -> DeviceRecord:
-        """Return what is held against one of its devices."""
+        """Return the record of one of its devices."""
         return self.quarantines.get(key_of(device, self.ray.node, self.ray.name), CLEAN)
 
     def set_record(self, device: str, record: DeviceRecord) -> None:
-        """Change what is held against one of its devices."""
+        """Change the record of one of its devices."""
         self.quarantines[key_of(device, self.ray.node, self.ray.name)] = record
 
     def quarantine_of(self, device: str) -> Quarantine | None:
@@ -93,7 +93,7 @@ class NodeBook:
 
     @property
     def known(self) -> Node:
-        """What its probes found, or what is known before."""
+        """Its probes' report, or what is known before."""
         return self.probed or self.ray.unprobed()
 
     @property
@@ -137,10 +137,7 @@ class NodeBook:
 
     @property
     def node(self) -> Node:
-        """Its inventory: the CPU alone until it was probed.
-
-        Ray decides how many CPUs and how much memory it may use (its owner may have set that), and which GPUs.
-        """
+        """Its inventory: the CPU alone until it was probed. Ray limits its CPUs, memory and GPUs."""
         known = self.known
         state = self.state
         surplus = self.surplus if state is DeviceState.CORDONED else ""
@@ -183,18 +180,14 @@ class NodeBook:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device's place in what Ray gives out: which unit, and which part of it."""
+    """A device's place among Ray's GPUs: which unit, and which part of it."""
 
     unit: str
     part: int = 0
 
 
 def places_of(node: NodeBook) -> dict[str, Place]:
-    """Return the place of every GPU and slice of a node: {device: place}.
-
-    Devices that Ray is not thought to give out have a place too, in a unit of their own: a worker may have got one
-    anyway.
-    """
+    """Return the place of every GPU and slice of a node; hidden ones, which a worker may hold, have their own."""
     offered = {
         name: Place(f"{node.ray.node}#{number}", part)
         for number, unit in enumerate(node.units.units)
@@ -266,12 +259,12 @@ class Nodes:
         return found[0] if len(found) == 1 else None
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether Ray drains a node, and another one stays: then what may run on any moves there."""
+        """Return whether Ray drains a node while another one stays."""
         leaving = {book.ray.node for book in self if book.ray.draining}
         return node in leaving and len(leaving) < len(self)
 
     def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
-        """Update which nodes are alive; return those that came, those that went, and whether anything changed."""
+        """Update the live nodes; return which came, which went, and whether anything changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []

@@ -1,7 +1,6 @@
 """Devices in quarantine: why, since when, and when the next trial may bring one back.
 
-Records are kept by a device's identity, so they outlive its worker, its station, and its node's membership in Ray. All
-functions are pure; times are seconds on the supervisor's clock.
+Records go by the device's identity, so they outlive workers, stations and the node's membership in Ray.
 """
 
 from collections import Counter
@@ -28,7 +27,7 @@ FILES_DOUBTFUL: Final = 3
 
 
 class Cause(Enum):
-    """What put a device into quarantine."""
+    """Why a device was put into quarantine."""
 
     POLL = "poll"  #: what its driver reports
     DEATHS = "deaths"  #: its worker processes died
@@ -53,19 +52,19 @@ class Quarantine:
     reason: str
     since_s: float
     rest_until_s: float = 0.0  # no trial before
-    until_uncordon: bool = False  # no trial can tell that it is well again: a user must say so
-    engines: frozenset[Engine] = frozenset()  # those that failed; then those that a trial must find working
+    until_uncordon: bool = False  # no trial can clear it: a user must
+    engines: frozenset[Engine] = frozenset()  # that must work in a trial: those that failed or worked before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """What is held against a device."""
+    """A device's faults and quarantines."""
 
     quarantine: Quarantine | None = None
     times: int = 0  # quarantines and failed trials in a row
     returned_s: float | None = None  # when the last quarantine ended
     faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()  # since the last trial for doubts
+    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial for doubts
     suspicion: str = ""  # why it is tried for doubts, until that trial ends
     tried_s: float | None = None  # when that was last ordered
 
@@ -85,10 +84,7 @@ def key_of(device: str, node: NodeId, host: str) -> str:
 
 
 def put_away(record: DeviceRecord, found: Quarantine, device: Device, rest_s: float) -> DeviceRecord:
-    """Return the record of a device that enters quarantine; one that is in it already keeps its time.
-
-    ``rest_s`` is the wait before the first trial; it doubles with each in a row.
-    """
+    """Return the record of a device that enters quarantine, or is in it; ``rest_s`` is the first wait for a trial."""
     before = record.quarantine
     if before is not None:
         stays = before.until_uncordon or found.until_uncordon
@@ -133,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault, without those that are too old, or of the same file and kind."""
+    """Return the record with one more fault; it replaces old ones and one of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -158,7 +154,7 @@ def why_suspect(record: DeviceRecord) -> str:
 
 
 def why_guilty(record: DeviceRecord, probed: Device) -> str:
-    """Return why the trial of a suspected device condemns it; "" where it decoded, or could not be tried."""
+    """Return why the trial of a suspected device condemns it; "" if it decoded, or could not be tried."""
     own = [trial for trial in probed.trials if trial.engine is Engine.NVDEC and trial.how is How.TRIED]
     if not record.suspicion or not own or any(trial.works for trial in own):
         return ""
@@ -182,7 +178,7 @@ def working_engines(device: Device) -> frozenset[Engine]:
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
-    """Return why a probe does not bring a device back; "" where it decoded, and encoded if it has that engine."""
+    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has that engine."""
     if probed is None:
         return "the probe of its node does not list it"
     if probed.state is DeviceState.QUARANTINED:

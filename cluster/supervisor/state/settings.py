@@ -1,4 +1,4 @@
-"""A supervisor's timeouts, in seconds, and what the environment changes of them and of the policy."""
+"""A supervisor's timeouts in seconds, and the environment's changes to them and to the policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,8 +41,7 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
 def policy_from(environment: Mapping[str, str]) -> Policy:
     """Return the policy that the environment names, or the default.
 
-    Raises:
-        UsageError: the file cannot be read, or is invalid.
+    Raises UsageError: the file cannot be read, or is invalid.
     """
     path = policy_file(environment)
     return load_policy(path) if path else Policy()

@@ -1,18 +1,24 @@
 """The supervisor's whole state, and simple queries of it."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...autoscale.speeds import Speeds
 from ...autoscale.values import Decision
 from ...logs.actions import LogAction
+from ...placement.assign.assignment import place
+from ...placement.assign.networks import place_networks
 from ...placement.model.caps import KnownCaps
+from ...placement.model.demand import Demand
+from ...placement.model.inventory import Inventory
 from ...placement.model.placement import Lane, Placement, Refusal
+from ...placement.model.policy import Policy
+from ...placement.rates import start_rates
 from ...worker_names import NodeId, StationId, WorkerId
 from .clients import Clients
 from .events import Note, Resize
 from .nodes import NodeBook, Nodes
-from .planner import Planner
 from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
@@ -23,11 +29,29 @@ Targets = Mapping[StationId, Mapping[str, int]]
 """Slots: {station: {job: slots}}."""
 
 
+class Planner:
+    """Places demands by documented rates that follow workers' measurements."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.rates = start_rates()
+
+    def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
+        """Return where demands go; networks have the DLAs to themselves and do not affect transcodes.
+
+        ``in_full`` names for each job also the devices that could do it and are not used.
+        """
+        medias = [demand for demand in demands if demand.dlas is None]
+        media = place(medias, inventory, self.rates, self.policy, in_full=in_full)
+        networks = place_networks([each for each in demands if each.dlas is not None], inventory, self.policy)
+        return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
+
+
 @dataclass(slots=True)
 class JobPlan:
     """Where one job runs."""
 
-    lanes_at: dict[NodeId, list[Lane]] = field(default_factory=dict)  # by node
+    lanes_at: defaultdict[NodeId, list[Lane]] = field(default_factory=lambda: defaultdict(list))  # by node
     refusals: list[Refusal] = field(default_factory=list)  # why it is nowhere, or not on some devices
     slots: dict[StationId, int] = field(default_factory=dict)  # by station
 
@@ -41,31 +65,28 @@ _NOTHING = JobPlan()
 
 
 class Plans:
-    """What the last placement says, by job."""
+    """The last placement, by job."""
 
     def __init__(self, placement: Placement | None = None, targets: Targets | None = None) -> None:
         self.placement = placement or Placement((), ())
         self.targets = {station: dict(wanted) for station, wanted in (targets or {}).items()}
-        self._jobs: dict[str, JobPlan] = {}
+        self._jobs = defaultdict[str, JobPlan](JobPlan)
         for lane in self.placement.lanes:
-            self._plan(lane.job).lanes_at.setdefault(lane.node, []).append(lane)
+            self._jobs[lane.job].lanes_at[lane.node].append(lane)
         for refusal in self.placement.refusals:
-            self._plan(refusal.job).refusals.append(refusal)
+            self._jobs[refusal.job].refusals.append(refusal)
         for station, wanted in self.targets.items():
             for job, slots in wanted.items():
-                self._plan(job).slots[station] = slots
+                self._jobs[job].slots[station] = slots
 
     def of(self, job: str) -> JobPlan:
         """Return where a job runs."""
         return self._jobs.get(job, _NOTHING)
 
-    def _plan(self, job: str) -> JobPlan:
-        return self._jobs.setdefault(job, JobPlan())
-
 
 @dataclass(slots=True)
 class Scaling:
-    """The last decision of how many nodes there should be, and what the next one follows from."""
+    """The last decision on the number of nodes, and the inputs of the next."""
 
     decision: Decision = field(default_factory=Decision)
     since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by its key
@@ -73,7 +94,7 @@ class Scaling:
     able: frozenset[str] = frozenset()  # the jobs that some group could do
     sent: Resize | None = None  # the last order
     sent_s: float = 0.0  # when it was given
-    trouble: str = ""  # why Ray takes no orders, "" where it does
+    trouble: str = ""  # why Ray takes no orders, "" if it does
 
     def may_serve(self, job: str) -> bool:
         """Return whether nodes may come that could do a job."""
@@ -100,13 +121,13 @@ class Stranded:
 
 @dataclass(slots=True)
 class SupervisorState:
-    """What is known, and what follows from it. Only ``Core.decide`` changes it."""
+    """The supervisor's knowledge. Only ``Core.decide`` changes it."""
 
     settings: SupervisorSettings
     planner: Planner  # the policy, and the rates that workers' measurements have taught
-    speeds: Speeds | None  # how fast nodes of each group are; None where the cluster is not resized
+    speeds: Speeds | None  # how fast nodes of each group are; None if the cluster is not resized
     epoch: int  # the newest process has it; grows by one with each start
-    recovering_until_s: float  # until then clients keep what they report to hold, and nothing else moves
+    recovering_until_s: float  # until then clients keep the slots that they report, and nothing else moves
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
     granted: int  # the number of the newest grants
@@ -115,7 +136,7 @@ class SupervisorState:
     placed_s: float | None = None  # when everything was last placed
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
-    clients: Clients = field(default_factory=Clients)  # what each wants, holds and was promised, and its open calls
+    clients: Clients = field(default_factory=Clients)  # their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
     unservable: dict[str, str] = field(default_factory=dict)  # why a job could not be placed even alone, by its key

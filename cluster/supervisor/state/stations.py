@@ -10,10 +10,10 @@ from ...placement.assign.networks import SESSIONS_PER_DLA
 from ...placement.model.inventory import Node
 from ...probes.report.device_kinds import DeviceKind
 from ...probes.report.gpu_identity import Units, on_node
-from ...worker_names import NodeId, StationId, WorkerId
+from ...worker_names import NO_WORKER, NodeId, StationId, WorkerId
 
 DEATHS_IN_A_ROW_MAX = 5
-"""A station whose processes die this often, each soon after its start, is quarantined."""
+"""After so many deaths soon after a start a station is quarantined."""
 TOOK_KEPT = 4
 """How many earlier processes of a station reports may still name."""
 GPU_SLOTS = 64
@@ -33,7 +33,7 @@ class StationState(Enum):
 
 
 NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
-"""States that may last for as long as Ray gives nothing; a process that starts answers or dies in time."""
+"""States without a time limit; a process that starts answers or dies in time."""
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
@@ -58,11 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process.
-
-    Ray chooses a station's GPU; the worker reports it (``WorkerFacts.device``). Where one Ray GPU stands for several
-    slices, stations share it. Ray does not know DLAs, and books only cores for one.
-    """
+    """The place of one worker process. Ray chooses its GPU, which stations for slices of it share."""
 
     station: StationId  # its name, which says its node, its seat, and which of them it is
     slots: int
@@ -91,9 +87,10 @@ class StationBook:
 
     station: Station
     state: StationState = StationState.EMPTY
-    epoch: int = 0  # names its current process
+    epoch: int = 0  # of its current process
+    worker: WorkerId = NO_WORKER  # its current process
     since_s: float = 0.0  # when it changed to ``state``
-    facts: WorkerFacts | None = None  # what its process reported
+    facts: WorkerFacts | None = None  # reported by its process
     device: str = ""  # its current or last GPU
     reserved_cores: int = 0
     unreserved_next: bool = False  # its next process shares cores that other Ray work has reserved
@@ -110,12 +107,12 @@ class StationBook:
     story: list[str] = field(default_factory=list)  # its last changes
     took: dict[int, str] = field(default_factory=dict)  # the devices of its last processes, by epoch
 
-    def to(self, state: StationState, now_s: float, reason: str = "") -> None:
-        """Change to ``state``.
+    def begin(self, epoch: int) -> None:
+        """Give its next process a name."""
+        self.epoch, self.worker = epoch, WorkerId.of(self.station.station, epoch)
 
-        Raises:
-            ValueError: no such edge; the message lists the station's last transitions.
-        """
+    def to(self, state: StationState, now_s: float, reason: str = "") -> None:
+        """Change to ``state``. Raises ValueError: no such edge; the message lists the station's last transitions."""
         if state not in EDGES[self.state]:
             message = f"station {self.station.station} cannot go from {self.state.value} to {state.value}: {self.story}"
             raise ValueError(message)
@@ -138,11 +135,6 @@ class StationBook:
         )
 
     @property
-    def worker(self) -> WorkerId:
-        """The name of its process: station and epoch."""
-        return WorkerId.of(self.station.station, self.epoch)
-
-    @property
     def ids(self) -> LogIds:
         """The ids of its process, for the log."""
         return LogIds(node=self.station.node, device=self.device, worker=self.worker)
@@ -162,8 +154,7 @@ class StationBook:
 def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
     """Return the stations of a node: one per 8 cores, per GPU or slice that Ray gives out, and per DLA.
 
-    Ray chooses a bundle's GPU, so every GPU has as many stations as the one with the most slices. One process has one
-    DLA: an error there is final for the whole process.
+    Ray chooses a bundle's GPU, so every GPU has as many stations as the one with the most slices.
     """
     cores = [sum(device.engines.values()) for device in node.devices if device.kind.is_processor]
     processors = [

@@ -1,7 +1,6 @@
-"""Terms: each supervisor of a cluster has a number that is larger than any earlier one's.
+"""Terms: each supervisor of a cluster has a larger number than any before it.
 
-A supervisor on a node that is cut off or frozen may outlive its replacement. It finds the newer term before it gives
-an order, and ends; workers refuse the orders of an older one.
+One that was frozen or cut off finds its replacement's term before it gives an order, and ends; workers refuse it too.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """What a supervisor knows of its own standing."""
+    """A supervisor's own standing."""
 
     term: int
     seen_s: float  # when it last could read the terms
@@ -39,10 +38,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return what follows from a look at the newest term, None where it could not be read.
-
-    After ``limit_s`` without a look that succeeded the supervisor is cut off, and renews no worker any more.
-    """
+    """Return the tenure after a look at the newest term, None if unreadable: after ``limit_s`` it is cut off."""
     if tenure.is_over:
         return tenure
     if newest is None:

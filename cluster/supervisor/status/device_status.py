@@ -1,4 +1,4 @@
-"""A device in ``codecfleet status``: plain values, each with its reason where there is none."""
+"""A device in ``codecfleet status``: plain values, each with a reason if it is missing."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What each station ran lately, and how fast all of them were: bounded, from workers' heartbeats, without clock or I/O.
+"""The recent work and speed of stations, from workers' heartbeats: bounded, without clock or I/O.
 
 ``codecfleet dashboard`` shows it.
 """
@@ -19,9 +19,9 @@ TOTAL_MAX: Final = 60_000
 """The most of all stations together, at about 300 bytes each; of that each station has an equal share."""
 EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # one every 2 s, for ``KEPT_S``
-GONE_MAX: Final = 24  # the most stations whose workers are gone that are included without being asked for
+GONE_MAX: Final = 24  # the most lost stations that are included unasked
 SLACK_S: Final = 0.02
-"""How much before its predecessor's end work may seem to begin: times are as exact as heartbeats are quick."""
+"""Work may seem to begin this long before its predecessor ends: heartbeats take time."""
 RUNNING: Final = "running"
 LOST: Final = "lost"  # ended with its process, or missing from its process's next heartbeat
 
@@ -40,15 +40,11 @@ class PieceSeen:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What stations did; times are seconds before now."""
+    """The work of stations; times are seconds before now."""
 
-    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(
-        default_factory=dict
-    )  # of each station, in order of their begin
+    pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # by station and begin
     speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers)
-    gone: dict[StationId, str] = field(
-        default_factory=dict
-    )  # {station without a worker: its node's name}, latest first
+    gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: its node's name}, latest first
 
 
 @dataclass(slots=True)
@@ -58,7 +54,7 @@ class _Station:
     beat_s: float
     pieces: dict[str, PieceSeen] = field(default_factory=dict)  # by run, oldest first
     free_s: list[float] = field(default_factory=list)  # when each lane is free again
-    dropped_s: float = -math.inf  # nothing that ended by then is kept
+    dropped_s: float = -math.inf  # work that ended by then was dropped
 
     def begin(self, run: str, job: str, label: str, began_s: float) -> None:
         lane = next((n for n, free_s in enumerate(self.free_s) if free_s <= began_s + SLACK_S), len(self.free_s))
@@ -70,7 +66,7 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End what runs and is not ``still`` running, at the last heartbeat."""
+        """End the pieces that are not ``still`` running, as of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)
@@ -142,7 +138,7 @@ class WorkHistory:
         self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
 
     def of(self, stations: Iterable[StationId], is_live: Callable[[WorkerId], bool], now_s: float) -> History:
-        """Return what these stations did, and those that are gone; ``is_live``: a worker of that name is up."""
+        """Return the work of these stations and of lost ones; ``is_live``: a worker of that name is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}
         idle = ((name, each) for name, each in self._stations.items() if each.pieces and not is_live(each.worker))
         others = [(name, each) for name, each in idle if name not in asked]

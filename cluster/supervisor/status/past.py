@@ -1,4 +1,4 @@
-"""What a supervisor keeps of its status for its successor: the newest events, the nodes, and the speeds.
+"""Keeps the newest events, the nodes and the speeds for a supervisor's successor.
 
 Without clock or I/O. Times are in UTC: clocks differ between processes. The successor skips what it cannot read.
 """
@@ -22,7 +22,7 @@ EVENTS_MAX: Final = 1000  # the most events of a supervisor
 EVENTS_KEPT: Final = 200  # the most of them that are kept
 EVENTS_KEPT_S: Final = 86_400.0  # for how long: they are shown with their time of day alone
 LINE_MAX: Final = 400  # the most characters of each that are kept
-EVERY_S: Final = 5.0  # how often what has changed is kept
+EVERY_S: Final = 5.0  # how often changes are kept
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Stores bytes under a key."""
@@ -34,7 +34,7 @@ class Past:
     def __init__(self, history: WorkHistory) -> None:
         self._history = history
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_MAX)
-        self._kept: dict[str, object] = {}  # the newest of what is kept under each key
+        self._kept: dict[str, object] = {}  # the newest value under each key
         self._next_s = -math.inf
 
     @property
@@ -47,7 +47,7 @@ class Past:
         self._events.append((utc_s, line))
 
     def recall(self, events: bytes | None, speeds: bytes | None, now_s: float, utc_offset_s: float) -> bool:
-        """Begin with what an earlier supervisor has kept; return whether it had events.
+        """Begin with an earlier supervisor's events and speeds; return whether it had events.
 
         ``utc_offset_s`` plus the supervisor's clock, which shows ``now_s``, is UTC.
         """
@@ -60,7 +60,7 @@ class Past:
         return bool(earlier)
 
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
-        """Keep what has changed since it was kept last, unless that was less than ``EVERY_S`` ago.
+        """Keep the changes since the last time, at most once in ``EVERY_S``.
 
         ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
@@ -80,7 +80,7 @@ class Past:
 
 
 def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
-    """Return in one line which nodes of an earlier supervisor are no longer ``alive``; "" where all are."""
+    """Return in one line which nodes of an earlier supervisor are no longer ``alive``; "" if all are."""
     try:
         found = {} if packed is None else dict(msgpack.unpackb(packed))
     except (ValueError, TypeError):
@@ -100,7 +100,7 @@ def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float]
 
 
 def _unpacked(packed: bytes | None) -> list[tuple[float, Any]]:
-    """Return pairs of a time and what belongs to it; nothing from None, or from what is not such a list."""
+    """Return pairs of a time and a value; nothing from None or from anything malformed."""
     try:
         return [(float(at_s), what) for at_s, what in ([] if packed is None else msgpack.unpackb(packed))]
     except (ValueError, TypeError):

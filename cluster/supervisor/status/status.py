@@ -53,7 +53,7 @@ class WorkerStatus:
 
     @property
     def on(self) -> str:
-        """What it runs on, for people."""
+        """Its device, for people."""
         kind = SEATS[self.kind]
         return (kind.takes_gpu and self.device) or kind.title
 

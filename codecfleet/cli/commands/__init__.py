@@ -1,1 +1,1 @@
-"""The commands, but for those about single files: a module for each that is imported when it is named."""
+"""The commands, except those about single files: each module is imported when its command is named."""

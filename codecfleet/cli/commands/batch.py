@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from ...actors.task_owner import TaskOwner
 from ...cluster.logs.writing import is_logged
@@ -27,7 +27,7 @@ from ..params import flag, named, with_spec_options
 from ..report_file import ReportFile
 from ..services import Commands, Services
 from ..work import FollowedWork
-from .transcode import AddressOption, EventsFlag, QuietFlag, Watched
+from .transcode import ADDRESS, EVENTS, QUIET, Watched
 
 if TYPE_CHECKING:
     from ...jobs.batch.batch import Batch
@@ -44,11 +44,10 @@ class BatchCommand(Watched):
     dry_run: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the batch, show it, print its summary, and return the exit code: that of its files' worst failure.
+        """Run the batch, show it, print its summary, and return the exit code of the worst failure.
 
-        Raises:
-            UsageError: the report would replace a list or the database.
-            OutputUnwritable: the report cannot be written.
+        Raises UsageError: the report would replace a list or the database; OutputUnwritable: the report cannot be
+        written.
         """
         from ...jobs.batch.files import database_path
 
@@ -105,10 +104,8 @@ def _summary(preview: "Preview") -> dict[str, object]:
 
 
 class _BatchWork(FollowedWork[BatchCommand, BatchView]):
-    """One batch."""
-
     stopping = "stopping"
-    interrupted_step = "What is finished is kept; the same command goes on from there."
+    interrupted_step = "Finished files are kept; the same command continues from there."
     _warm_fleet: int | None = None
 
     async def drive(self) -> int:
@@ -132,7 +129,7 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
             return batch.progress.exit_code
 
     def _write_report(self, batch: "Batch") -> None:
-        """Write the page, if it is wanted and files were listed; a failure to do so fails no batch."""
+        """Write the page, if it was requested and files were listed; a failure here does not fail the batch."""
         if self._request.report is None or not batch.progress.files:
             return
         try:
@@ -147,7 +144,6 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
             self._view.tick(batch.progress)
 
     def _note_warm_fleet(self, batch: "Batch") -> None:
-        """Note once that a warm fleet does the work."""
         process = batch.progress.warm_fleet
         if process is not None and process != self._warm_fleet:
             self._view.note(f"on the warm fleet (process {process})")
@@ -157,28 +153,22 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
 def _batch(
     spec: BatchSpec,
     *,
-    report: Annotated[
-        str | None,
-        named(
-            "--report",
-            "FILE.html",
-            "Write an HTML page about the run to this file, even if it ends early: speed, failures, engines, segments "
-            "by worker, sizes. Default: none.",
-            RULES,
-        ),
-    ] = None,
-    as_json: EventsFlag = False,
-    quiet: QuietFlag = False,
-    address: AddressOption = None,
-    dry_run: Annotated[
-        bool,
-        flag(
-            "--dry-run",
-            "List what the batch would do with each file, and estimate time and size by encoding two seconds of a few "
-            "inputs. Writes nothing.",
-            BATCH,
-        ),
-    ] = False,
+    report: str | None = named(
+        "--report",
+        "FILE.html",
+        "Write an HTML page about the run to this file, even if it ends early: speed, failures, engines, segments "
+        "by worker, sizes. Default: none.",
+        RULES,
+    ),
+    as_json: bool = EVENTS,
+    quiet: bool = QUIET,
+    address: str | None = ADDRESS,
+    dry_run: bool = flag(
+        "--dry-run",
+        "List what the batch would do with each file, and estimate time and size by encoding two seconds of a few "
+        "inputs. Writes nothing.",
+        BATCH,
+    ),
 ) -> BatchCommand:
     return BatchCommand(spec=spec, address=address, report=report, as_json=as_json, quiet=quiet, dry_run=dry_run)
 

@@ -1,38 +1,32 @@
 """The commands about machines: ``doctor``, ``nodes`` and ``devices``."""
 
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Final
 
 from ...errors import UsageError
-from ..params import JsonFlag, address_of, flag, named
+from ..params import JSON, address_of, flag, named
 from ..question import Question
 from ..services import Answer, Commands, Machines, Services
 
-Address = Annotated[
-    str | None,
-    address_of("Ask every node of this Ray cluster: host:port, or auto. Default: this machine."),
-]
-FleetFile = Annotated[
-    str | None,
-    named("--fleet", "FILE.toml", "Show a simulated fleet instead of real machines: docs/doctor.md."),
-]
-EveryFlag = Annotated[bool, flag("--all", "Show each machine in a row of its own, even if machines are identical.")]
+ADDRESS = address_of("Ask every node of this Ray cluster: host:port, or auto. Default: this machine.")
+FLEET_FILE = named("--fleet", "FILE.toml", "Show a simulated fleet instead of real machines: docs/doctor.md.")
+EVERY = flag("--all", "Show each machine in a row of its own, even if machines are identical.")
 
 
 def _doctor(
     *,
-    address: Address = None,
-    fleet: FleetFile = None,
-    fresh: Annotated[bool, flag("--fresh", "Test every codec again, and ignore cached results.")] = False,
-    every: EveryFlag = False,
-    as_json: JsonFlag = False,
+    address: str | None = ADDRESS,
+    fleet: str | None = FLEET_FILE,
+    fresh: bool = flag("--fresh", "Test every codec again, and ignore cached results."),
+    every: bool = EVERY,
+    as_json: bool = JSON,
 ) -> Question:
     machines = _machines(address, fleet, fresh=fresh)
     return Question(ask=lambda services, _progress: _diagnosis(services, machines, every=every), as_json=as_json)
 
 
 def _nodes(
-    *, address: Address = None, fleet: FleetFile = None, every: EveryFlag = False, as_json: JsonFlag = False
+    *, address: str | None = ADDRESS, fleet: str | None = FLEET_FILE, every: bool = EVERY, as_json: bool = JSON
 ) -> Question:
     machines = replace(_machines(address, fleet), software=False)
     return Question(ask=lambda services, _progress: inventory(services, machines, every=every), as_json=as_json)
@@ -40,12 +34,12 @@ def _nodes(
 
 def _devices(
     *,
-    address: Address = None,
-    fleet: FleetFile = None,
-    vgpu: Annotated[bool, flag("--vgpu", "Show vGPU types and instances, as host and guest see them.")] = False,
-    mig: Annotated[bool, flag("--mig", "Show MIG instances, and the profiles that can be created.")] = False,
-    every: EveryFlag = False,
-    as_json: JsonFlag = False,
+    address: str | None = ADDRESS,
+    fleet: str | None = FLEET_FILE,
+    vgpu: bool = flag("--vgpu", "Show vGPU types and instances, as host and guest see them."),
+    mig: bool = flag("--mig", "Show MIG instances, and the profiles that can be created."),
+    every: bool = EVERY,
+    as_json: bool = JSON,
 ) -> Question:
     if vgpu and mig:
         raise UsageError("--vgpu and --mig exclude each other", "Leave one of them out.")

@@ -3,15 +3,15 @@
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from ...console.output import Output
 from ...jobs.request.values import parse_count
 from ..interrupts import Interrupts
-from ..params import JsonFlag, flag, named, valued
+from ..params import JSON, flag, named, valued
 from ..question import Question
 from ..services import Commands, Services
-from .supervisor import FleetOption, until_stopped
+from .supervisor import FLEET_ADDRESS, until_stopped
 
 if TYPE_CHECKING:
     import socket
@@ -28,23 +28,15 @@ _SLOTS_MAX: Final = 1024
 
 def _up(
     *,
-    workers: Annotated[
-        str | None,
-        valued(
-            "--workers",
-            "N",
-            "Most segments to encode at the same time, for all programs together. Default: one per core.",
-        ),
-    ] = None,
-    idle_minutes: Annotated[
-        str | None,
-        valued(
-            "--idle-minutes",
-            "N",
-            f"End the fleet when no program has been connected for this long. Default: {_IDLE_MINUTES}.",
-        ),
-    ] = None,
-    as_json: JsonFlag = False,
+    workers: str | None = valued(
+        "--workers", "N", "Most segments to encode at the same time, for all programs together. Default: one per core."
+    ),
+    idle_minutes: str | None = valued(
+        "--idle-minutes",
+        "N",
+        f"End the fleet when no program has been connected for this long. Default: {_IDLE_MINUTES}.",
+    ),
+    as_json: bool = JSON,
 ) -> Question:
     slots = None if workers is None else parse_count("--workers", workers, least=1, most=_SLOTS_MAX)
     idle = str(_IDLE_MINUTES) if idle_minutes is None else idle_minutes
@@ -52,7 +44,7 @@ def _up(
     return Question(ask=lambda services, _progress: services.up(slots, minutes), as_json=as_json)
 
 
-def _down(*, as_json: JsonFlag = False) -> Question:
+def _down(*, as_json: bool = JSON) -> Question:
     return Question(ask=lambda services, _progress: services.down(), as_json=as_json)
 
 
@@ -66,7 +58,7 @@ class Dashboard:
     asks_token: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Serve it until the user stops it, with exit code 0."""
+        """Serve the page until the user stops it; return exit code 0."""
         from ...cluster.ray.token import read_token
         from ...dashboard.server import gate_for, listening_socket
 
@@ -92,22 +84,14 @@ class Dashboard:
 
 def _dashboard(
     *,
-    address: FleetOption = None,
-    host: Annotated[
-        str | None,
-        named(
-            "--host",
-            "ADDRESS",
-            f"Listen on this address. Any address but loopback asks for the token. Default: {HOST}.",
-        ),
-    ] = None,
-    port: Annotated[
-        str | None, valued("--port", "N", f"Listen on this port; 0 picks a free one. Default: {PORT}.")
-    ] = None,
-    ask_token: Annotated[
-        bool,
-        flag("--ask-token", "Ask for the token on loopback too: behind a proxy, or on a machine with other users."),
-    ] = False,
+    address: str | None = FLEET_ADDRESS,
+    host: str | None = named(
+        "--host", "ADDRESS", f"Listen on this address. Any address but loopback asks for the token. Default: {HOST}."
+    ),
+    port: str | None = valued("--port", "N", f"Listen on this port; 0 picks a free one. Default: {PORT}."),
+    ask_token: bool = flag(
+        "--ask-token", "Ask for the token on loopback too: behind a proxy, or on a machine with other users."
+    ),
 ) -> Dashboard:
     number = PORT if port is None else parse_count("--port", port, least=0, most=_PORT_MAX)
     return Dashboard(address=address, host=HOST if host is None else host, port=number, asks_token=ask_token)

@@ -1,10 +1,10 @@
 """The command ``infer``."""
 
-from typing import Annotated, Final
+from typing import Final
 
 from ...jobs.infer.spec import InferSpec
 from ...jobs.request.parts import RUN
-from ..params import JsonFlag, usual_address_of, with_options
+from ..params import JSON, usual_address_of, with_options
 from ..question import Question
 from ..services import Commands
 
@@ -12,15 +12,12 @@ from ..services import Commands
 def _infer(
     spec: InferSpec,
     *,
-    address: Annotated[
-        str | None,
-        usual_address_of(
-            "Use this Ray cluster's DLAs: host:port, or auto for the one on this machine. Default: the environment's "
-            "RAY_ADDRESS or the configuration's, else this machine.",
-            RUN,
-        ),
-    ] = None,
-    as_json: JsonFlag = False,
+    address: str | None = usual_address_of(
+        "Use this Ray cluster's DLAs: host:port, or auto for the one on this machine. Default: the environment's "
+        "RAY_ADDRESS or the configuration's, else this machine.",
+        RUN,
+    ),
+    as_json: bool = JSON,
 ) -> Question:
     return Question(
         ask=lambda services, progress: services.infer(spec, address, progress),

@@ -14,7 +14,7 @@ from ...errors import UsageError
 from ...jobs.request.values import parse_count, parse_path
 from ..failures import Failure, failure_of, print_failure
 from ..interrupts import Interrupts
-from ..params import JsonFlag, flag, usual_address_of, valued
+from ..params import JSON, flag, usual_address_of, valued
 from ..question import Question
 from ..services import Commands, Machines, Offering, Services
 from . import cluster, supervisor
@@ -26,17 +26,10 @@ _HEAD, _OFFER = "With --head", "What it offers"
 _PORT_MAX: Final = 65_535
 _DAY_S: Final = 86_400
 
-_Address = Annotated[
-    str | None,
-    usual_address_of("The head's: host:port. Default: the environment's RAY_ADDRESS or the configuration's."),
-]
-_Cpus = Annotated[
-    str | None, valued("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
-]
-_Zone = Annotated[
-    str | None, valued("--zone", "NAME", "Zone of this machine: Ray's label ray.io/availability-zone.", _OFFER)
-]
-_Labels = Annotated[list[str] | None, valued("--label", "KEY=VALUE", "A label of your own. Repeatable.", _OFFER)]
+_ADDRESS = usual_address_of("The head's address: host:port. Default: RAY_ADDRESS, or the configuration's address.")
+_CPUS = valued("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
+_ZONE = valued("--zone", "NAME", "Zone of this machine: Ray's label ray.io/availability-zone.", _OFFER)
+_LABELS = valued("--label", "KEY=VALUE", "A label of your own. Repeatable.", _OFFER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +40,13 @@ class KeepNode:
     offered: Offering
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the node until a signal ends it, with exit code 0; events go to stderr, for a log."""
+        """Run the node until a signal ends it; return exit code 0. Events are logged to stderr."""
         del stdout
         with Interrupts(services.exit_now) as interrupts:
             interrupts.attach_here()
             try:
                 node = services.prepare_node(self.options, self.offered)
-            except BaseException as error:  # noqa: BLE001 - the outermost edge: every ending becomes a line and a code
+            except BaseException as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
                 return _failed(failure_of(error, interrupts.exit_code), error, stderr)
         return _keep(node, stderr)
 
@@ -74,7 +67,7 @@ def _keep(node: "PreparedNode", stderr: TextIO) -> int:
         say(LogAction.NODE_STARTING, note)
     try:
         node.run(lambda: say(LogAction.NODE_UP, "the node is up"))
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - outermost level: every error becomes a line and an exit code
         return _failed(failure_of(error), error, stderr)
     say(LogAction.NODE_DOWN, "the node is down")
     return 0
@@ -88,50 +81,44 @@ def _start(
         ),
     ] = None,
     *,
-    head: Annotated[bool, flag("--head", "Start a new cluster instead of joining one.")] = False,
-    address: _Address = None,
-    block: Annotated[
-        bool, flag("--block", "Stay in the foreground until SIGTERM, for containers and services.")
-    ] = False,
-    ip: Annotated[
-        str | None, valued("--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice.")
-    ] = None,
-    drain_seconds: Annotated[
-        str | None, valued("--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60.")
-    ] = None,
-    temp_dir: Annotated[
-        str | None,
-        valued(
-            "--temp-dir",
-            "DIR",
-            "Folder for Ray's logs and sockets. Default: the folder ray in RAY_TMPDIR, else in TMPDIR, else in /tmp.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, flag("--insecure", "Start without a token: anyone who reaches this node can run any program on it.")
-    ] = False,
-    port: Annotated[
-        str | None, valued("--port", "N", "Port of the cluster's control service (GCS). Default: 6379.", _HEAD)
-    ] = None,
-    dashboard_host: Annotated[
-        str | None,
-        valued("--dashboard-host", "ADDRESS", "Address of the dashboard and job server. Default: 127.0.0.1.", _HEAD),
-    ] = None,
-    dashboard_port: Annotated[
-        str | None, valued("--dashboard-port", "N", "Port of the dashboard and job server. Default: 8265.", _HEAD)
-    ] = None,
-    cpus: _Cpus = None,
-    zone: _Zone = None,
-    label: _Labels = None,
-    as_json: JsonFlag = False,
+    head: bool = flag("--head", "Start a new cluster instead of joining one."),
+    address: str | None = _ADDRESS,
+    block: bool = flag("--block", "Stay in the foreground until SIGTERM, for containers and services."),
+    ip: str | None = valued(
+        "--ip", "ADDRESS", "The address by which other nodes reach this one. Default: Ray's choice."
+    ),
+    drain_seconds: str | None = valued(
+        "--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60."
+    ),
+    temp_dir: str | None = valued(
+        "--temp-dir",
+        "DIR",
+        "Folder for Ray's logs and sockets. Default: the folder ray in RAY_TMPDIR, else in TMPDIR, else in /tmp.",
+    ),
+    insecure: bool = flag(
+        "--insecure", "Start without a token: anyone who reaches this node can run any program on it."
+    ),
+    port: str | None = valued("--port", "N", "Port of the cluster's control service (GCS). Default: 6379.", _HEAD),
+    dashboard_host: str | None = valued(
+        "--dashboard-host", "ADDRESS", "Address of the dashboard and job server. Default: 127.0.0.1.", _HEAD
+    ),
+    dashboard_port: str | None = valued(
+        "--dashboard-port", "N", "Port of the dashboard and job server. Default: 8265.", _HEAD
+    ),
+    cpus: str | None = _CPUS,
+    zone: str | None = _ZONE,
+    label: list[str] | None = _LABELS,
+    as_json: bool = JSON,
 ) -> Question | KeepNode:
     of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
     if unfit := [name for name, value in of_head.items() if value is not None and not head]:
-        raise UsageError(f"{unfit[0]} goes with --head", "The head's is given as --address host:port.")
+        raise UsageError(f"{unfit[0]} goes with --head", "Give the head's address as --address host:port.")
     if not head and not address:
-        raise UsageError("neither a cluster to join nor --head", "Give --address HOST:PORT, or --head to begin one.")
+        raise UsageError(
+            "neither --address nor --head is given", "Give --address HOST:PORT of a cluster, or --head to begin one."
+        )
     if rest and not rest[0].startswith("-"):
-        raise UsageError(f"{rest[0]} is not an option of `ray start`", "What it is to get follows --.")
+        raise UsageError(f"{rest[0]} is not an option of `ray start`", "Put options for `ray start` after --.")
     if block and as_json:
         raise UsageError("--block and --json exclude each other", "Leave one of them out.")
     offered = _offered(cpus, zone, label)
@@ -163,19 +150,21 @@ def _offered(cpus: str | None, zone: str | None, label: list[str] | None) -> Off
     )
 
 
-def _env(*, cpus: _Cpus = None, zone: _Zone = None, label: _Labels = None, as_json: JsonFlag = False) -> Question:
+def _env(
+    *, cpus: str | None = _CPUS, zone: str | None = _ZONE, label: list[str] | None = _LABELS, as_json: bool = JSON
+) -> Question:
     offered = _offered(cpus, zone, label)
     return Question(ask=lambda services, _progress: services.node_env(offered), as_json=as_json)
 
 
-def _list(*, address: _Address = None, every: cluster.EveryFlag = False, as_json: JsonFlag = False) -> Question:
+def _list(*, address: str | None = _ADDRESS, every: bool = cluster.EVERY, as_json: bool = JSON) -> Question:
     if not address:
         raise UsageError("no cluster is named", "Give --address HOST:PORT, or set RAY_ADDRESS.")
     machines = Machines(address=address, software=False)
     return Question(ask=lambda services, _progress: cluster.inventory(services, machines, every=every), as_json=as_json)
 
 
-def _stop(*, as_json: JsonFlag = False) -> Question:
+def _stop(*, as_json: bool = JSON) -> Question:
     return Question(ask=lambda services, _progress: services.stop_nodes(), as_json=as_json)
 
 

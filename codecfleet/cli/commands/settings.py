@@ -10,7 +10,7 @@ import typer
 
 from ...errors import UsageError
 from ...jobs.request.values import parse_choice
-from ..params import JsonFlag
+from ..params import JSON
 from ..question import Question
 from ..services import Answer, Commands
 
@@ -24,7 +24,7 @@ _FOLDERS: Final = ("", "nvidia/")
 def _config(
     action: Annotated[str, typer.Argument(metavar="show", help="Show each key, its value, and where it came from.")],
     *,
-    as_json: JsonFlag = False,
+    as_json: bool = JSON,
 ) -> Question:
     from ...console.listings import config_lines
     from ...jobs.request.config import load_config
@@ -41,7 +41,7 @@ def _presets(
     ] = "list",
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A preset's name.", show_default=False)] = None,
     *,
-    as_json: JsonFlag = False,
+    as_json: bool = JSON,
 ) -> Question:
     chosen = parse_choice("ACTION", action, choices=("list", "show"))
     if (name is None) != (chosen == "list"):
@@ -74,10 +74,9 @@ def _docs(
 
 
 def page_answer(name: str | None) -> Answer:
-    """Return a page of the documentation that is installed with the program, or without a name the list of pages.
+    """Return a page of the installed documentation; without a name, the list of pages.
 
-    Raises:
-        UsageError: there is no such page.
+    Raises UsageError: there is no such page.
     """
     pages = _pages()
     if name is None:
@@ -93,7 +92,6 @@ def page_answer(name: str | None) -> Answer:
 
 
 def _pages() -> "dict[str, Traversable]":
-    """Return the pages by name."""
     root = files(f"{__name__.partition('.')[0]}.docs")
     return {
         f"{folder}{page.name.removesuffix(_SUFFIX)}": page

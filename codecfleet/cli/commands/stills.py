@@ -1,10 +1,10 @@
 """The command ``stills``."""
 
-from typing import Annotated, Final
+from typing import Final
 
 from ...jobs.request.parts import RUN
 from ...jobs.stills.spec import StillsSpec
-from ..params import JsonFlag, address_of, with_options
+from ..params import JSON, address_of, with_options
 from ..question import Question
 from ..sandbox import FileUse
 from ..services import Commands
@@ -13,15 +13,12 @@ from ..services import Commands
 def _stills(
     spec: StillsSpec,
     *,
-    address: Annotated[
-        str | None,
-        address_of(
-            "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
-            "environment's RAY_ADDRESS, else this machine.",
-            RUN,
-        ),
-    ] = None,
-    as_json: JsonFlag = False,
+    address: str | None = address_of(
+        "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+        "environment's RAY_ADDRESS, else this machine.",
+        RUN,
+    ),
+    as_json: bool = JSON,
 ) -> Question:
     files = FileUse(
         reads=(spec.source,),

@@ -1,4 +1,4 @@
-"""The command ``submit``: another command as a Ray job, which is followed to its end."""
+"""The command ``submit``: runs another command as a Ray job, and follows it to its end."""
 
 import asyncio
 import os
@@ -25,15 +25,12 @@ if TYPE_CHECKING:
 
 _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "stills", "verify")
 
-JobServerOption = Annotated[
-    str | None,
-    named(
-        "--address",
-        "URL",
-        "The cluster's job server, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
-        "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS.",
-    ),
-]
+JOB_SERVER = named(
+    "--address",
+    "URL",
+    "The cluster's job server, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
+    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +67,10 @@ def follow(job_id: str, server: "JobServer", interrupts: Interrupts, stdout: Tex
 
 
 def attach_step(job_id: str, address: str) -> str:
-    """Return what to type to see more of a job that goes on."""
+    """Return the commands that show or stop a job that is still running."""
     where = f"{job_id} --address {shlex.quote(address)}"
-    return f"The job goes on: `codecfleet jobs logs {where} --follow` shows it, `codecfleet jobs stop {where}` ends it."
+    stop = f"`codecfleet jobs stop {where}` ends it."
+    return f"The job is still running: `codecfleet jobs logs {where} --follow` shows it, {stop}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +119,7 @@ class Submit:
 
 
 def _sent_files(arguments: Sequence[str]) -> "SentFiles":
-    """Return the spec files and the user's own presets that a command asks for, which was checked."""
+    """Return the spec files and the user's own presets that a checked command uses."""
     from ...jobs.request.places import SentFiles, presets_folder
     from ...jobs.request.presets import find_presets
 
@@ -133,7 +131,6 @@ def _sent_files(arguments: Sequence[str]) -> "SentFiles":
 
 
 def _values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield each value that an option is given."""
     for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):
         if argument == option:
             yield following
@@ -149,15 +146,14 @@ def _submit(
         ),
     ],
     *,
-    address: JobServerOption = None,
-    no_wait: Annotated[bool, flag("--no-wait", "Print the job's name and exit; do not follow the job.")] = False,
-    installed: Annotated[
-        bool, flag("--installed", "Use the codecfleet that is installed on the nodes, instead of sending this one.")
-    ] = False,
-    python: Annotated[
-        str | None,
-        named("--python", "PROGRAM", "The Python program on the nodes in which Ray is installed. Default: python3."),
-    ] = None,
+    address: str | None = JOB_SERVER,
+    no_wait: bool = flag("--no-wait", "Print the job's name and exit; do not follow the job."),
+    installed: bool = flag(
+        "--installed", "Use the codecfleet that is installed on the nodes, instead of sending this one."
+    ),
+    python: str | None = named(
+        "--python", "PROGRAM", "The Python program on the nodes in which Ray is installed. Default: python3."
+    ),
 ) -> Submit:
     if command[0] not in _SUBMITTABLE:
         raise UsageError(f"{command[0]} cannot be submitted", f"What can: {', '.join(_SUBMITTABLE)}.")

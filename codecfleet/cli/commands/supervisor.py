@@ -13,7 +13,7 @@ from ...console.output import Output, ReaderGone, is_terminal, json_line
 from ...console.quit_key import QuitKey
 from ...jobs.request.values import parse_path
 from ..interrupts import Interrupts
-from ..params import JsonFlag, flag, named, usual_address_of
+from ..params import JSON, flag, named, usual_address_of
 from ..question import Question, safe_line
 from ..services import Answer, Commands, Services
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     Show: TypeAlias = Callable[[Seen], None]
 
 _TOP: Final = "\x1b[H"  # to the first line of the screen
-# Both from the cursor on. Each line is cleared just before it is written: an empty screen in between would flicker.
+# Both clear from the cursor on. Each line is cleared just before it is written: clearing the whole screen would
+# flicker.
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 _CONNECTING: Final = "connecting to the fleet ..."
@@ -37,8 +38,8 @@ _CLUSTER: Final = (
     "The Ray cluster: host:port, or auto for the one on this machine. Default: the environment's RAY_ADDRESS or the "
     "configuration's"
 )
-_Address = Annotated[str | None, usual_address_of(f"{_CLUSTER}.")]
-FleetOption = Annotated[str | None, usual_address_of(f"{_CLUSTER}, else this machine's warm fleet.")]
+_ADDRESS = usual_address_of(f"{_CLUSTER}.")
+FLEET_ADDRESS = usual_address_of(f"{_CLUSTER}, else this machine's warm fleet.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Watch:
     as_json: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Show the status until the user stops it, with exit code 0."""
+        """Show the status until the user stops it; return exit code 0."""
         del stderr
         output, on_screen = Output(stdout), is_terminal(stdout) and not self.as_json
         if on_screen:
@@ -73,7 +74,7 @@ class Watch:
 
 
 def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], Coroutine[None, None, None]]) -> None:
-    """Do work without an end, which attaches itself to the interrupts, until a signal or a key stops it."""
+    """Run endless work, which registers itself with the interrupts, until a signal or a key stops it."""
     with Interrupts(exit_now) as interrupts:
         with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
             asyncio.run(work(interrupts))
@@ -82,12 +83,12 @@ def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Top:
-    """``top``: the status on one screen, again every second; printed once where there is no terminal."""
+    """``top``: the status on one screen, updated every second; without a terminal, printed once."""
 
     address: str | None
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Show it until the user stops it, or once, and return the exit code."""
+        """Show the screen until the user stops it, or once; return the exit code."""
         once = Question(ask=lambda asked, _progress: _printed(asked.status(self.address)), as_json=False)
         request = Watch(address=self.address, as_json=False) if is_terminal(stdout) else once
         return request.run(services, stdout, stderr)
@@ -95,16 +96,14 @@ class Top:
 
 def _status(
     *,
-    address: FleetOption = None,
-    as_json: JsonFlag = False,
-    watch: Annotated[
-        bool,
-        flag("--watch", "Refresh every second until Ctrl-C: like top on a terminal; one line per second with --json."),
-    ] = False,
-    events: Annotated[
-        str | None,
-        named("--events", "FILE", "Write the supervisor's recent events to this file, to replay its decisions."),
-    ] = None,
+    address: str | None = FLEET_ADDRESS,
+    as_json: bool = JSON,
+    watch: bool = flag(
+        "--watch", "Refresh every second until Ctrl-C: like top on a terminal; one line per second with --json."
+    ),
+    events: str | None = named(
+        "--events", "FILE", "Write the supervisor's recent events to this file, to replay its decisions."
+    ),
 ) -> Question | Watch:
     if events is not None:
         return Question(ask=lambda services, _progress: services.keep_events(address, events), as_json=as_json)
@@ -113,12 +112,12 @@ def _status(
     return Question(ask=lambda services, _progress: status_answer(services.status(address)), as_json=as_json)
 
 
-def _top(*, address: FleetOption = None) -> Top:
+def _top(*, address: str | None = FLEET_ADDRESS) -> Top:
     return Top(address=address)
 
 
 def _order(order: str) -> Callable[..., Question]:
-    def command(node: _Node, *, address: _Address = None, as_json: JsonFlag = False) -> Question:
+    def command(node: _Node, *, address: str | None = _ADDRESS, as_json: bool = JSON) -> Question:
         name = parse_path("NODE", node)
         return Question(ask=lambda services, _progress: services.order(address, order, name), as_json=as_json)
 
@@ -135,7 +134,7 @@ COMMANDS: Final[Commands] = {
 
 
 def status_answer(seen: "Seen") -> Answer:
-    """Return what ``status`` says of a fleet."""
+    """Return a fleet's status."""
     from ...cluster.supervisor.status import NO_SUPERVISOR, STATUS_SCHEMA, status_lines
     from ...errors import FleetUnavailable
 
@@ -161,14 +160,14 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 
 
 def _always(show: "Show") -> "Show":
-    """Return ``show``, which says so where a status cannot be shown."""
+    """Wrap ``show`` so that it reports a status that cannot be shown."""
 
     def shown(seen: "Seen") -> None:
         try:
             show(seen)
         except ReaderGone:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a status may hold
+        except Exception as error:  # noqa: BLE001 - a status may hold anything; the next one may be fine
             from ...cluster.operate.desk import as_unavailable
 
             show(as_unavailable(error))
@@ -179,7 +178,7 @@ def _always(show: "Show") -> "Show":
 def _show_screen(output: Output) -> "Show":
     def show(seen: "Seen") -> None:
         width, height = get_terminal_size()
-        # The cursor stands in the last line.
+        # The cursor is on the last line.
         *lines, last = _screen(seen, width, max(1, height - 1), colour=True)
         output.line(_TOP + "\n".join([*(_CLEAR_LINE + line for line in lines), _CLEAR_REST + last]))
 

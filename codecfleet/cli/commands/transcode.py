@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from ...actors.task_owner import TaskOwner
 from ...cluster.logs.writing import is_logged
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """Where a command's work runs, and how it is shown; raises UsageError where two views are asked for."""
+    """Where a command's work runs, and how it is shown. Raises UsageError: two views are requested."""
 
     address: str | None
     report: str | None
@@ -48,15 +48,14 @@ class Transcode(Watched):
 
     @property
     def files(self) -> FileUse:
-        """The files that it needs."""
+        """The files that the command needs."""
         return FileUse.of_job(self.spec, self.address, self.report)
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Run the job, show it, print its proof, and return the exit code.
 
-        Raises:
-            UsageError: the report would overwrite the input or the output.
-            OutputUnwritable: the report cannot be written.
+        Raises UsageError: the report would overwrite the input or the output; OutputUnwritable: the report cannot be
+        written.
         """
         with ReportFile(self.report) as report, Interrupts(services.exit_now) as interrupts:
             report.check(("INPUT", self.spec.source), ("OUTPUT", self.spec.output))
@@ -79,8 +78,6 @@ def make_view(request: Transcode, stdout: TextIO, stderr: TextIO) -> View:
 
 
 class _JobWork(FollowedWork[Transcode, View]):
-    """One job."""
-
     stopping = "cancelling"
     interrupted_step = "Nothing was published; run the same command to start again."
     _work = ""
@@ -103,7 +100,7 @@ class _JobWork(FollowedWork[Transcode, View]):
     async def _follow(self, job: "Job") -> Report:
         async for event in job.events():
             self._job_name = event.job
-            if isinstance(event, Failed):  # said once it is known what the user may do
+            if isinstance(event, Failed):  # printed once the next step is known
                 break
             match event:
                 case JournalOpened(work=work, restored=restored):
@@ -135,41 +132,33 @@ class _JobWork(FollowedWork[Transcode, View]):
 
 
 def continue_step(work: str) -> str:
-    """Return what to type to go on with what is finished."""
-    return f"What is finished is kept: `codecfleet resume {shlex.quote(work)}`, or the same command, continues it."
+    """Return the command that continues from the finished segments."""
+    return f"Finished segments are kept: `codecfleet resume {shlex.quote(work)}`, or the same command, continues it."
 
 
-ReportOption = Annotated[
-    str | None,
-    named(
-        "--report",
-        "FILE.json",
-        "Write the report to this file, replacing an older one. It appears only when it is complete; a pipe or "
-        "a device receives it as a stream. Default: none.",
-        RULES,
-    ),
-]
-EventsFlag = Annotated[
-    bool, flag("--json", "Print one JSON event per line on stdout, for programs: docs/events.md.", RULES)
-]
-QuietFlag = Annotated[bool, flag("--quiet", "Print only errors. Warnings are in the report.", RULES)]
-AddressOption = Annotated[
-    str | None,
-    usual_address_of(
-        "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
-        "environment's RAY_ADDRESS or the configuration's, else this machine.",
-        RUN,
-    ),
-]
+REPORT = named(
+    "--report",
+    "FILE.json",
+    "Write the report to this file, replacing an older one. It appears only when it is complete; a pipe or "
+    "a device receives it as a stream. Default: none.",
+    RULES,
+)
+EVENTS = flag("--json", "Print one JSON event per line on stdout, for programs: docs/events.md.", RULES)
+QUIET = flag("--quiet", "Print only errors. Warnings are in the report.", RULES)
+ADDRESS = usual_address_of(
+    "Use this Ray cluster: host:port, or auto for the one on this machine: docs/fleet.md. Default: the "
+    "environment's RAY_ADDRESS or the configuration's, else this machine.",
+    RUN,
+)
 
 
 def _transcode(
     spec: TranscodeSpec,
     *,
-    report: ReportOption = None,
-    as_json: EventsFlag = False,
-    quiet: QuietFlag = False,
-    address: AddressOption = None,
+    report: str | None = REPORT,
+    as_json: bool = EVENTS,
+    quiet: bool = QUIET,
+    address: str | None = ADDRESS,
 ) -> Transcode:
     return Transcode(spec=spec, address=address, report=report, as_json=as_json, quiet=quiet)
 

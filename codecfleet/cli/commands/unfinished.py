@@ -7,11 +7,11 @@ import typer
 
 from ...errors import UsageError
 from ...jobs.request.values import parse_choice, parse_path
-from ..params import JsonFlag, flag
+from ..params import JSON, flag
 from ..question import Question
 from ..services import Commands, Services
-from .submit import Following, JobServerOption
-from .transcode import AddressOption, EventsFlag, QuietFlag, ReportOption, Transcode, Watched
+from .submit import JOB_SERVER, Following
+from .transcode import ADDRESS, EVENTS, QUIET, REPORT, Transcode, Watched
 
 _ACTIONS: Final = ("list", "show", "clean", "ray", "logs", "stop")
 
@@ -23,7 +23,7 @@ class Resume(Watched):
     work: str
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the job whose work is there as ``transcode`` would; return the exit code."""
+        """Continue the job at a work location as ``transcode`` would; return the exit code."""
         watched = {each.name: getattr(self, each.name) for each in fields(Watched)}
         command = Transcode(spec=services.unfinished_spec(self.work), **watched)
         return command.run(services, stdout, stderr)
@@ -37,10 +37,10 @@ def _resume(
         ),
     ],
     *,
-    report: ReportOption = None,
-    as_json: EventsFlag = False,
-    quiet: QuietFlag = False,
-    address: AddressOption = None,
+    report: str | None = REPORT,
+    as_json: bool = EVENTS,
+    quiet: bool = QUIET,
+    address: str | None = ADDRESS,
 ) -> Resume:
     checked = parse_path("WORK", work)
     return Resume(work=checked, address=address, report=report, as_json=as_json, quiet=quiet)
@@ -66,23 +66,21 @@ def _jobs(
         ),
     ] = ".",
     *,
-    as_json: JsonFlag = False,
-    address: JobServerOption = None,
-    follow: Annotated[
-        bool, flag("--follow", "With logs: follow the job to its end, and exit with its exit code.")
-    ] = False,
+    as_json: bool = JSON,
+    address: str | None = JOB_SERVER,
+    follow: bool = flag("--follow", "With logs: follow the job to its end, and exit with its exit code."),
 ) -> Question | Following:
     chosen, checked = parse_choice("ACTION", action, choices=_ACTIONS), parse_path("PLACE", place)
     if chosen in ("logs", "stop") and checked == ".":
         raise UsageError(f"jobs {chosen} needs a job's name", "`codecfleet jobs ray` lists them.")
     if follow and (chosen != "logs" or as_json):
-        raise UsageError("--follow goes with logs, and not with --json", "See codecfleet jobs --help.")
+        raise UsageError("--follow needs logs, and excludes --json", "See codecfleet jobs --help.")
     if follow:
         return Following(job_id=checked, address=address)
     if chosen in ("ray", "logs", "stop"):
         return Question(ask=lambda services, _progress: services.ray_jobs(chosen, checked, address), as_json=as_json)
     if address is not None:
-        message = f"jobs {chosen} has no --address: it is about unfinished work in PLACE"
+        message = f"jobs {chosen} takes no --address: it applies to unfinished work in PLACE"
         raise UsageError(message, "`codecfleet jobs ray --address URL` lists a cluster's Ray jobs.")
     return Question(ask=lambda services, _progress: services.jobs(chosen, checked), as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""A batch as a page: one HTML file that needs no other."""
+"""A batch as a page: one self-contained HTML file."""
 
 from .layout import batch_page
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: pure text of numbers. Colours come from the page's style, by class."""
+"""Charts as inline SVG: text made from numbers. Pure. Colours come from the page's style, by class."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 
 def ticks(most: float, about: int = 5) -> list[float]:
-    """Return round numbers from 0 up to ``most``, which must be positive: about as many as asked for."""
+    """Return round numbers from 0 up to ``most``, which must be positive: about as many as requested."""
     rough = most / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(each * power for each in _STEPS if each * power >= rough * (1 - 1e-9))
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return the end of a long name, which tells paths apart."""
+    """Return the end of a long name: it distinguishes paths."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

@@ -104,7 +104,7 @@ def _failures(figures: "Figures") -> "Iterator[str]":
 def _engines(figures: "Figures") -> "Iterator[str]":
     if not figures.engines:
         return
-    yield "<h2>Engines</h2>\n<p>Frames that each decoder and encoder has done in this run.</p>"
+    yield "<h2>Engines</h2>\n<p>Frames handled by each decoder and encoder in this run.</p>"
     yield bars(
         (
             (
@@ -121,7 +121,7 @@ def _engines(figures: "Figures") -> "Iterator[str]":
 def _timeline(figures: "Figures") -> "Iterator[str]":
     if not figures.lanes or figures.wall_s <= 0:
         return
-    yield "<h2>Segments by worker</h2>\n<p>A bar is a segment; a worker has a row for each that ran at the same time."
+    yield "<h2>Segments by worker</h2>\n<p>Each bar is a segment; a worker has a row for each concurrent one."
     if any(not lane.station for lane in figures.lanes):
         yield "Segments too short to be seen on their worker are listed as <i>not seen</i>."
     yield "</p>"
@@ -133,7 +133,7 @@ def _sizes(figures: "Figures") -> "Iterator[str]":
         return
     before, after = bytes_text(figures.source_bytes), bytes_text(figures.output_bytes)
     yield "<h2>Sizes</h2>"
-    yield f"<p>All that is done: {before} before, {after} after. The largest inputs:"
+    yield f"<p>All finished files: {before} before, {after} after. The largest inputs:"
     yield '<span class="key" style="background: var(--before)"></span>before'
     yield '<span class="key" style="background: var(--after)"></span>after</p>'
     yield bars(

@@ -1,4 +1,4 @@
-"""A cluster in memory: what a supervisor acts on in tests, instead of Ray."""
+"""A cluster in memory, on which a supervisor acts in tests instead of Ray."""
 
 import asyncio
 import itertools
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_OFFER = "Set `offers` to what there is of each group."
+_OFFER = "Set `offers` to the number of nodes in each group."
 
 
 class FakeClusterBackend(ClusterBackend):
-    """Nodes, reservations and workers that exist in this object alone; several supervisors may act on it in turn.
+    """Nodes, reservations and workers that exist only in this object; several supervisors may use it in turn.
 
-    The nodes' ``free_cores`` are kept up to date as bundles are reserved and given back.
+    Reserving and releasing bundles updates the nodes' ``free_cores``.
     """
 
     def __init__(self, nodes: tuple[RayNode, ...]) -> None:
@@ -46,17 +46,17 @@ class FakeClusterBackend(ClusterBackend):
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.gpus: dict[str, str] = {}
-        """What each GPU's station is given: {station: device}."""
+        """The device of each GPU's station."""
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
         self.polling_stopped: set[str] = set()
         self.ended = ""
         self.term: int | Exception = 0
         self.offers: dict[str, int] | None = None
-        """How many nodes of each group may be asked for; None where nothing gives nodes."""
+        """How many nodes of each group can be requested; None if there is no autoscaler."""
         self.resized: list[Resize] = []
         self.may_probe = asyncio.Event()
-        """Clear it to let probes take until it is set again."""
+        """Clear it to block probes until it is set again."""
         self.may_probe.set()
 
     @property
@@ -66,7 +66,7 @@ class FakeClusterBackend(ClusterBackend):
 
     @property
     def reserved_cores(self) -> int:
-        """All cores that are reserved."""
+        """The number of reserved cores."""
         return sum(cores for _, cores in self._bundles.values())
 
     def join(self, node: RayNode) -> None:
@@ -81,7 +81,7 @@ class FakeClusterBackend(ClusterBackend):
         self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
 
     def occupy(self, node: NodeId, cores: int) -> None:
-        """Reserve ``cores`` of a node's free cores for others; a negative number gives them back."""
+        """Reserve ``cores`` of a node's free cores for others; a negative number releases them."""
         self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
 
     def kill(self, worker: WorkerId, reason: str = "killed") -> None:
@@ -106,7 +106,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores if they are free, else wait without end."""
+        """Reserve the cores if they are free, else wait forever."""
         node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
@@ -130,7 +130,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return what ``heartbeats`` holds for a worker: nothing done yet, unless a test says otherwise."""
+        """Return the entry of ``heartbeats`` for a worker; by default, nothing done yet."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
@@ -138,22 +138,17 @@ class FakeClusterBackend(ClusterBackend):
         self.kill(worker, "stopped")
         self._give_back(worker)
 
-    async def abandon(self, worker: WorkerId, client: str) -> None:
+    async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:
         handle = self._handles.get(worker)
         if handle is not None:
-            handle.cancel(GoneClients(frozenset([client])))
-
-    async def abandon_others(self, worker: WorkerId, clients: frozenset[str]) -> None:
-        handle = self._handles.get(worker)
-        if handle is not None:
-            handle.cancel(GoneClients(clients, are_left=True))
+            handle.cancel(clients)
 
     async def sweep(self, in_use: frozenset[WorkerId]) -> None:
         for worker in [name for name in self._bundles if name not in in_use]:
             self._give_back(worker)
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Ask what ``healths`` holds for the node: a ``HealthPoll``'s poll, or whatever a test puts there."""
+        """Call the node's entry of ``healths``: a ``HealthPoll``'s poll, or another function from the test."""
         self.polled.append(node)
         return self.healths[node](frozenset(pids))
 
@@ -163,8 +158,7 @@ class FakeClusterBackend(ClusterBackend):
     def handle(self, worker: WorkerId) -> FakeWorker:
         """Return a worker that runs work in threads of this process.
 
-        Raises:
-            ValueError: there is none of that name alive, as Ray says it.
+        Raises ``ValueError``, as Ray does, if no worker of that name is alive.
         """
         if worker not in self._workers:
             raise ValueError(f"no worker {worker} is alive")
@@ -173,14 +167,13 @@ class FakeClusterBackend(ClusterBackend):
         return self._handles[worker]
 
     def send(self, content: bytes) -> bytes:
-        """Return the bytes: workers are in this process."""
+        """Return the bytes themselves: workers are in this process."""
         return content
 
     async def resize(self, order: Resize) -> None:
-        """Add nodes at once, and end those without a reservation; if ``offers`` are too few, none joins.
+        """Add nodes at once, and end those without a reservation; if ``offers`` has too few, none joins.
 
-        Raises:
-            FleetUnavailable: they are too few, or there are none.
+        Raises FleetUnavailable: they are too few, or there are none.
         """
         self.resized.append(order)
         if self.offers is None:
@@ -188,7 +181,7 @@ class FakeClusterBackend(ClusterBackend):
         for node in set(order.ended) & (self._nodes.keys() - {node for node, _ in self._bundles.values()}):
             self.lose(node)
         if any(group.count > self.offers.get(group.group, 0) for group in order.wanted):
-            raise FleetUnavailable("as many nodes as are wanted cannot be given, so none is", _OFFER)
+            raise FleetUnavailable("there are too few nodes for the request, so none is added", _OFFER)
         for group in order.wanted:
             there = sum(group.labels.items() <= node.labels.items() for node in self._nodes.values())
             for _ in range(group.count - there):
@@ -208,7 +201,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._kept.get(key)
 
     async def newest_term(self) -> int:
-        """Return ``term``, or raise what a test puts there."""
+        """Return ``term``, or raise the exception that a test put there."""
         if isinstance(self.term, Exception):
             raise self.term
         return self.term

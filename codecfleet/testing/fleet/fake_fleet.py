@@ -1,4 +1,4 @@
-"""A fleet whose jobs play a script of events, ``FakeFleet(sample_events(segments=3))``, for tests of what follows jobs.
+"""A fleet whose jobs play a script, ``FakeFleet(sample_events(segments=3))``, to test code that follows jobs.
 
 A job may end with an error, which awaiting it raises, or run until it is cancelled.
 """
@@ -22,7 +22,7 @@ class FakeJob:
     """A job that plays its script.
 
     Args:
-        script: the events, in order; a ``Done`` in it is what awaiting the job returns.
+        script: the events, in order; awaiting the job returns the report of a ``Done`` among them.
         error: raised by awaiting the job, once the events are over.
         hangs: after the script, wait to be cancelled.
     """
@@ -64,14 +64,14 @@ class FakeJob:
 
 
 class FakeFleet:
-    """A fleet whose every job plays the same script.
+    """A fleet whose jobs all play the same script.
 
     Args:
         script: the events of a job.
-        error: what every job ends with instead of a report.
+        error: ends every job, instead of a report.
         hangs: jobs run until they are cancelled.
-        starts: whether the fleet starts; when not, entering it never returns.
-        closes: whether the fleet closes; when not, leaving it never returns.
+        starts: whether the fleet starts; if not, entering it never returns.
+        closes: whether the fleet closes; if not, leaving it never returns.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FakeFleet:
         self._closes = closes
 
     def open(self, address: str | None = None, workers: int | None = None) -> Self:
-        """Return this fleet, noting what it was asked for; stands in for ``Fleet(address=..., workers=...)``."""
+        """Record the arguments and return this fleet; replaces ``Fleet(address=..., workers=...)``."""
         self.opened_with = (address, workers)
         return self
 
@@ -114,7 +114,7 @@ class FakeFleet:
 
 
 def sample_report(*, segments: int = 3) -> Report:
-    """Return a report such as a small, flawless job gives, with one warning."""
+    """Return the report of a small, flawless job, with one warning."""
     frames = segments * _FRAMES_PER_SEGMENT
     last_s = Fraction(frames - 1, _FPS)
     return Report(

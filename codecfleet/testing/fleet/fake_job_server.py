@@ -1,4 +1,4 @@
-"""A cluster's job server in memory, whose jobs go as a test has written down."""
+"""A cluster's job server in memory, whose jobs follow a test's script."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,14 +11,14 @@ from ...errors import FleetUnavailable, UsageError
 
 @dataclass
 class FakeJobServer(JobServer):
-    """Stands in for a cluster's job server.
+    """Replaces a cluster's job server.
 
     Args:
         log_pieces: what each job prints, a piece at a time.
         end: how each job ends.
-        pending: how often a job is pending when asked for.
-        breaks_after: for each time that a log is read in turn, after how many pieces it breaks off; then it does not.
-        refusals: how often the server does not answer, once it has taken a job.
+        pending: how many queries find a job pending.
+        breaks_after: for each successive reading of a log, after how many pieces it breaks off; later ones do not.
+        refusals: how often the server does not answer after it has accepted a job.
     """
 
     log_pieces: Sequence[str] = ()
@@ -39,7 +39,7 @@ class FakeJobServer(JobServer):
         self.packages.append(set() if package is None else {str(p.relative_to(package)) for p in package.rglob("*")})
 
     def job(self, job_id: str) -> RayJob:
-        """Return it: pending, running until its log was read, and then at its end."""
+        """Return the job: pending, then running until its log was read, then ended."""
         self._answer()
         found = RayJob(job_id, JobPhase.RUNNING, command=self._entry(job_id).metadata[MARK])
         if job_id in self._read:
@@ -50,17 +50,17 @@ class FakeJobServer(JobServer):
         return found
 
     def jobs(self) -> list[RayJob]:
-        """Return all."""
+        """Return all jobs."""
         return [self.job(job_id) for job_id in self.submitted]
 
     def stop(self, job_id: str) -> bool:
-        """Note it."""
+        """Stop a job that runs."""
         self._entry(job_id)
         self.stopped.append(job_id)
         return job_id not in self._read
 
     def printed(self, job_id: str) -> str:
-        """Return all of it."""
+        """Return the whole log."""
         self._entry(job_id)
         return "".join(self.log_pieces)
 

@@ -1,4 +1,4 @@
-"""Processes that are none: each serves its worker, or its pool, in this event loop, over real sockets."""
+"""Simulated processes: each serves its worker or pool in this event loop, over real sockets."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _InThisLoop:
-    """Starts what serves one end of a pair of sockets, in the place of a process."""
+    """Serves one end of a socket pair in a task, in place of a process."""
 
     def __init__(self) -> None:
         self._tasks = Background(raise_defect)
@@ -53,10 +53,10 @@ async def _served(serve: Callable[[socket.socket], Awaitable[None]], end: socket
 
 
 class FakeProcesses(_InThisLoop):
-    """Stands in for what starts a worker's process in a ``MachineBackend``."""
+    """Replaces the function that starts a worker's process in a ``MachineBackend``."""
 
     def __call__(self) -> StartedProcess:
-        """Start one."""
+        """Start a process."""
         return self._start(_serve_worker)
 
 
@@ -67,14 +67,14 @@ async def _serve_worker(end: socket.socket) -> None:
     finally:
         end.close()
         with suppress(AttributeError):  # it has not begun
-            seat.host.close()  # its threads, which a process would take with it
+            seat.host.close()  # its threads, which would end with a real process
 
 
 class FakeHosts(_InThisLoop):
-    """Stands in for ``start_host`` in a ``RemotePool``.
+    """Replaces ``start_host`` in a ``RemotePool``.
 
     Args:
-        pools: what the hosts serve, one after the other.
+        pools: the pools that successive hosts serve.
     """
 
     def __init__(self, pools: Iterable[Pool]) -> None:
@@ -90,7 +90,7 @@ class FakeHosts(_InThisLoop):
         return self._start(partial(self._serve_pool, len(self._lost) - 1))
 
     def lose_ray(self) -> None:
-        """Let the newest host find that its Ray is gone: it answers no more errors, and is to be killed."""
+        """Make the newest host lose its Ray: it reports no more errors, and must be killed."""
         self._lost[-1] = "its Ray ended"
 
     async def _serve_pool(self, number: int, end: socket.socket) -> None:

@@ -25,12 +25,12 @@ _DEAD = "the worker process died"
 
 
 def host_in_process(slots: int) -> WorkerHost:
-    """Return a worker's host in this process; work that runs alone does so in threads."""
+    """Return a worker's host in this process; isolated work runs in threads."""
     return WorkerHost(WorkerFacts(os.getpid(), slots), spawn_lone=in_thread, killed_for_memory=lambda: False)
 
 
 class FakeWorker:
-    """A ``Worker`` in this process. After ``end`` every call, also one under way, raises ConnectionError."""
+    """A ``Worker`` in this process. After ``end``, all calls raise ConnectionError, including those in progress."""
 
     def __init__(self, slots: int) -> None:
         self._host = host_in_process(slots)
@@ -58,12 +58,12 @@ class FakeWorker:
 
 
 def raise_defect(name: str, error: BaseException) -> None:
-    """Fail the test in which a task of a fake fails."""
+    """Fail the test if a fake's task fails."""
     raise AssertionError(f"{name} failed") from error
 
 
 def in_thread(slots: int) -> StartedProcess:
-    """Start a thread in the place of a process in which work runs alone."""
+    """Start a thread in place of a process for isolated work."""
     ours, theirs = socket.socketpair()
 
     def run() -> None:

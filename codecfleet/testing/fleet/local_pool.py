@@ -25,7 +25,7 @@ HERE: Final = WorkerId("here/cpu#0:1")
 
 
 class LookedRun(WorkRun[ResultT]):
-    """A run whose progress its pool looks up when it is asked for."""
+    """A run whose progress its pool looks up on request."""
 
     def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress]) -> None:
         super().__init__(give_up)
@@ -37,13 +37,15 @@ class LookedRun(WorkRun[ResultT]):
 
 
 class LocalPool(Pool):
-    """Runs work in ``slots`` threads of this process. Nothing is pickled, no worker dies, nothing has its own process.
+    """Runs work in ``slots`` threads of this process.
+
+    Nothing is pickled, no worker dies, nothing has its own process.
 
     Args:
-        slots: pieces of work at once.
-        device: the GPU that work may use; None where there is none.
-        is_here: it passes for a pool that has this machine's workers.
-        kind: the kind of its encoder, which is then the one that finishes soonest; None where it has none.
+        slots: how many work items run at once.
+        device: the GPU that work may use, if any.
+        is_here: whether it claims to be a pool of this machine's workers.
+        kind: the kind of its encoder, which then finishes soonest; None if it has none.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class LocalPool(Pool):
         self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
-        """What jobs said of the results."""
+        """What jobs reported about the results."""
 
     @property
     def state(self) -> PoolState:
@@ -77,7 +79,7 @@ class LocalPool(Pool):
         """Do nothing: jobs share the threads in order of submission."""
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Say whether threads of this process have a GPU; its encoder is taken unless the demand is for software."""
+        """Return the pool's encoder if there is a GPU, unless the demand is for software."""
         return PlacementPreview(
             never="there is no GPU in this pool" if demand.needs_gpu and self._device is None else "",
             encoder_kind=None if demand.encoder is EncoderChoice.SOFTWARE else self._kind,
@@ -88,7 +90,7 @@ class LocalPool(Pool):
         self._refuse_if_closed()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` in a thread; see ``Pool.submit``. WorkerLost only where no thread can be started."""
+        """Run ``work`` in a thread; see ``Pool.submit``. Raises WorkerLost only if no thread can be started."""
         self._refuse_if_closed()
         look = Look()
 
@@ -114,7 +116,7 @@ class LocalPool(Pool):
         await self._tasks.end()
 
     async def result_of(self, work: Work[ResultT], look: "Look") -> ResultT:
-        """Run ``work`` in a thread once one is free; to be overridden where a test wants other results."""
+        """Run ``work`` in a thread once one is free; tests override this to change results."""
         await self._free.acquire()
         name = str(next(self._numbers))
         core = self._core
@@ -150,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # retrieved: it may not be awaited any more
+            ended.exception()  # retrieve the error: nobody may be awaiting it any more
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -162,7 +164,7 @@ class LocalPool(Pool):
 
 
 class Look:
-    """Looks where work is, at any time: its thread is in this process."""
+    """Looks up the progress of work at any time: its thread is in this process."""
 
     def __init__(self) -> None:
         self.core: WorkerCore | None = None
@@ -174,16 +176,15 @@ class Look:
 
 
 class FaultyPool(Pool):
-    """Passes work on to ``inner`` and makes trouble of three kinds, the same in every run.
+    """Passes work on to ``inner`` and injects three kinds of faults, the same in every run.
 
     Args:
         inner: the pool that does the work; this one starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
-        hangs: the same for those that do nothing, on a station of their own that does not answer, until they are
-            written off or cancelled.
-        errors: {(label, attempt): what it raises instead of running}; ``where`` is as if the worker HERE had raised it.
-        finishing_order: labels in the order in which results are to arrive. Whenever all work in flight is done, the
-            one whose label comes first here is released; labels not named come last, in order of submission.
+        hangs: pairs that do nothing, each on a separate station that does not answer, until written off or cancelled.
+        errors: {(label, attempt): the error that it raises instead of running}, with ``where`` set to the worker HERE.
+        finishing_order: labels in the order in which their results arrive. Whenever all work in flight is done, the
+            result whose label comes first here is released; other labels come last, in order of submission.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class FaultyPool(Pool):
         self._inner.set_demand(job, demand)
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on the inner pool, unless this attempt is to be killed; hold its end back until its turn."""
+        """Run ``work`` on the inner pool, unless this attempt is killed; hold its result back until its turn."""
         self._attempts[work.job, work.label] += 1
         attempt = work.label, self._attempts[work.job, work.label]
         if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:
@@ -249,7 +250,7 @@ class FaultyPool(Pool):
         return run
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
-        """Give a run the end of the inner one, in its turn."""
+        """End a run as the inner one ended, when its turn comes."""
         gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
         place = rank, next(self._tickets)
         self._working += 1

@@ -1,4 +1,4 @@
-"""The report of a machine that does not exist: the real NVML probe over a fake NVML, and the fleet's own trials."""
+"""The report of a simulated machine: the real NVML probe over a fake NVML, and trials from the fleet's file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +10,13 @@ from ...cluster.probes.trials import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODE
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice
 from ..nvml.fake_nvml import FakeNvml
 
-_NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine does not exist, so it was not asked")
+_NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine is simulated, so it was not tried")
 
 
 def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:
-    """Return the report that a simulated machine would give; ``fleet`` names where it is from.
+    """Return the report of a simulated machine; ``fleet`` names its origin.
 
-    NVML's part is what the real probe reads from a fake NVML. What only a real machine can be asked is absent.
+    The real probe fills NVML's part from a fake NVML. Facts that only a real machine can give are absent.
     """
     answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
     own = tuple(trial for device in node.devices if device.kind.is_processor for trial in device.trials)
@@ -30,7 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
-            machine_uuid=node.name,  # by which a simulated hypervisor knows its guests
+            machine_uuid=node.name,  # the name that a simulated hypervisor has for its guests
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,
@@ -67,7 +67,7 @@ def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
 
 
 def documented_software_trials() -> tuple[Trial, ...]:
-    """Return what PyAV's wheels do on any machine, by their documentation: not tried."""
+    """Return the documented abilities of PyAV's wheels on any machine; they are not tried."""
     decodes = (
         (sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec]) for sample in SAMPLES if sample.codec.value != "vc1"
     )

@@ -1,9 +1,7 @@
 """The CUDA driver for machines without a GPU: one device, whose memory is host memory.
 
-Nothing that is put into a stream happens before somebody waits for that stream, new memory holds noise, and a copy from
-or to what was not allocated fails: what relies on luck fails here. Nothing here proves how a driver behaves.
-
-Source: CUDA Driver API, for the calls that ``actors/nvidia/cuda/context.py`` makes through ``cuda.bindings.driver``.
+It proves nothing about a driver. Streams do their work only when somebody waits for them, new memory holds noise, and
+copies of unallocated memory fail. Source: CUDA Driver API, for the calls of ``actors/nvidia/cuda/context.py``.
 """
 
 import ctypes
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 CONTEXT: Final = 0xC0DE
 """The handle of the only context."""
 NOISE: Final = 0xA5
-"""What unwritten memory holds."""
+"""The content of unwritten memory."""
 _FIRST_STREAM: Final = 0x5700
 _FIRST_EVENT: Final = 0xE000
 _POOLS, _NO_TIMING = 115, 2
@@ -35,7 +33,7 @@ class _Result(int):
 
     @property
     def name(self) -> str:
-        """Its name in cuda.h."""
+        """The result's name in cuda.h."""
         return _NAMES.get(self, f"CUDA_ERROR_{int(self)}")
 
 
@@ -43,12 +41,12 @@ class _Result(int):
 class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory.
 
-    ``faults`` maps a function to what it answers instead of success; ``fails_after`` says after how many good calls.
-    ``memory``, ``streams`` and ``events`` are what has not been given back yet; ``default_streams`` are CUDA's own.
-    ``attributes`` are the device's, by number: a card's of compute capability 9.0. ``attached`` says to whom managed
-    memory is attached: what a kernel writes while it is the processor's alone is an illegal address. ``pools`` is
-    whether the device has memory pools. ``pushed`` counts contexts that were pushed and not popped.
-    Safe from any thread, as the driver is.
+    ``faults`` maps a function to the result it returns instead of success; ``fails_after`` to the number of good calls
+    before that. ``memory``, ``streams`` and ``events`` hold what is not released yet; ``default_streams`` are CUDA's
+    own. ``attributes`` are the device's, by number; the default is a card of compute capability 9.0. ``attached`` has
+    the attachment of managed memory: while it is attached to the host only, a kernel's write is an illegal address.
+    ``pools`` says whether the device has memory pools. ``pushed`` counts contexts that were pushed and not popped.
+    Thread-safe, as the driver is.
     """
 
     faults: dict[str, int] = field(default_factory=dict)
@@ -114,7 +112,7 @@ class FakeCudaDriver:
         return self._allocated("cuMemAlloc", size_bytes)
 
     def cuMemFree(self, address: int) -> Answer:
-        """Free memory, once everything is done that is in any stream."""
+        """Free memory after all work in all streams is done."""
         for stream in [*self.default_streams, *self.streams]:
             self._run(stream)
         return self._freed("cuMemFree", address)
@@ -160,7 +158,7 @@ class FakeCudaDriver:
             return answer
 
     def cuEventRecord(self, event: int, stream: int) -> Answer:
-        """Put an event into a stream: it happens when the work before it is done."""
+        """Record an event in a stream: it is complete when the work before it is done."""
 
         def happened() -> int:
             return 0
@@ -171,7 +169,7 @@ class FakeCudaDriver:
         return answer
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Answer:
-        """Let a stream wait for an event as it was recorded last: what is before the event is done first."""
+        """Make a stream wait for an event's latest recording: the work before the event is done first."""
         recorded = self.events[event]
         if recorded is None:
             return self._answer("cuStreamWaitEvent", valid=flags == 0)
@@ -184,12 +182,12 @@ class FakeCudaDriver:
         return self._queued("cuMemFreeAsync", stream, lambda: int(self._freed("cuMemFree", address)[0]))
 
     def cuStreamSynchronize(self, stream: int) -> Answer:
-        """Do everything that was put into a stream: not a moment before."""
+        """Do all work of a stream now; none was done before."""
         failed = self._run(int(stream))
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
-        """Do the work of a stream up to ``last``, if that is not done yet; return what failed first."""
+        """Do the work of a stream up to ``last``, if it is not done yet; return the first failure."""
         queue = self._queue(stream)
         failed = 0
         with self._working:
@@ -215,7 +213,7 @@ class FakeCudaDriver:
         return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
 
     def cuLaunchKernel(self, function: int, *shape_and_more: int) -> Answer:
-        """Put the kernel that takes surfaces apart into a stream; ``function`` is the size of its samples in bytes."""
+        """Launch the kernel for unpacking surfaces in a stream; ``function`` is the size of its samples in bytes."""
         *_, stream, arguments, _extra = shape_and_more
         pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
         # Arguments are read when the kernel is launched, not when it runs.
@@ -223,20 +221,20 @@ class FakeCudaDriver:
         return self._queued("cuLaunchKernel", stream, lambda: self._unpack(function, *values))
 
     def put(self, stream: int, work: Callable[[], int]) -> None:
-        """Put something into a stream; it returns a CUresult."""
+        """Put a function that returns a CUresult into a stream."""
         self._queue(stream).append(work)
 
     def forget(self, address: int) -> None:
-        """Let memory go that its owner gave back without a call."""
+        """Forget memory that its owner released without a call."""
         with self._lock:
             self.memory.pop(address, None)
 
     def holds(self, address: int, size_bytes: int) -> bool:
-        """Tell whether all of a range lies in memory that was allocated."""
+        """Return whether a whole range is allocated memory."""
         with self._lock:
             return any(
                 start <= address and address + size_bytes <= start + len(buffer)
-                for start, buffer in list(self.memory.items())  # an owner may let go while this runs
+                for start, buffer in list(self.memory.items())  # an owner may release memory meanwhile
             )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
@@ -246,8 +244,8 @@ class FakeCudaDriver:
         return answer
 
     def write(self, address: int, content: NDArray[np.uint8]) -> int:
-        """Put bytes into memory; what was given back meanwhile is an illegal address, and stays as it is."""
-        with self._lock:  # so that it is not given back while it is written to
+        """Write bytes to memory; if it was released meanwhile, the address is illegal and nothing is written."""
+        with self._lock:  # keeps the memory from being released during the write
             if not self.holds(address, content.nbytes):
                 return _ILLEGAL_ADDRESS
             ctypes.memmove(address, content.ctypes.data, content.nbytes)
@@ -261,7 +259,7 @@ class FakeCudaDriver:
         return 0
 
     def _unpack(self, sample_bytes: int, *values: int) -> int:
-        """Do what the kernel of ``actors/nvidia/convert/unpacking.py`` does, thread by thread but all at once."""
+        """Do the work of the kernel of ``actors/nvidia/convert/unpacking.py``, all threads at once."""
         surface, planar, width, height, columns, rows, luma_pitch, chroma_pitch, blue, red, shift, pairs = values
         taken, given = width * height + 2 * columns * rows, red + chroma_pitch * rows
         if not (self.holds(surface, taken * sample_bytes) and self.holds(planar, given * sample_bytes)):
@@ -308,9 +306,9 @@ def _samples(address: int, count: int, sample_bytes: int) -> NDArray[Any]:
 
 
 class FakeCudaCore:
-    """``cuda.core``, as far as it compiles the kernel that takes surfaces apart.
+    """The part of ``cuda.core`` that compiles the kernel for unpacking surfaces.
 
-    A kernel's handle is the size of the samples that it was made for.
+    A kernel's handle is the size of its samples.
     """
 
     class Device:
@@ -333,7 +331,7 @@ class FakeCudaCore:
 
     @dataclass
     class Program:
-        """A source that compiles to whatever kernels are asked for."""
+        """A source that compiles to any requested kernel."""
 
         source: str
         code_type: str

@@ -1,19 +1,14 @@
-"""A machine with DLAs and no hardware, behind the names of NVIDIA's two bindings.
+"""A simulated machine with DLAs, under the names of NVIDIA's two bindings.
 
-    machine = FakeMachine(dlas=3)
-    host = open_host(environment={}, import_module=machine.import_module)
-    standalone = open_host(mode=DlaMode.STANDALONE, standalone=machine.standalone)
+    host = open_host(environment={}, import_module=FakeMachine(dlas=3).import_module)
 
-Tasks run at once, in the calling thread (those that wait for a fence, in the thread that signals it); memory is this
-process's own. ``FakeMachine.fault`` has the n-th call of a function return a status, or never return; ``cudlaTask`` is
-the engine.
+Tasks run at once, in the calling thread. It has hybrid mode alone: tests/driver_sim has standalone mode.
 """
 
 import concurrent.futures
 import ctypes
 import itertools
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -36,9 +31,7 @@ from ...actors.dla.engine import (
     TensorDescriptor,
 )
 from ...actors.dla.inference import pack, unpack
-from ...actors.dla.nvsci import ALIGNMENT_BYTES
 from .fake_cuda import CONTEXT
-from .fake_sci import FakeSci, FakeSciObjects, FakeStandalone
 
 VERSION: Final = 1_002_001
 DEVICE_VERSION: Final = 2
@@ -86,12 +79,12 @@ class FakeLoadable:
     bias: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """Return it as the fake machine loads it."""
+        """Return the network as bytes that the fake machine loads."""
         return _MAGIC + _NUMBERS.pack(self.gain, self.bias) + self.source.to_bytes() + self.result.to_bytes()
 
     @classmethod
     def from_bytes(cls, loadable: bytes) -> "FakeLoadable | None":
-        """Return the network; None where these bytes are none."""
+        """Return the network of these bytes; None if they are not a network."""
         start = len(_MAGIC) + _NUMBERS.size
         if not loadable.startswith(_MAGIC) or len(loadable) != start + 2 * TENSOR_DESCRIPTOR.itemsize:
             return None
@@ -100,7 +93,7 @@ class FakeLoadable:
         return cls(TensorDescriptor.from_record(source), TensorDescriptor.from_record(result), gain, bias)
 
     def expected(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return what comes out for these values of the input."""
+        """Return the output for these input values."""
         means = values.astype(np.float64).mean(axis=(2, 3), keepdims=True)
         found = self.gain * means + self.bias
         dtype = self.result.data_type.dtype
@@ -115,7 +108,6 @@ class _Device:
     """One handle."""
 
     number: int
-    is_standalone: bool = False
     has_loaded: bool = False
     error: int = 0
     regions: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -132,13 +124,13 @@ class FakeCudlaError(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself.
 
-    ``integrated`` says of each GPU, by its ordinal, whether it is the Tegra's own; ``context_gpus`` are the GPUs of the
-    contexts that were retained. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``.
-    ``hanging`` is done once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
+    ``integrated`` says for each GPU, by ordinal, whether it is the Tegra's own; ``context_gpus`` are the GPUs of the
+    retained contexts. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``. ``hanging``
+    is a future that completes once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
     (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
     the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory by address;
-    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of
-    ``capturing``; ``context`` is the handle of the GPU's context.
+    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of ``capturing``;
+    ``context`` is the handle of the GPU's context.
     """
 
     CudlaError = FakeCudlaError
@@ -153,7 +145,6 @@ class FakeMachine:
         self.released = Future[None]()
         self.isolated = False
         self.streams_waited: list[int] = []
-        self.timeouts_ms: dict[int, int] = {}
         self.tasks_of: Counter[int] = Counter()
         self.memory: dict[int, NDArray[np.uint8]] = {}
         self.managed: dict[int, NDArray[np.uint8]] = {}
@@ -170,30 +161,23 @@ class FakeMachine:
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
         self.stream_waits: list[tuple[int, int]] = []
-        self.sci = FakeSciObjects()
-        self._waiting: list[tuple[_Device, np.void]] = []
-        self._queue = threading.RLock()
 
     def import_module(self, name: str) -> Any:
-        """Return what stands for a binding, by the binding's name."""
+        """Return the fake of a binding, by the binding's name."""
         return {"cuda.bindings.cudla": self, "cuda.bindings.driver": _Driver(self)}[name]
 
-    def standalone(self) -> tuple[FakeStandalone, Callable[[], FakeSci]]:
-        """Return what ``open_standalone`` gives on a machine that has it."""
-        return FakeStandalone(self), lambda: FakeSci(self)
-
     def fault(self, function: str, call: int, status: int) -> None:
-        """Have the ``call``-th call of ``function`` from now return ``status``; ``HANG`` never returns."""
+        """Make the ``call``-th call of ``function`` from now return ``status``; with ``HANG`` it never returns."""
         self._faults[function, self._counts[function] + call] = status
 
     def patience(self, future: "Future[Any]", seconds: float) -> bool:
-        """Wait for a call as a session does, without a clock: time is up when, and only when, something hangs."""
+        """Wait for a call as a session does, without a clock: time runs out if, and only if, something hangs."""
         del seconds
         concurrent.futures.wait({future, self.hanging}, return_when=concurrent.futures.FIRST_COMPLETED)
         return future.done()
 
     def release(self) -> None:
-        """Let what hangs end, so that its thread does."""
+        """End hanging calls, so that their threads end."""
         if not self.released.done():
             self.released.set_result(None)
 
@@ -203,7 +187,7 @@ class FakeMachine:
         return len(self._devices)
 
     def enter(self, function: str) -> None:
-        """Count a call and do what its fault says."""
+        """Count a call, and inject its fault."""
         self.calls.append(function)
         self._counts[function] += 1
         status = self._faults.get((function, self._counts[function]))
@@ -225,7 +209,7 @@ class FakeMachine:
 
     def create_device(self, number: int, flags: int) -> int:
         if flags:
-            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding itself, before it calls anything
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding raises this itself, before any call
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
             raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
@@ -236,29 +220,6 @@ class FakeMachine:
         handle = next(self._numbers)
         self._devices[handle] = _Device(number)
         return handle
-
-    def create_standalone(self, number: int) -> int:
-        self.enter("cudlaCreateDevice")
-        if number >= self.dlas:
-            raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
-        handle = next(self._numbers)
-        self._devices[handle] = _Device(number, is_standalone=True)
-        return handle
-
-    def get_nv_sci_sync_attributes(self, _list: int, _role: int) -> None:
-        self.enter("cudlaGetNvSciSyncAttributes")
-
-    def import_external_memory(self, handle: int, described: int, _flags: int) -> int:
-        device = self._device(handle, "cudlaImportExternalMemory")
-        object_, size_bytes = (int(number) for number in _records(described, np.dtype("<u8"), 2))
-        memory, alignment = self.sci.buffers[object_]
-        if alignment % ALIGNMENT_BYTES or size_bytes > memory.nbytes:
-            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
-        return self._imported(device, int(memory.ctypes.data), size_bytes)
-
-    def import_external_semaphore(self, handle: int, described: int, _flags: int) -> int:
-        device = self._device(handle, "cudlaImportExternalSemaphore")
-        return self._imported(device, int(_records(described, np.dtype("<u8"), 1)[0]), 0)
 
     def destroy_device(self, handle: int) -> None:
         self._device(handle, "cudlaDestroyDevice")
@@ -302,11 +263,6 @@ class FakeMachine:
             raise FakeCudlaError(CudlaStatus.MEMORY_REGISTERED)
         if memory not in self.memory or size_bytes > self.memory[memory].nbytes:
             raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
-        return self._imported(device, memory, size_bytes)
-
-    def _imported(self, device: _Device, memory: int, size_bytes: int) -> int:
-        if memory in (origin for origin, _ in device.regions.values()):
-            raise FakeCudlaError(CudlaStatus.MEMORY_REGISTERED)
         address = next(self._addresses)
         device.regions[address] = (memory, size_bytes)
         return address
@@ -318,52 +274,16 @@ class FakeMachine:
     def submit_task(self, handle: int, tasks: int, count: int, _stream: int, _flags: int) -> None:
         device = self._device(handle, "cudlaSubmitTask")
         for record in _records(tasks, TASK, count):
-            if (record["wait_events"] or record["signal_events"]) and not device.is_standalone:
+            if record["wait_events"] or record["signal_events"]:
                 raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
-            if not device.is_standalone:
-                self._run(device, record)  # in the caller's thread: tasks of other handles are other threads'
-                continue
-            with self._queue:
-                if record["signal_events"]:
-                    object_, end = self._signal(device, record)
-                    self.sci.fence(object_, end)
-                self._waiting.append((device, record.copy()))
-        self.run_waiting()
-
-    def run_waiting(self) -> None:
-        """Run the tasks whose fences were reached, first in, first out on each handle."""
-        with self._queue:
-            self._run_reached()
-
-    def _run_reached(self) -> None:
-        blocked: list[_Device] = []
-        left: list[tuple[_Device, np.void]] = []
-        for device, record in self._waiting:
-            if device in blocked or not all(map(self.sci.is_reached, _fences(int(record["wait_events"])))):
-                blocked.append(device)
-                left.append((device, record))
-                continue
-            self._run(device, record)
-            if record["signal_events"]:
-                self.sci.timelines[self._signal(device, record)[0]].reached += 1
-        self._waiting = left
-
-    def _signal(self, device: _Device, record: np.void) -> tuple[int, NDArray[np.uint64]]:
-        """Return the sync object that a task signals, and the payload of its fence."""
-        events = _records(int(record["signal_events"]), np.dtype("<u8"), 3)
-        if int(events[2]) & 0xFFFFFFFF != 1:
-            raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
-        semaphore = int(_records(int(events[0]), np.dtype("<u8"), 1)[0])
-        if semaphore not in device.regions:
-            raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
-        return device.regions[semaphore][0], _payload(int(_records(int(events[1]), np.dtype("<u8"), 1)[0]))
+            self._run(device, record)  # in the caller's thread: tasks of other handles are other threads'
 
     def get_last_error(self, handle: int) -> int:
         return self._device(handle, "cudlaGetLastError").error
 
     def set_task_timeout_in_ms(self, handle: int, milliseconds: int) -> None:
         self._device(handle, "cudlaSetTaskTimeoutInMs")
-        self.timeouts_ms[handle] = milliseconds
+        del milliseconds
 
     def retain_context(self, gpu: int) -> int:
         """Return a context."""
@@ -372,13 +292,13 @@ class FakeMachine:
         return self.context
 
     def release_context(self) -> None:
-        """Give a context back; cuDLA may crash where a handle is still open, so this one does."""
+        """Release a context. cuDLA may crash if a handle is still open, so this fake does."""
         if self._devices:
-            raise AssertionError("the context went before the handles")
+            raise AssertionError("the context was released before the handles")
         self._contexts -= 1
 
     def wait_for_stream(self, stream: int) -> None:
-        """Wait for a stream, in which everything is done already."""
+        """Wait for a stream; all its work is already done."""
         self.streams_waited.append(stream)
         if not self.isolated and any(device.error for device in self._devices.values()):
             raise FakeCudlaError(EXTERNAL_DEVICE)
@@ -414,20 +334,6 @@ class FakeMachine:
         return self._modules[module]
 
 
-def _payload(address: int) -> NDArray[np.uint64]:
-    return np.ctypeslib.as_array((ctypes.c_uint64 * 6).from_address(address))
-
-
-def _fences(events: int) -> list[NDArray[np.uint64]]:
-    """Return the payloads of the fences of ``cudlaWaitEvents``; none where the task waits for nothing."""
-    if not events:
-        return []
-    listed, count = _records(events, np.dtype("<u8"), 2)
-    return [
-        _payload(int(_records(int(listed) + 16 * i, np.dtype("<u8"), 1)[0])) for i in range(int(count) & 0xFFFFFFFF)
-    ]
-
-
 def _region(device: _Device, address: int) -> NDArray[np.uint8]:
     if address not in device.regions:
         raise FakeCudlaError(CudlaStatus.INVALID_ADDRESS)
@@ -436,14 +342,13 @@ def _region(device: _Device, address: int) -> NDArray[np.uint8]:
 
 
 def _records(address: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Read an array of C structures."""
     if not count:
         return np.zeros(0, dtype=dtype)
     return np.frombuffer(ctypes.string_at(address, count * dtype.itemsize), dtype=dtype)
 
 
 class _Driver:
-    """``cuda.bindings.driver``, as far as sessions use it; each function returns its result first."""
+    """The part of ``cuda.bindings.driver`` that sessions use; each function returns its status first."""
 
     CUdevice_attribute = CUpointer_attribute = int
 

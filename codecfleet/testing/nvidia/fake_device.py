@@ -1,4 +1,4 @@
-"""A worker's GPU that needs no GPU: the product's own sessions over fakes of the driver and of PyNvVideoCodec."""
+"""A simulated GPU of a worker: the product's own sessions over fakes of the driver and of PyNvVideoCodec."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,18 +12,17 @@ from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
-from .host_converter import ReferenceConverter
-from .host_packer import ReferencePacking
+from .host_kernels import ReferenceConverter, ReferencePacking
 
 
 def drop_idle(pool: BufferPool) -> None:
-    """Free all memory that is not in use, so that what is left is what somebody holds."""
+    """Free all unused memory, so that only memory in use is left."""
     while pool.drop_oldest():
         pass
 
 
 class FakePackage:
-    """``PyNvVideoCodec`` with a decoder and an encoder: whatever the one does not know, the other is asked for."""
+    """``PyNvVideoCodec`` with a decoder and an encoder: names that the first lacks are looked up in the second."""
 
     def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
         self._parts = (decoder, encoder)
@@ -38,7 +37,7 @@ class FakePackage:
 
 @dataclass
 class FakeDevice:
-    """A GPU and what is below it, for tests to break."""
+    """A GPU and its fake driver and libraries, for tests to break."""
 
     driver: FakeCudaDriver = field(default_factory=FakeCudaDriver)
     encoder: FakeNvenc = field(default_factory=FakeNvenc)
@@ -49,7 +48,7 @@ class FakeDevice:
         self.gpu = Gpu(self.opened)
 
     def opened(self) -> OpenedGpu:
-        """Open it."""
+        """Open the GPU."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         packing = ReferencePacking(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
@@ -63,7 +62,7 @@ class FakeDevice:
 
 
 class _GpuWith(Gpu):
-    """A GPU with a given decoder into host memory."""
+    """A GPU whose given decoder writes to host memory."""
 
     def __init__(self, pictures: PictureDecoder[VideoFrame]) -> None:
         super().__init__(FakeDevice().opened)
@@ -71,7 +70,7 @@ class _GpuWith(Gpu):
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        """Give that decoder at once."""
+        """Return that decoder at once."""
         yield self.pictures
 
 

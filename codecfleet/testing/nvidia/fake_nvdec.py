@@ -1,17 +1,10 @@
-"""NVDEC for machines without a GPU: PyNvVideoCodec's decoder with libavcodec inside.
+"""NVDEC for machines without a GPU: PyNvVideoCodec 2.2.4's decoder, as observed, with libavcodec inside.
 
-    driver = FakeCudaDriver()
-    cuda = Cuda(driver)
-    session = NvdecSession(FakeNvdec(driver), cuda, key)
+    session = NvdecSession(FakeNvdec(driver := FakeCudaDriver()), Cuda(driver), key)
 
-It is as unhelpful as the real thing: a surface is filled when the decoder's stream comes to it, and holds noise before;
-frames are overwritten by what the next call puts into that stream; timestamps are handed out in their own order,
-whichever picture they were fed with, one late with VP9, and none without latency; all that was fed is shown, as noise
-where references are missing; after a flush the parameter sets are forgotten; a picture of another size is scaled to the
-first one's, which is noise here, unless ``setReconfigParams`` was called before. Nothing here proves how a driver
-behaves.
-
-Source: PyNvVideoCodec 2.2.4, as it was seen to behave.
+It has the real one's pitfalls: surfaces are noise until their stream was waited for, and overwritten by the next call;
+timestamps are out of order, with VP9 one late; lost references and other sizes show noise, unless ``setReconfigParams``
+came first; a flush forgets the parameter sets. It proves nothing about a driver.
 """
 
 import ctypes
@@ -36,7 +29,6 @@ from .fake_cuda import CONTEXT, NOISE, FakeCudaDriver
 from .surface_decoder import surface_of
 
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
-_NOT_SUPPORTED: Final = 801
 _DECODERS: Final = {"av1": "libdav1d"}
 """Codecs whose native FFmpeg decoder needs hardware."""
 
@@ -54,14 +46,14 @@ class _Latency(IntEnum):
 
 
 class _PacketFlag(IntEnum):
-    """``VideoPacketFlag``, as far as anybody sets it."""
+    """The flags of ``VideoPacketFlag`` that are used."""
 
     ENDOFPICTURE = 8
 
 
 @dataclass
 class _PacketData:
-    """``PacketData``: what a packet holds, and where."""
+    """``PacketData``: a packet's size, address, time and flags."""
 
     bsl: int = 0
     bsl_data: int = 0
@@ -73,22 +65,17 @@ class _PacketData:
 class FakeNvdec:
     """``PyNvVideoCodec`` as a decoder sees it.
 
-    ``supported`` are FFmpeg's names of codecs that the device decodes; ``sides`` the least and most of a picture's.
-    ``create_code`` and ``decode_code`` are what the driver answers, 0 for success. ``left_out`` and ``wrong`` are
-    pictures, counted over all sessions from 0: one never comes, the other comes as noise, which is said in
-    ``wrong_pictures``. ``spare_bytes`` is added to the size that each frame claims. ``sei_messages`` are (type,
-    payload) of every picture, and ``statistics`` is what is known of how each was decoded, for decoders that were made
-    to tell; a driver that knows nothing has None. ``options`` are those of the decoders made.
+    ``supported`` are FFmpeg's names of codecs that the device decodes; ``sides`` are the smallest and largest side of a
+    picture. Pictures that are ``left_out``, counted over all sessions from 0, never come. ``spare_bytes`` is added to
+    the size that each frame claims. ``sei_messages`` are (type, payload) of every picture, and ``statistics`` the
+    decode statistics of each, None if the driver has none. ``options`` are those of the decoders made.
     """
 
     driver: FakeCudaDriver
     supported: frozenset[str] = frozenset(CODECS)
     sides: tuple[int, int] = (48, 8192)
-    create_code: int = 0
-    decode_code: int = 0
     caps_code: int = 0
     left_out: frozenset[int] = frozenset()
-    wrong: frozenset[int] = frozenset()
     spare_bytes: int = 0
     sei_messages: tuple[tuple[int, bytes], ...] = ()
     statistics: dict[str, list[int]] | None = None
@@ -128,7 +115,6 @@ class FakeNvdec:
     ) -> "_Decoder":
         if gpuid or cudacontext != CONTEXT or cudastream not in self.driver.streams or not usedevicememory:
             raise ValueError(gpuid, cudacontext, cudastream, usedevicememory)
-        _raise(self.create_code, "cuvidCreateDecoder")
         self.decoders_made += 1
         most = maxwidth, maxheight
         self.options.append(
@@ -149,7 +135,7 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame: where it lies, how large it is, a timestamp, and its notes."""
+    """A decoded frame: its address, size, timestamp, SEI messages and statistics."""
 
     address: int
     size_bytes: int
@@ -176,13 +162,13 @@ class _Frame:
         return self.size_bytes
 
     def getPTS(self) -> int:
-        """Return a timestamp: not always this picture's."""
+        """Return a timestamp, which may be another picture's."""
         return self.timestamp
 
 
 @dataclass(eq=False)
 class _Decoder:
-    """One decoder; its surfaces are its own until its next call."""
+    """One decoder; its surfaces stay valid until its next call."""
 
     _device: FakeNvdec
     _stream: int
@@ -204,7 +190,6 @@ class _Decoder:
         self._forget_surfaces()
 
     def Decode(self, packet: _PacketData) -> list[_Frame]:
-        _raise(self._device.decode_code, "HandlePictureDecode")
         _raise(0 if self._codec in self._device.supported else 801, "HandleVideoSequence")
         overwritten = list(self._surfaces)
         self._device.driver.put(self._stream, lambda: self._overwrite(overwritten))
@@ -217,13 +202,12 @@ class _Decoder:
         return frames
 
     def setReconfigParams(self, width: int, height: int) -> int:
-        """Have what comes with the next other size be of this one.
+        """Set the size to which the decoder adapts at the next change.
 
-        Raises:
-            FakeNvCodecError: it is larger than the decoder was made for.
+        Raises ``FakeNvCodecError`` if it exceeds the decoder's largest.
         """
         if self._size is not None and (width > self._most[0] or height > self._most[1]):
-            _raise(_NOT_SUPPORTED, "Resize dimensions must be lower than max width and height")
+            raise FakeNvCodecError("Resize dimensions must be lower than max width and height")
         self._wanted = width, height
         self._forget_surfaces()
         return 1
@@ -252,11 +236,11 @@ class _Decoder:
         self._late: int | None = None
 
     def _shown(self, packet: _PacketData) -> list[NDArray[np.uint8]]:
-        """Return the surfaces to show, noise for what was fed and cannot be decoded."""
+        """Return the surfaces to show, with noise for undecodable packets."""
         if packet.bsl:
             insort(self._fed, packet.pts)
             insort(self._timestamps, packet.pts)
-            coded = Packet(packet.bsl)  # with room behind it: libavcodec reads past a packet's end
+            coded = Packet(packet.bsl)  # padded: libavcodec reads past a packet's end
             coded.update(ctypes.string_at(packet.bsl_data, packet.bsl))
             self._look_at(bytes(coded))
             coded.pts = packet.pts
@@ -271,21 +255,21 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Note what the stream needs: the decoder keeps as many surfaces as its first one needed."""
+        """Note the stream's needs: the decoder keeps as many surfaces as its first stream needed."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"
         sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
         if not sets:
             return
-        # Of several with one number the last holds.
+        # Of several with the same number, the last counts.
         stated = sets[-1]
         if self._sequence is None or self._wanted is not None:
             self._sequence, self._is_too_small = stated, False
         self._is_too_small = self._is_too_small or stated != self._sequence
 
     def _lost_before(self, pts: int | None) -> int:
-        """Return how many packets before this one's gave no picture, where each of them must."""
+        """Return how many packets before this one gave no picture although each should."""
         if self._codec in _IN_PACKET_ORDER or pts is None:
             return 0
         place = self._fed.index(pts)
@@ -308,9 +292,6 @@ class _Decoder:
         device.pictures += 1
         if number in device.left_out:
             return []
-        if number in device.wrong:
-            device.wrong_pictures += 1
-            surface = np.full_like(surface, NOISE)
         used = len(self._fills)
         if used == len(self._surfaces):
             self._surfaces.append(int(device.driver.cuMemAlloc(len(surface))[1]))

@@ -1,12 +1,9 @@
-"""PyNvVideoCodec's encoder side for machines without a GPU: software encodes, late and in NVENC's forms.
+"""PyNvVideoCodec's encoder for machines without a GPU: software encodes behind NVENC's interface.
 
-    package = FakeNvenc()
-    session = NvencSession(NvencDevice(package), settings)
+    session = NvencSession(NvencDevice(FakeNvenc()), settings)
 
-It takes settings in the package's spelling alone, gives the first packet with the fourth picture, writes parameter sets
-in band, names pictures by the driver's input time stamps, and counts sessions. Device memory is host memory here: an
-address is an address. Messages have the shape of the real ones, as one H200 and PyNvVideoCodec 2.2.4 gave them. It
-proves nothing of how a driver or an NVENC behaves.
+It accepts only the package's spelling of settings, returns packets three pictures late with parameter sets in band,
+numbers pictures itself, and counts sessions. Messages are those of PyNvVideoCodec 2.2.4. It proves nothing about NVENC.
 """
 
 import ctypes
@@ -73,7 +70,7 @@ class FakeNvencError(Exception):
 
     @classmethod
     def of(cls, function: str, code: int) -> "FakeNvencError":
-        """Return the error of a function of the driver that answered ``code``."""
+        """Return the error of a driver function that returned ``code``."""
         return cls(_MESSAGE.format(function=function, code=code))
 
 
@@ -106,11 +103,11 @@ class _Reconfigure:
 class FakeNvenc:
     """One visible device.
 
-    ``capabilities`` are by codec, and override the answers of a capable GPU. ``sessions_max`` is how many encoders may
-    be open at once. ``faults`` maps a function of the driver to the status it answers. ``swallow`` are numbers of
-    packets that never come, ``swapped`` of those that come after their successor. ``made`` holds the arguments of
-    every encoder, ``asked`` the codecs whose capabilities were asked for, ``reconfigured`` every new set of rates,
-    ``sei_messages`` what was to be written with a picture, by its number.
+    ``capabilities``, by codec, override those of a capable GPU. ``sessions_max`` is how many encoders may be open at
+    once. ``faults`` maps a function of the driver to the status it answers. ``swallow`` has the numbers of packets that
+    never come, ``swapped`` those of packets that come after their successor. ``made`` holds the arguments of every
+    encoder, ``asked`` the codecs whose capabilities were queried, ``reconfigured`` every new set of rates,
+    ``sei_messages`` the messages for each picture, by number.
     """
 
     capabilities: dict[str, dict[str, int]] = field(
@@ -137,11 +134,10 @@ class FakeNvenc:
         return _CAPABILITIES | self.capabilities[codec]
 
     def CreateEncoder(self, width: int, height: int, fmt: str, usecpuinputbuffer: bool, **settings: Any) -> "_Encoder":
-        """Return an encoder. Stricter than the package: a key it would drop is an error.
+        """Return an encoder. Stricter than the package: a key that the package would ignore is an error.
 
-        Raises:
-            FakeNvencError: there is no encoder, or one too many.
-            TypeError: a setting is not one of the package's.
+        Raises ``FakeNvencError`` if there is no encoder, or too many are open; ``TypeError`` if the package has no such
+        setting.
         """
         if unknown := settings.keys() - _KEYS:
             raise TypeError(sorted(unknown))
@@ -156,7 +152,7 @@ class FakeNvenc:
         return encoder
 
     def fail(self, function: str) -> None:
-        """Raise what the faults say of a function of the driver."""
+        """Raise the fault of a driver function, if it has one."""
         if function in self.faults:
             raise FakeNvencError.of(function, self.faults[function])
 
@@ -216,7 +212,7 @@ class _Encoder:
         return self._ready(self._taken + 1)
 
     def GetEncodeReconfigureParams(self) -> _Reconfigure:
-        """Return what the encoder was made with, whatever was changed since: so does the package."""
+        """Return the encoder's initial settings, even after changes, as the package does."""
         return _Reconfigure(**vars(self._rates))
 
     def Reconfigure(self, wanted: _Reconfigure) -> bool:
@@ -259,14 +255,14 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "forced-idr": "1",
             "g": str(gop),
             "crf": quality,
-            # Else its decisions vary with where pictures lie in memory.
+            # Otherwise its decisions depend on the pictures' addresses.
             "x264-params": "cpu-independent=1",
         },
         "hevc": {
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            # Without a pool of threads, whose look-ahead races with a flush: x265 is known to crash then.
+            # Without a thread pool: its look-ahead races with a flush, which is known to crash x265.
             "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},
@@ -277,7 +273,6 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
 
 
 def _bytes_of(frame: object) -> NDArray[np.uint8]:
-    """Read a picture from the host, or from the addresses of its planes."""
     if isinstance(frame, np.ndarray):
         return frame
     parts = []

@@ -1,4 +1,4 @@
-"""A DLPack tensor at an address that somebody else owns, for tests of encoder input.
+"""A DLPack tensor at a given address, which it does not own, for tests of encoder input.
 
 tensor = FakeDeviceTensor(address, (1620, 1920), item_bytes=1)
 """
@@ -6,33 +6,23 @@ tensor = FakeDeviceTensor(address, (1620, 1920), item_bytes=1)
 import ctypes
 from typing import Final
 
+from ...actors.surfaces.frames_dlpack import CUDA, DLTensor
+
 _UNSIGNED: Final = 1
-_CUDA: Final = 2
 
 
 class _Managed(ctypes.Structure):
     """DLManagedTensor (dlpack.h)."""
 
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-        ("manager_ctx", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
+    _fields_ = (("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class FakeDeviceTensor:
-    """A tensor of samples in C order, or with ``strides`` in samples. Like new ones, it takes keywords alone.
+    """A tensor of samples in C order, or with ``strides`` in samples.
 
-    It begins ``byte_offset`` after ``address``. ``streams`` holds the streams it was asked to be ready on;
+    Like new tensors, its ``__dlpack__`` takes only keywords.
+
+        It begins ``byte_offset`` after ``address``. ``streams`` holds the streams that consumers passed;
     ``device_type``, ``device_id`` and ``code`` are DLPack's: 2 for CUDA, and 1 for unsigned.
     """
 
@@ -43,7 +33,7 @@ class FakeDeviceTensor:
         *,
         item_bytes: int,
         strides: tuple[int, ...] | None = None,
-        device_type: int = _CUDA,
+        device_type: int = CUDA,
         device_id: int = 0,
         code: int = _UNSIGNED,
         byte_offset: int = 0,
@@ -51,7 +41,7 @@ class FakeDeviceTensor:
         self.streams: list[int | None] = []
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._strides = (ctypes.c_int64 * len(shape))(*strides) if strides else None
-        self._managed = _Managed(
+        tensor = DLTensor(
             data=address,
             device_type=device_type,
             device_id=device_id,
@@ -63,9 +53,10 @@ class FakeDeviceTensor:
             strides=self._strides,
             byte_offset=byte_offset,
         )
+        self._managed = _Managed(tensor)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (self._managed.device_type, self._managed.device_id)
+        return (self._managed.tensor.device_type, self._managed.tensor.device_id)
 
     def __dlpack__(self, *, stream: int | None = None) -> object:
         self.streams.append(stream)

@@ -1,4 +1,4 @@
-"""A device's decoder that needs no device: software's pictures on their way through a surface, or a refusal."""
+"""A simulated device's decoder: pictures decoded in software pass through a surface, or are refused."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class SurfaceDecoder(PictureDecoder[VideoFrame]):
-    """Decodes in software, packs every picture into a surface as NVDEC does, and takes it out again.
+    """Decodes in software, packs every picture into a surface as NVDEC does, and unpacks it again.
 
     Args:
-        error: raised when ``after`` pictures have come; None never.
+        error: raised after ``after`` pictures; None: never.
         after: see ``error``.
     """
 
@@ -38,9 +38,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures of a range.
 
-        Raises:
-            EngineUnfit: NVDEC would not take such a track.
-            DeviceError: the one that was given.
+        Raises EngineUnfit: NVDEC would not take such a track; DeviceError: the one that was given.
         """
         facts = track_facts(track.stream)
         surface = surface_format(facts.pix_fmt)
@@ -68,7 +66,7 @@ def _without_captions(
 
 
 def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:
-    """Return the bytes of the surface in which NVDEC would give a picture: the inverse of ``planar_picture``."""
+    """Return a picture as the bytes of NVDEC's surface: the inverse of ``planar_picture``."""
     surface = np.empty(format_.size_bytes(picture.width, picture.height), dtype=np.uint8)
     packed_surface(picture, format_, surface)
     return surface

@@ -1,14 +1,11 @@
-"""NVML for machines that are not at hand: pynvml's functions, answered from a simulated node.
+"""NVML without a GPU: pynvml's functions, answered from a simulated node. It proves nothing about a driver.
 
     nvml = FakeNvml(node)
-    report = probe_nvml(nvml)
     nvml.device("GPU-1").encoder_percent = 80
-    nvml.raise_xid("GPU-1", 73)
     nvml.lose_gpu("GPU-1")
 
-Names, arguments, return shapes, structures, constants and exception classes are pynvml's own; what pynvml has and this
-does not know raises ``AttributeError``, as a missing function does. How devices of each kind answer is restated from
-NVIDIA's documents, and from one H200 that was measured (driver 580.159); nothing here proves how a driver behaves.
+Names, arguments, structures and exceptions are pynvml's; a function that is unknown here raises ``AttributeError``.
+Answers follow NVIDIA's documents and one H200 (driver 580.159).
 """
 
 import ctypes
@@ -34,9 +31,9 @@ _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
 class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
-    ``clock`` is what ``at`` goes by: a ``FakeClock``, say. ``faults`` maps a function's name to the return code that it
-    gives on every device, whatever is asked; ``SimulatedDevice.faults`` and ``device(...).faults`` do so on one device.
-    A device's use is set on what ``device`` returns. ``calls`` names every function that was called, in order.
+    ``clock`` is the clock for ``at``, such as a ``FakeClock``. ``faults`` maps a function's name to its return code on
+    every device; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device. ``device(...)`` returns an
+    object on which a device's use is set. ``calls`` names every function that was called, in order.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -59,47 +56,43 @@ class FakeNvml:
         self._system = self._system_answers()
 
     def device(self, uuid: str) -> FakeNvmlDevice:
-        """Return a device by its UUID, to set its use.
-
-        Raises:
-            KeyError: the node has no such device.
-        """
+        """Return a device by its UUID, to set its use. Raises ``KeyError`` if the node has no such device."""
         for device in self.devices:
             if device.simulated.uuid == uuid:
                 return device
         raise KeyError(uuid)
 
     def at(self, at_s: float, change: Callable[[], object]) -> None:
-        """Schedule a change: the first question asked at that time of the clock, or later, finds it made.
+        """Schedule a change: the first query at or after that time applies it.
 
         nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
         """
         self._plan.append((at_s, change))
 
     def lose_gpu(self, uuid: str) -> None:
-        """Let a GPU fall off the bus: Xid 79, and every question about it answers GPU_IS_LOST."""
+        """Make a GPU fall off the bus: Xid 79, and every query about it returns GPU_IS_LOST."""
         self.raise_xid(uuid, 79)
         self.device(uuid).lost_code = int(pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def raise_xid(self, uuid: str, xid: int) -> None:
-        """Let an Xid error happen; it waits until an event set that watches the device is asked."""
+        """Raise an Xid error; it is kept until an event set that watches the device is read."""
         self.device(uuid).events.append((int(pynvml.nvmlEventTypeXidCriticalError), xid))
 
     def mismatch_driver(self) -> None:
-        """Upgrade the driver's files under the loaded kernel module: nothing can be opened, nothing answers."""
+        """Upgrade the driver's files under the loaded kernel module: every call fails."""
         self._init_code = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
 
     def remove_library(self) -> None:
-        """Take libnvidia-ml.so.1 away, as on a machine without a driver."""
+        """Remove libnvidia-ml.so.1, as on a machine without a driver."""
         self._init_code = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     def unload_driver(self) -> None:
-        """Unload the kernel module: the library is there and gets no answer."""
+        """Unload the kernel module: the library loads but gets no answer."""
         self._init_code = int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody has initialised the library and not shut it down."""
+        """Whether the library is initialised and not shut down."""
         return self._opened > 0
 
     def __getattr__(self, name: str) -> Any:
@@ -195,7 +188,7 @@ class FakeNvml:
             "nvmlGetVgpuCompatibility": compatibility,
         }
 
-    # What answers functions that have no device as their subject, or that hand out handles.
+    # The functions that take no device, or that return handles.
 
     def _init(self) -> None:
         if self._init_code:

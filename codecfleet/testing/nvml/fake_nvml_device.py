@@ -34,7 +34,7 @@ GUEST_REFUSES = _queries(
 )
 # A guest has no MIG and none of the health of the board (documented for ECC, not measured for these).
 GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
-# What a Tegra SoC's NVML answers at all (documented, not measured).
+# All that a Tegra SoC's NVML answers (documented, not measured).
 IGPU_ANSWERS = _queries(
     "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )
@@ -46,12 +46,13 @@ GEFORCE_REFUSES = _queries(
     RemappedRows MigMode ApplicationsClock DefaultApplicationsClock
     """
 )
-# What no device of today has: GPU operation modes (Kepler), bridge chips, auto boost, and Windows' driver models.
+# Features that no current device has: GPU operation modes (Kepler), bridge chips, auto boost, and Windows' driver
+# models.
 NEVER_ANSWERED = _queries("GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel")
 
 
 def refusal(device: FakeNvmlDevice, function: str) -> int:
-    """Return the code with which a device of this kind refuses a function whatever is asked, 0 where it answers."""
+    """Return the code with which a device of this kind always refuses a function; 0 if it answers."""
     refuses = (
         (device.is_guest, function in GUEST_REFUSES | GUEST_LACKS),
         (device.is_igpu, function not in IGPU_ANSWERS),
@@ -63,7 +64,7 @@ def refusal(device: FakeNvmlDevice, function: str) -> int:
 
 
 def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> None:
-    """Refuse a question to a device that is lost, has a fault there, or (asked as a whole) does not answer it."""
+    """Refuse a query if the device is lost, has a fault for it, or never answers it."""
     if device.lost_code:
         refuse(device.lost_code)
     if function in device.faults:
@@ -96,7 +97,7 @@ def _capacity(device: FakeNvmlDevice, query: int) -> int:
 
 
 def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
-    """Return what NVML says of sessions together: how many, and their average rate and latency."""
+    """Return NVML's totals over sessions: their number, average rate and latency."""
     count = len(sessions)
     if not count:
         return 0, 0, 0
@@ -163,7 +164,7 @@ def _max_clock(device: FakeNvmlDevice, clock: int) -> int:
 
 
 def _fan(device: FakeNvmlDevice) -> int:
-    # Cards for servers are cooled by the server's fans.
+    # Server cards have no fans of their own.
     return 30 if device.is_geforce else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
@@ -225,7 +226,7 @@ _CONSTANTS: dict[str, object] = {
     "TotalEnergyConsumption": 123_456,
     "GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel": None,
 }
-"""By names without "nvmlDeviceGet". None is refused by every device, see NEVER_ANSWERED."""
+"""By names without "nvmlDeviceGet". A value of None: every device refuses it (NEVER_ANSWERED)."""
 
 
 def _constant(value: object) -> Answer:
@@ -282,4 +283,4 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetSupportedEventTypes": lambda device: 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll),
     **{name: _constant(value) for names, value in _CONSTANTS.items() for name in _queries(names)},
 }
-"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""
+"""The answer of each function for a ``FakeNvmlDevice``."""

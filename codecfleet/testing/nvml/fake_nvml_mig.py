@@ -1,7 +1,6 @@
 """How a faked device answers about MIG and per-engine metrics (GPM).
 
-Engines and memory of MIG profiles are those of ``configs/hardware.toml``. Ids and placements are from the
-Multi-Instance GPU User Guide ("Supported MIG Profiles", and the listings of ``nvidia-smi mig -lgip`` and ``-lgipp``).
+Engines and memory are those of ``configs/hardware.toml``; ids and placements of the Multi-Instance GPU User Guide.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, address_of, engi
 HOPPER = 9
 _SEVENTHS: Final = 7
 _MEMORY_OF_SEVENTHS: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices by compute slices, of a GPU that has seven: it has eight of memory."""
+"""Memory slices by compute slices, for a GPU with seven compute and eight memory slices."""
 
 _KINDS: Final[Mapping[str, Mapping[int, int]]] = {
     "": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6},
@@ -40,7 +39,7 @@ _IDS: Final[Mapping[int, Mapping[int, int]]] = {
     4: {0: 14, 1: 5, 3: 0, 7: 21, 8: 6, 10: 47, 11: 35, 12: 32, 13: 67, 14: 66, 15: 65, 16: 64},
 }
 _FROM_THE_START: Final = 2
-_UNLISTED_ID: Final = 100  # made-up ids begin here: those of GPUs that the guide prints no listing of
+_UNLISTED_ID: Final = 100  # made-up ids begin here, for GPUs that the guide does not list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class FakeProfile:
 
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
-    """Return the kinds of GPU instance that a device can be cut into, by their number; none where it cannot."""
+    """Return the kinds of GPU instance into which a device can be divided, by number; empty if it cannot."""
     table = load_hardware().mig_profiles_of(device.simulated.name) if device.simulated.mig_capable else {}
     whole = max((_slices(profile) for profile in table), default=0)
     plain: set[int] = set()
@@ -73,10 +72,10 @@ def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
 
 
 def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSlice]) -> dict[int, tuple[int, int]]:
-    """Return where each GPU instance lies, by its number: the first memory slice and how many.
+    """Return the place of each GPU instance, by number: the first memory slice, and how many.
 
-    They are laid out as in the guide's listings: the largest first, those of more than two slices from the end. One
-    that does not fit is laid behind the others.
+    They are laid out as in the guide's listings: the largest first, those of more than two slices from the end. An
+    instance that does not fit is placed behind the others.
     """
     known = {profile.name: profile for profile in profiles}
     wanted = {part.gpu_instance: known[part.profile] for part in slices if part.profile in known}
@@ -119,7 +118,7 @@ def _suffix(profile: str) -> str:
 
 
 def profile_with_id(device: FakeNvmlDevice, profile_id: int) -> FakeProfile:
-    """Return the profile with this id; refuses one that the device does not have."""
+    """Return the profile with this id. Raises NVML's error if the device does not have it."""
     found = next((profile for profile in profiles_of(device) if profile.profile_id == profile_id), None)
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
@@ -192,7 +191,7 @@ MIG_ANSWERS: dict[str, Answer] = {
         isSupportedDevice=int(HOPPER <= device.architecture < pynvml.NVML_DEVICE_ARCH_UNKNOWN and not device.is_guest),
     ),
 }
-"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""
+"""The answer of each function for a ``FakeNvmlDevice``."""
 
 SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": lambda piece: piece.simulated.uuid,
@@ -202,13 +201,14 @@ SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetAttributes_v2": _attributes,
     "nvmlDeviceGetMemoryInfo": _memory,
 }
-"""Function to what answers it; the subject is a ``FakeSlice``."""
+"""The answer of each function for a ``FakeSlice``."""
 
 
 class GpmSamples:
-    """GPM samples that were taken, by their address. ``metrics_end``: numbers from here on are not known yet.
+    """The allocated GPM samples, by address.
 
-    ``idle_for_missing``: engines that a device lacks are called idle instead of not supported.
+    ``metrics_end``: metrics from this number on are unknown. ``idle_for_missing``: engines that a device lacks are
+    reported as idle instead of unsupported.
     """
 
     def __init__(self) -> None:
@@ -223,13 +223,13 @@ class GpmSamples:
         return len(self._taken)
 
     def alloc(self) -> Any:
-        """Make room for a sample."""
+        """Allocate a sample."""
         self._next += 0x10
         self._taken[self._next] = None
         return ctypes.cast(ctypes.c_void_p(self._next), pynvml.c_nvmlGpmSample_t)
 
     def free(self, sample: object) -> None:
-        """Give a sample's room back."""
+        """Free a sample."""
         if self._taken.pop(address_of(sample), refuse) is refuse:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
@@ -242,7 +242,7 @@ class GpmSamples:
         return sample
 
     def measure(self, asked: Any) -> Any:
-        """Fill in what was asked for; engines that the target lacks say so."""
+        """Fill in the requested metrics; engines that the target lacks return their error."""
         first, second = (self._taken.get(address_of(sample)) for sample in (asked.sample1, asked.sample2))
         if first is None or first is not second:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)

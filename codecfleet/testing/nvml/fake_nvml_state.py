@@ -1,4 +1,4 @@
-"""What a faked NVML device remembers, and what may be set on it while a test runs."""
+"""The state of a fake NVML device, which a test may change while it runs."""
 
 import ctypes
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
-"""What answers one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
+"""The answer of one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
 
 ARCHITECTURE_NUMBERS = {
     "kepler": 2,
@@ -33,12 +33,12 @@ ARCHITECTURE_NUMBERS = {
 
 
 def refuse(code: int) -> NoReturn:
-    """Raise what pynvml raises for a return code, of pynvml's own class."""
+    """Raise pynvml's own exception for a return code."""
     raise pynvml.NVMLError(code)
 
 
 def address_of(pointer: Any) -> int:
-    """Return the address that a handle of pynvml's holds."""
+    """Return the address in a pynvml handle."""
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
 
@@ -80,7 +80,7 @@ class FakeVgpu:
 
     @property
     def instance(self) -> int:
-        """Return its number, which NVML's functions take."""
+        """Return the vGPU's number, which NVML's functions take."""
         return self.simulated.instance
 
 
@@ -131,11 +131,11 @@ class FakeNvmlDevice:
     slices: list[FakeSlice] = field(default_factory=list)
     vgpus: list[FakeVgpu] = field(default_factory=list)
     events: list[tuple[int, int]] = field(default_factory=list)
-    """Events that were not fetched yet: their NVML type and data."""
+    """Events not yet fetched: their NVML type and data."""
 
     @classmethod
     def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeNvmlDevice":
-        """Start a device as its simulation describes it."""
+        """Return a device in the state that its simulation describes."""
         device = cls(simulated, node, index, faults=dict(simulated.faults))
         device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
         device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
@@ -145,7 +145,7 @@ class FakeNvmlDevice:
 
     @property
     def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
-        """Return the GPU instances that it is cut into, by their number."""
+        """Return the device's GPU instances, by number."""
         numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
         return tuple(
             FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
@@ -154,27 +154,27 @@ class FakeNvmlDevice:
 
     @property
     def is_guest(self) -> bool:
-        """Whether it is a vGPU that its guest sees."""
+        """Whether the device is a vGPU, as seen by its guest."""
         return self.simulated.kind.is_guest or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
     @property
     def is_host(self) -> bool:
-        """Whether it can host vGPUs."""
+        """Whether the device can host vGPUs."""
         return bool(self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU)
 
     @property
     def is_geforce(self) -> bool:
-        """Whether it is a consumer's GPU, which tells less."""
+        """Whether the device is a consumer GPU, which reports less."""
         return "geforce" in self.simulated.name.lower()
 
     @property
     def is_igpu(self) -> bool:
-        """Whether it is part of a Tegra SoC."""
+        """Whether the device is part of a Tegra SoC."""
         return self.simulated.kind.is_integrated
 
     @property
     def architecture(self) -> int:
-        """Return NVML's number of its architecture."""
+        """Return NVML's number for the device's architecture."""
         unknown = int(pynvml.NVML_DEVICE_ARCH_UNKNOWN)
         return ARCHITECTURE_NUMBERS.get(self.simulated.architecture.lower(), unknown)
 

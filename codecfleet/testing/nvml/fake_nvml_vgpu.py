@@ -1,4 +1,4 @@
-"""How a faked device answers as a host of vGPUs: vGPU Management SDK guide, chapter 2."""
+"""How a fake device answers as a host of vGPUs: vGPU Management SDK guide, chapter 2."""
 
 import ctypes
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ UUID_DASHES = 4
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What all types of a series have: NVML's class, displays and their size, frames a second, and licences."""
+    """The common values of a series' types: NVML's class, displays and their size, frames per second, and licences."""
 
     vgpu_class: str
     displays: int
@@ -45,18 +45,18 @@ _SERIES = {
 
 
 def series_of(found: VgpuTypeEntry) -> Series:
-    """Return what a type has as one of its series; that of compute types where its name tells none."""
+    """Return the values of a type's series; those of compute types if its name states no series."""
     return _SERIES.get(found.series, _SERIES["C"])
 
 
 def profile_id_of(device: FakeNvmlDevice, found: VgpuTypeEntry) -> int:
-    """Return the GPU instance profile that a type takes whole, or NVML's number for none."""
+    """Return the GPU instance profile that a type occupies entirely, or NVML's number for none."""
     ids = (profile.profile_id for profile in profiles_of(device) if profile.name == found.mig_profile)
     return next(ids, INVALID_PROFILE) if device.simulated.mig_enabled else INVALID_PROFILE
 
 
 def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
-    """Return every type that a host's device supports: NVIDIA's, and what runs on it that the tables do not have."""
+    """Return every type that a host's device supports: NVIDIA's, and running ones that the tables lack."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     simulated = device.simulated
@@ -76,7 +76,7 @@ def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
 
 
 def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
-    """Return the GPU instance that a vGPU runs on, or NVML's number for none: they are taken in order."""
+    """Return the GPU instance on which a vGPU runs, or NVML's number for none; instances are used in order."""
     if not device.simulated.mig_enabled:
         return NO_INSTANCE
     profiles = {found.number: found.mig_profile for found in types_of(device)}
@@ -88,7 +88,6 @@ def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
 
 
 def _creatable(device: FakeNvmlDevice) -> list[int]:
-    """Apply the rules of 2.2, with and without MIG."""
     types = types_of(device)
     if device.simulated.mig_enabled:
         taken = {gpu_instance_of(device, vgpu) for vgpu in device.vgpus}
@@ -103,7 +102,10 @@ def _creatable(device: FakeNvmlDevice) -> list[int]:
 
 
 def find_type(devices: Iterable[FakeNvmlDevice], number: int) -> tuple[FakeNvmlDevice, VgpuTypeEntry]:
-    """Return a vGPU type by its id, with a device that supports it; refuses what no device of the node supports."""
+    """Return a vGPU type by its id, with a device that supports it.
+
+    Raises NVML's error if no device of the node does.
+    """
     for device in devices:
         for found in types_of(device) if device.is_host else ():
             if found.number == number:
@@ -121,7 +123,7 @@ def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvm
 
 
 def compatibility(_vgpu: object, _gpu: object) -> Any:
-    """Say that a vGPU can run on this GPU in whatever state its machine is."""
+    """Report that a vGPU can run on this GPU, whatever the state of its virtual machine."""
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
 
@@ -208,7 +210,7 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetVgpuSchedulerState": _scheduler,
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
-"""Function to what answers it; the subject is a ``FakeNvmlDevice``."""
+"""The answer of each function for a ``FakeNvmlDevice``."""
 
 
 def _of_series(attribute: str) -> Answer:
@@ -229,7 +231,7 @@ TYPE_ANSWERS: dict[str, Answer] = {
         capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
     ),
 }
-"""Function to what answers it; the subjects are a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
+"""The answer of each function for a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
 
 
 def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
@@ -272,7 +274,7 @@ ACCOUNTED_MAX = 4000
 
 def _accounting_pids(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:
     pids = [process.pid for process in vgpu.processes] if vgpu.accounting else []
-    # The binding makes room for as many as NVML says that there may be.
+    # The binding allocates as many entries as NVML announces.
     return ctypes.c_uint(len(pids)), (ctypes.c_uint * ACCOUNTED_MAX)(*pids)
 
 
@@ -318,4 +320,4 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetMetadata": _metadata,
     "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
 }
-"""Function to what answers it; the subjects are a ``FakeNvmlDevice`` and a ``FakeVgpu``."""
+"""The answer of each function for a ``FakeNvmlDevice`` and a ``FakeVgpu``."""

@@ -1,1 +1,1 @@
-"""What a batch is to do: the files that its inputs hold, the names of their outputs, and their options."""
+"""The entries of a batch: its input files, the names of their outputs, and their options."""

@@ -1,4 +1,4 @@
-"""Turns inputs into the entries of a run: outputs' names and options, each checked. Streamed."""
+"""Turns inputs into a run's entries, with checked options and output names. Streamed."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,14 +12,14 @@ from ..files import joined, with_suffix_of
 from ..store.listing import ListedEntry
 from ..store.schema import EntryAction
 from .places import Listed
-from .specs import EntrySpecs, refused_at
+from .specs import EntrySpecs
 from .template import Template, below_root, check_relative
 
 _BESIDE_DATABASE: Final = ("", "-wal", "-shm")
 
 
 class Intake:
-    """Turns listed inputs into entries; ``left_out`` counts those that are not video by their names."""
+    """Turns listed inputs into entries; ``left_out`` counts files without a video extension."""
 
     def __init__(self, batch: BatchSpec, specs: EntrySpecs, database: Path) -> None:
         self.left_out = 0
@@ -29,7 +29,7 @@ class Intake:
         self._own = frozenset(f"{database}{suffix}" for suffix in _BESIDE_DATABASE)
 
     def entries(self, listed: Iterable[Listed]) -> Iterator[ListedEntry]:
-        """Yield the entries. Raises UsageError: an output would lie outside the root, or options make no sense."""
+        """Yield the entries. Raises UsageError: an output would be outside the root, or options are invalid."""
         for each in listed:
             if each.source in self._own:
                 continue
@@ -39,7 +39,8 @@ class Intake:
             try:
                 yield self._entry(each)
             except UsageError as error:
-                raise refused_at(each.row.place, error) from None
+                place = f"{each.row.place}: " if each.row.place else ""
+                raise UsageError(f"{place}{error.message}", error.next_step) from None
 
     def _entry(self, listed: Listed) -> ListedEntry:
         output = self._output(listed)
@@ -60,7 +61,7 @@ class Intake:
         )
 
     def _copy(self, listed: Listed, output: str) -> str | None:
-        """Return the other name under which ``--if-smaller`` or ``--mirror`` may copy an input."""
+        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it is not the output's."""
         may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
         name = with_suffix_of(listed.source, output)
         is_other = name != output and joined(self._batch.output, name) != listed.source
@@ -73,13 +74,13 @@ class Intake:
             check_relative(listed.row.output, "the output")
             return below_root(listed.row.output, listed.row.output)
         if ".." in listed.name.path.split("/"):
-            message = f"{listed.source} has a part .. in its name, so its output would lie elsewhere"
+            message = f"{listed.source} has a part .. in its name, so its output would be elsewhere"
             raise UsageError(message, "Rename it, or leave it out and name its output in a list.")
         return self._template.output(listed.name)
 
 
 def _check_text(name: str) -> None:
-    """Refuse a name that is not UTF-8: Linux takes any bytes for one, and JSON any half of a character."""
+    """Refuse a name that is not UTF-8: Linux allows any bytes, and JSON lone surrogates."""
     with suppress(UnicodeEncodeError):
         name.encode()
         return
@@ -89,7 +90,7 @@ def _check_text(name: str) -> None:
         message = f"the name {name!r} holds half of a character"
         raise UsageError(message, "Write it as text, or both halves as \\u escapes.") from None
     with suppress(UnicodeDecodeError):
-        message = f"the name {encoded.decode()!r} is UTF-8, and this program's locale is not"
-        raise UsageError(message, "Set a locale of UTF-8, such as LC_ALL=C.UTF-8, and no PYTHONUTF8=0.")
-    message = f"the name {name!r} is not UTF-8, and the batch's database holds text alone"
+        message = f"the name {encoded.decode()!r} is UTF-8, but this program's locale is not"
+        raise UsageError(message, "Set a UTF-8 locale, such as LC_ALL=C.UTF-8, and do not set PYTHONUTF8=0.")
+    message = f"the name {name!r} is not UTF-8, which the batch's database requires"
     raise UsageError(message, "Rename it, or move it elsewhere.")

@@ -1,4 +1,4 @@
-"""Lists of inputs as text: CSV, JSONL, or a name a line. Streamed; each error names its line. Pure but for reading."""
+"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names its line."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 class ManifestFormat(Enum):
-    """How a list is written; the values are the extensions that say so."""
+    """The format of a list; the values are its extensions."""
 
     CSV = ".csv"
     JSONL = ".jsonl"
@@ -32,16 +32,15 @@ class ManifestRow:
     """One input of a list."""
 
     source: str
-    output: str = ""  #: "" where the template names it
-    overrides: str = "{}"  #: a JSON object of keys of a spec file, with this input's values
+    output: str = ""  #: "" if the template names it
+    overrides: str = "{}"  #: this input's options: a JSON object with the keys of a spec file
     place: str = ""  #: ``file:line``, for errors
 
 
 def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[ManifestRow]:
     """Yield the rows of a list, without empty lines and a plain list's comments (#); ``name`` is the file, for errors.
 
-    Raises:
-        UsageError: a line cannot be understood.
+    Raises UsageError: a line is invalid.
     """
     lines = _unmarked(lines)
     match form:
@@ -54,7 +53,7 @@ def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iter
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without the byte order mark with which Windows' programs begin a text."""
+    """Yield lines without the byte order mark that programs on Windows put first."""
     rows = iter(lines)
     if (first := next(rows, None)) is not None:
         yield first.removeprefix("\ufeff")
@@ -99,8 +98,7 @@ def _json_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
             continue
         place = f"{name}:{number}"
         try:
-            # Decimal numbers stay text, so that times and rates are exact.
-            values = json.loads(line, parse_float=str)
+            values = json.loads(line, parse_float=str)  # decimal numbers as text, so that times and rates are exact
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{place}: not JSON: {error}", 'Write {"source": "film.mkv"} on each line.') from None
         if not isinstance(values, dict):
@@ -128,7 +126,7 @@ def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], obj
 
 
 def _from_cell(key: str, cell: str) -> object:
-    """Return the value that a spec file would have: lists and tables are written with spaces between in a cell."""
+    """Return the value that a spec file would have; in a cell, spaces separate the items of lists and tables."""
     option = options_of(TranscodeSpec)[KEYS[key]]
     if option.kind is FLAG:
         return _FLAGS.get(cell.lower(), cell)
@@ -136,7 +134,7 @@ def _from_cell(key: str, cell: str) -> object:
 
 
 def override_fields(overrides: str) -> dict[str, Any]:
-    """Return the fields of ``TranscodeSpec`` that a row's overrides set. Raises UsageError: a value makes no sense."""
+    """Return the fields of ``TranscodeSpec`` that a row's overrides set. Raises UsageError: a value is invalid."""
     options = options_of(TranscodeSpec)
     values: dict[str, Any] = json.loads(overrides)
     return {KEYS[key]: options[KEYS[key]].kind.read(key, value) for key, value in values.items()}

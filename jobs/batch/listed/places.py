@@ -32,9 +32,8 @@ VIDEO_SUFFIXES: Final = frozenset(
 _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
-"""Parts of an object's key that would be steps in a path: its store knows no such steps, and nothing is hidden."""
-_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
-"""What lets somebody in, at the beginning of an address: not part of a name."""
+"""Steps in a path. In an object's key they mean nothing, so they do not count as hidden names there."""
+_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")  #: Credentials at the beginning of an address: not part of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +43,18 @@ class Listed:
     source: str
     name: InputName  #: for the template
     row: ManifestRow  #: from a list
-    size_bytes: int | None = None  #: None where finding it did not tell
-    is_video: bool = True  #: by its extension; an input that was named itself counts as video
+    size_bytes: int | None = None  #: None if the listing does not say
+    is_video: bool = True  #: by its extension; an input named directly counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
-    """Yield the files of all inputs, in the order of their names within a folder or prefix, else as listed.
+    """Yield the files of all inputs: those of a folder or prefix by name, others as listed.
 
     Raises:
         InputNotFound: there is nothing at a place, or a pattern matches nothing.
-        InputUnreadable: a list is not text.
+        InputUnreadable: a list cannot be read.
         StorageFailed: a store or folder cannot be listed.
-        UsageError: a line of a list cannot be understood.
+        UsageError: a line of a list is invalid.
     """
     for each in inputs:
         yield from _list_one(each, stdin or sys.stdin)
@@ -96,9 +95,9 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input that was named itself: its folder is relative to the current one, ``here``, or its whole path.
+    """Return an input named directly; its folder is relative to the current one, ``here``, or absolute.
 
-    Without ``Path``, which takes three times as long: lists are long.
+    Without ``Path``, which is three times as slow: lists are long.
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
@@ -148,13 +147,13 @@ def _pattern(pattern: str) -> Iterator[Listed]:
         below = os.path.relpath(path, root)
         yield Listed(path, InputName.of(below), ManifestRow(path), _size(path), _is_video(path))
     if not found:
-        raise InputNotFound(f"no file matches {pattern}", "Check the pattern; ** stands for any folders.")
+        raise InputNotFound(f"no file matches {pattern}", "Check the pattern; ** matches any folders.")
 
 
 def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match the parts of a pattern, unordered, some perhaps twice.
+    """Yield the files below a folder that match a pattern's parts, unordered, some twice.
 
-    Links to folders are not followed, since they may lead in circles.
+    Links to folders are not followed: they may loop.
     """
     part, rest = parts[0], parts[1:]
     if part == _ANY_FOLDERS:
@@ -167,7 +166,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield what one part of a pattern matches in a folder: path, whether it is a folder (no link), whether a file.
+    """Yield the matches of one part of a pattern in a folder: path, is it a folder (not a link), is it a file.
 
     As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """
@@ -184,7 +183,7 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a file, or a dangling link, which is to be reported as missing."""
+    """Return whether an entry is a file or a dangling link, which a try reports as missing."""
     try:
         return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself
@@ -193,9 +192,9 @@ def _is_file(entry: "os.DirEntry[str]") -> bool:
 
 def _size(path: str) -> int | None:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - lists are long, and a ``Path`` takes three times as long
+        return os.stat(path).st_size  # noqa: PTH116 - lists are long, and ``Path`` is three times as slow
     except (OSError, ValueError):
-        return None  # its try reports what is wrong
+        return None  # its try reports the error
 
 
 def _remote(url: str) -> Iterator[Listed]:
@@ -206,7 +205,7 @@ def _remote(url: str) -> Iterator[Listed]:
         store.invalidate_cache()
         name = without_query(root)
         is_pattern = bool(_MAGIC.intersection(name))
-        # A web server lists folders at most; whether a file is there, or the server, its job finds out.
+        # Web servers list only folders, if anything; the job finds out whether the file, or the server, exists.
         is_on_web = protocol in ("http", "https") and not name.endswith("/")
         if not is_pattern and (is_on_web or store.isfile(root)):
             yield from _remote_file(url)
@@ -220,7 +219,7 @@ def _remote(url: str) -> Iterator[Listed]:
         found, is_pattern = {}, False
     except CodecfleetError:
         raise
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # each store raises its own errors
         raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
     if not found:
         raise InputNotFound(f"there is nothing under {url}", "Check the address.")

@@ -1,11 +1,10 @@
-"""The spec of each entry: the batch's options, and what a list says of the one input. Pure."""
+"""The spec of each entry: the batch's options, with those that a list gives the input. Pure."""
 
 import hashlib
 import json
 from functools import lru_cache
 from typing import Any, Final
 
-from ....errors import UsageError
 from ...journal.header import BESIDE_BYTES, read_beside
 from ...request.layers import left_by
 from ...request.options import build, options_of
@@ -14,12 +13,12 @@ from .manifest import override_fields
 
 _NOTHING: Final = "-"  #: A placeholder for input and output where only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
-"""Options that may change without an output being done again."""
-_DIFFERENT_KEPT: Final = 4096  #: Lists with more different overrides than this take longer to read
+"""Options that can change without making an output outdated."""
+_DIFFERENT_KEPT: Final = 4096  #: Lists with more different overrides are slower
 
 
 class EntrySpecs:
-    """Returns entries' specs; what depends on the overrides alone is cached."""
+    """Builds entries' specs, with a cache by their overrides."""
 
     def __init__(self, batch: BatchSpec) -> None:
         self._batch = {name: getattr(batch, name) for name in JobOptions.model_fields if name in batch.model_fields_set}
@@ -27,11 +26,11 @@ class EntrySpecs:
         self.digest = lru_cache(_DIFFERENT_KEPT)(self._digest)
 
     def spec(self, overrides: str, source: str, output: str) -> TranscodeSpec:
-        """Return an entry's spec; UsageError: its options make no sense, alone or beside the batch's."""
+        """Return an entry's spec. Raises UsageError: its options are invalid, alone or with the batch's."""
         return _built(self._fields(overrides) | {"source": source, "output": output})
 
     def may_keep(self, overrides: str) -> bool:
-        """Return whether an entry's input is copied where the result is not smaller."""
+        """Return whether an entry's input is copied if the result is not smaller."""
         return bool(self._fields(overrides).get("if_smaller", False))
 
     def _fields_of(self, overrides: str) -> dict[str, Any]:
@@ -39,11 +38,9 @@ class EntrySpecs:
         return left_by(self._batch, given) | given
 
     def _digest(self, overrides: str) -> str:
-        """Return the SHA-256 of the options that an output depends on; defaults are left out, so new ones change none.
+        """Return the SHA-256 of the options that an output depends on, without defaults: new options change no digest.
 
-        Raises:
-            UsageError: as ``spec``.
-            InputError: its overlay picture, or its font, cannot be read.
+        Raises UsageError: as ``spec``; InputError: its overlay picture, or its font, cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)
@@ -55,8 +52,3 @@ class EntrySpecs:
 def _built(fields: dict[str, Any]) -> TranscodeSpec:
     options = options_of(TranscodeSpec)
     return build(TranscodeSpec, fields, lambda field: options[field].key or field, "docs/config.md lists the keys.")
-
-
-def refused_at(place: str, error: UsageError) -> UsageError:
-    """Return an error with the line of the list that named its entry."""
-    return UsageError(f"{place}: {error.message}", error.next_step) if place else error

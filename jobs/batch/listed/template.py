@@ -1,4 +1,4 @@
-"""Names of outputs: a template and an input give a path below the output root, or a refusal. Pure."""
+"""Names of outputs: a template and an input's name give a path below the output root. Pure."""
 
 import posixpath
 from dataclasses import dataclass
@@ -49,36 +49,38 @@ class Template:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the template; UsageError: an open brace, an unknown field, or one name for all outputs."""
+        """Return the template.
+
+        Raises UsageError: an unbalanced brace, an unknown field, or the same name for all outputs.
+        """
         try:
             fields = [each for _, *each in Formatter().parse(text) if each[0] is not None]
         except ValueError:
-            raise _refused(text, f"has a brace that closes or converts nothing; {_KNOWN}") from None
+            raise _refused(text, f"has an unbalanced brace or an incomplete conversion; {_KNOWN}") from None
         for name, form, conversion in fields:
             if name not in FIELDS or form or conversion:
                 stated = f"{name}{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form or ''}"
                 raise _refused(text, f"has {{{stated}}}; {_KNOWN}")
         check_relative(text, "--output-template")
         if "stem" not in (name for name, *_ in fields):
-            raise _refused(text, "gives every input of a folder one name: {stem} is missing")
+            raise _refused(text, "gives all inputs of a folder the same name: {stem} is missing")
         return cls(text)
 
     def output(self, name: InputName) -> str:
-        """Return the output's path below the root; UsageError: it would leave the root, or name a folder."""
+        """Return the output's path below the root. Raises UsageError: it leaves the root, or names a folder."""
         return below_root(self.text.format(dir=name.folder, stem=name.stem, ext=name.extension), self.text)
 
 
 def check_relative(path: str, what: str) -> None:
-    """Raise UsageError where a path or template is absolute, or a URL."""
+    """Raise UsageError if a path or template is absolute, or a URL."""
     if path.startswith("/") or "://" in path:
-        raise UsageError(f"{what} {path!r} has a root of its own", "Outputs lie below --output: write a relative path.")
+        raise UsageError(f"{what} {path!r} is absolute or a URL", "Write a path relative to --output.")
 
 
 def below_root(path: str, origin: str) -> str:
-    """Return a relative path without empty parts and ``.``, so that ``/a`` of an empty ``{dir}`` is ``a``.
+    """Return a relative path without empty parts and ``.``: an empty ``{dir}`` gives ``/a``, which becomes ``a``.
 
-    Raises:
-        UsageError: it leads upwards or is not the name of a file; ``origin`` is named as its source.
+    Raises UsageError: it leads upwards or does not name a file; the error names ``origin``.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:

@@ -1,7 +1,7 @@
-"""The database of a batch: one SQLite file, which holds every entry's state. docs/batch.md describes its tables.
+"""The database of a batch: one SQLite file with every entry's state. docs/batch.md describes its tables.
 
-One process writes; any number may read meanwhile. Every change is a transaction that survives a loss of power, so the
-callers make few, each for many entries. All calls block.
+One process writes, any number may read. A transaction survives a power loss, which is slow: write many changes in each.
+All calls block.
 """
 
 import os
@@ -56,7 +56,10 @@ ON CONFLICT (output) DO UPDATE SET
 
 
 class BatchDatabase:
-    """The database of a batch into the folder or URL ``root``, owned from ``open`` to ``close``. Thread-safe."""
+    """The database of a batch that writes to the folder or URL ``root``, owned from ``open`` to ``close``.
+
+    Thread-safe.
+    """
 
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
@@ -71,13 +74,13 @@ class BatchDatabase:
         self._made: Made | None = None
 
     def open(self) -> Self:
-        """Create the file, unless it is there, and begin a run.
+        """Create the file if it is missing, and begin a run.
 
         Raises:
             OutputInUse: another process owns it.
-            UsageError: it is another batch's, another program's, or of another version.
+            UsageError: it is another batch's or another program's, or has another version.
             OutputUnwritable: it cannot be created or written.
-            StorageFailed: the disk is full, or fails.
+            StorageFailed: the disk is full, or failed.
         """
         try:
             self._make_file()
@@ -93,7 +96,7 @@ class BatchDatabase:
             message = f"the batch's database {self.path} cannot be used: {error}"
             step = f"{what_next(error)} Or choose another --database, on a local disk."
             raise OutputUnwritable(message, step) from None
-        except BaseException:
+        except BaseException:  # after any error, nothing stays open
             self._abandon()
             raise
         self.run = run
@@ -105,13 +108,13 @@ class BatchDatabase:
         if self._closed.is_set():
             return
         self._closed.set()
-        # Where it cannot be noted, the next owner finds that this process has ended.
+        # If this fails, the next owner finds that this process has ended.
         with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
             connection.execute("UPDATE runs SET ended_s = ? WHERE run = ?", (self._clock(), self.run))
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Make these the run's entries, all or none, and return their number. Raises what ``list_entries`` does."""
+        """Make these the run's entries, all or none, and return their number. Raises as ``list_entries``."""
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -122,7 +125,7 @@ class BatchDatabase:
         return int(count)
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
-        """Return the run's entries in a state, ``most`` after the first ``skip``: not tried yet, then by the list."""
+        """Return ``most`` of the run's entries in a state, after the first ``skip``, by tries and then as listed."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
             "ORDER BY tries, position LIMIT ? OFFSET ?",
@@ -131,7 +134,7 @@ class BatchDatabase:
         return [_entry(row) for row in rows]
 
     def spread(self, most: int) -> list[BatchEntry]:
-        """Return waiting entries that are to be encoded, spread evenly over the list."""
+        """Return waiting entries to encode, spread evenly over the list."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM (SELECT *, ntile(?) OVER (ORDER BY position) AS part FROM entries "  # noqa: S608
             "WHERE state = 'waiting' AND action = 'transcode' AND listed_run = ?) GROUP BY part",
@@ -224,11 +227,11 @@ class BatchDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the database for one change, which happens as a whole or not at all.
+        """Hold the database for one transaction.
 
         Raises:
             OutputInUse: another process has taken the database over, because this one seemed dead.
-            StorageFailed: the disk is full, or fails, or the file is damaged or was replaced.
+            StorageFailed: the disk is full or failed, or the file is damaged or was replaced.
         """
         with self._lock:
             try:
@@ -238,8 +241,8 @@ class BatchDatabase:
                     self._check_owner(connection)
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:  # SQLite itself has ended it where the disk is full
+                except BaseException:  # after any error, nothing is half-written
+                    if connection.in_transaction:  # on a full disk SQLite has ended it already
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
@@ -256,9 +259,9 @@ class BatchDatabase:
         return connection
 
     def _there(self) -> sqlite3.Connection:
-        """Return the connection, after putting a removed file back; StorageFailed: it was closed or replaced."""
+        """Return the connection, after restoring a removed file. Raises StorageFailed: it was closed or replaced."""
         if self._connection is None:
-            raise StorageFailed(f"{self.path} is closed", "Run the batch again: it goes on where it was.")
+            raise StorageFailed(f"{self.path} is closed", "Run the batch again: it continues where it stopped.")
         if self._files and self._files != (found := files_of(self.path)):
             if found[0] not in (None, self._files[0]):
                 message = f"the batch's database {self.path} was replaced by another file"
@@ -278,7 +281,7 @@ class BatchDatabase:
             raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
 
     def _make_file(self) -> None:
-        """Create a file that only its owner can read, as its log then is: addresses may hold secrets."""
+        """Create a file that only its owner can read, since addresses may hold secrets; its log inherits the mode."""
         folder = self.path.parent
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -291,7 +294,7 @@ class BatchDatabase:
         application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        """Write the tables into a new file, or make sure that an old one is this batch's."""
+        """Write the tables into a new file, or check that an existing one is this batch's."""
         application = application_in(connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application is None:
@@ -304,13 +307,11 @@ class BatchDatabase:
         if application != schema.APPLICATION_ID:
             raise not_a_batchs(self.path)
         if version != schema.SCHEMA_VERSION:
-            message = (
-                f"{self.path} is of schema {version}, and this version of codecfleet writes {schema.SCHEMA_VERSION}"
-            )
+            message = f"{self.path} has schema {version}; this version of codecfleet has {schema.SCHEMA_VERSION}"
             raise UsageError(message, "Use the version that made it, or choose another --database.")
         (root,) = connection.execute("SELECT value FROM batch WHERE name = 'root'").fetchone()
         if root != self._root:
-            raise UsageError(f"{self.path} is that of the batch into {root}", "Choose another --database.")
+            raise UsageError(f"{self.path} belongs to the batch that writes to {root}", "Choose another --database.")
 
     def _begin_run(self, connection: sqlite3.Connection) -> int:
         last = connection.execute("SELECT owner, ended_s, renewed_s FROM runs ORDER BY run DESC LIMIT 1").fetchone()
@@ -336,8 +337,7 @@ class BatchDatabase:
                 self._connection.close()
                 self._connection = None
             made, self._made = self._made, None
-        # A batch that was refused leaves nothing.
-        if made is not None and files_of(self.path)[0] == made.file:
+        if made is not None and files_of(self.path)[0] == made.file:  # the batch was refused
             with suppress(OSError):
                 self.path.unlink()
                 for folder in made.folders:

@@ -1,4 +1,4 @@
-"""The file of a batch's database: whose it is, and opening it for questions. All calls block."""
+"""The file of a batch's database: recognizes, reads and restores it. Blocking."""
 
 import sqlite3
 from contextlib import closing
@@ -11,8 +11,8 @@ from . import schema
 _AGAIN: Final = "then run the same command again."
 _CHECK_DISK: Final = f"Check the disk and the space left on it, {_AGAIN}"
 _CHECK_PERMISSIONS: Final = f"Check the permissions of the file and its folder, {_AGAIN}"
-_DAMAGED: Final = "Put a copy of it in its place; or move it away and use --overwrite, which does all files again."
-_LOCKED: Final = f"Close the program that holds it locked, {_AGAIN}"
+_DAMAGED: Final = "Restore it from a copy; or move it away and use --overwrite, which does all files again."
+_LOCKED: Final = f"Close the program that holds its lock, {_AGAIN}"
 _WHAT_NEXT: Final = {
     sqlite3.SQLITE_FULL: f"Free some space, {_AGAIN}",
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -28,16 +28,19 @@ _PRIMARY: Final = 0xFF
 
 
 class Made(NamedTuple):
-    """What was created for a new database."""
+    """The files created for a new database."""
 
-    file: tuple[int, int] | None  #: Its own file
-    folders: tuple[Path, ...]  #: The folders that it lies in, the innermost first
+    file: tuple[int, int] | None
+    folders: tuple[Path, ...]  #: its folders, the innermost first
 
 
 def application_of(path: Path) -> int | None:
-    """Return a batch's application id, None for an empty file, or raise UsageError; no file appears beside it."""
-    # Read-only, so that another program's log is not written into its file. A log may hold all the tables, whole only
-    # under SQLite's locks; without a log the locks are left alone too, since they make files appear.
+    """Return a batch's application id, None for an empty file.
+
+    Creates no other file. Raises UsageError: it is another program's.
+    """
+    # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and is consistent
+    # only under SQLite's locks; without a log, no locks are taken, since they create files.
     how = "mode=ro" if _has_log(path) else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
         if (found := application_in(connection)) not in (None, schema.APPLICATION_ID):
@@ -46,16 +49,16 @@ def application_of(path: Path) -> int | None:
 
 
 Files: TypeAlias = tuple[tuple[int, int] | None, tuple[int, int] | None]
-"""Which files a database and its log are: device and number of each, None for one that is not there."""
+"""The identities of a database and its log: the device and inode of each, or None if it is missing."""
 
 
 def files_of(path: Path) -> Files:
-    """Return which files a database and its log are now."""
+    """Return the current identities of a database and its log."""
     return _number(path), _number(_log_of(path))
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write the database of a connection, whose files were removed, as a new file, and close the connection."""
+    """Write a connection's database, whose files were removed, to a new file, and close the connection."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -64,7 +67,7 @@ def put_back(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(part)) as new:
         connection.backup(new)
     connection.close()
-    # What is left of the log belongs to the removed file, and would be taken for the new one's.
+    # A leftover log belongs to the removed file, and would be applied to the new one.
     for left in (_log_of(path), file.with_name(f"{file.name}-shm")):
         left.unlink(missing_ok=True)
     part.replace(file)
@@ -103,14 +106,14 @@ def not_a_batchs(path: Path) -> UsageError:
 
 
 def application_in(connection: sqlite3.Connection) -> int | None:
-    """Return the application id of a file, 0 where it has none; None for an empty file."""
+    """Return the application id of a file, 0 if it has none; None for an empty file."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) if application or tables else None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a batch's database for reading; not as ``mode=ro``: the last to close it removes the files of its log."""
+    """Open a batch's database for reading; not with ``mode=ro``, since the last reader removes the log files."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")
     return connection

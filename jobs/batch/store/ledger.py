@@ -1,4 +1,7 @@
-"""Writes what happens to entries into the database: in one transaction all that came up during the last one."""
+"""Writes changes of entries into the database.
+
+Each transaction writes all changes that came during the previous one.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from .schema import Change
 
 
 class BatchLedger:
-    """Gives a batch's changes to ``write``, in a thread of its own; used from one event loop."""
+    """Passes a batch's changes to ``write``, in its own thread; used from one event loop."""
 
     def __init__(self, write: Callable[[list[Change]], object]) -> None:
         self._write = write
@@ -19,7 +22,7 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Return when the change is on disk, also if cancelled meanwhile. Raises what ``BatchDatabase.write`` does."""
+        """Return when the change is on disk; a cancelled call is written too. Raises as ``BatchDatabase.write``."""
         written: Future[None] = Future()
         self._pending.put((change, written))
         self._writer.submit(self._write_pending)
@@ -32,7 +35,7 @@ class BatchLedger:
         await asyncio.shield(in_thread(self._writer.shutdown))
 
     def _write_pending(self) -> None:
-        together = [self._pending.get_nowait() for _ in range(self._pending.qsize())]  # this thread alone takes them
+        together = [self._pending.get_nowait() for _ in range(self._pending.qsize())]  # no other thread takes any
         if not together:
             return
         try:

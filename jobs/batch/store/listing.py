@@ -1,7 +1,4 @@
-"""What a new run lists, in a table of its own until its outputs are known not to collide.
-
-All calls are part of a transaction of the database's.
-"""
+"""A new run's list, in a temporary table until its outputs are known not to collide. Runs inside a transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -25,18 +22,14 @@ class ListedEntry:
     overrides: str
     spec_sha256: str
     source_bytes: int | None
-    copy: str | None = None
-    """The name of its input's copy, where it may be copied, under another name than its output's."""
-    place: str = ""  #: What named it, for errors: the line of a list
+    copy: str | None = None  #: the name under which the input may be copied, if it is not the output's
+    place: str = ""  #: where it was named, for errors: ``file:line`` of a list
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:
-    """Fill the table ``listed``. What ``listed`` raises goes through.
+    """Fill the table ``listed``, without inputs that are outputs of other entries: a folder may hold both.
 
-    An input that is the output of another entry is left out: a folder may hold both.
-
-    Raises:
-        UsageError: two inputs have one output, or might have; or an input is its own.
+    Raises UsageError: two inputs have or may have the same output, or an output would replace its input.
     """
     below = f"{root.rstrip('/')}/"
     connection.execute("DROP TABLE IF EXISTS temp.listed")
@@ -54,7 +47,7 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input under its own output's name is an output that an earlier run made of another input."""
+    """Return whether an input that has its output's name was made by an earlier run from another input."""
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
@@ -66,7 +59,7 @@ def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) ->
 
 
 def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
-    """Add rows; an output that is listed already must be of the same input, with the same options."""
+    """Add rows; an output that is already listed must have the same input and options."""
     rows = [
         (each.output, each.source, each.action.value, each.overrides, each.spec_sha256, each.source_bytes, each.copy)
         for each in chunk
@@ -91,7 +84,7 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
-    """Refuse an input whose copy would have the name of another input, its output or its copy."""
+    """Refuse an input whose copy would have the name of another input, or of that input's output or copy."""
     found = connection.execute(
         "SELECT copied.source, other.source, copied.copy FROM listed AS copied "
         "JOIN listed AS other ON other.output = copied.copy WHERE copied.copy IS NOT NULL "
@@ -103,5 +96,5 @@ def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
     ).fetchone()
     if found is not None:
         source, other, name = found
-        message = f"{source} may be copied to {name}, where {other}, its output or its copy lies"
+        message = f"{source} may be copied to {name}, which is the name of {other}, its output or its copy"
         raise UsageError(message, "Give outputs names that differ in more than their extension; or leave one out.")

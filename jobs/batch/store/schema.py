@@ -1,4 +1,4 @@
-"""The database's schema, as docs/batch.md describes it, and what it holds of an entry."""
+"""The database's schema, as docs/batch.md describes it, and its rows as values."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,10 +6,8 @@ from typing import Final, TypeAlias
 
 from ....errors import OutputInUse
 
-SCHEMA_VERSION: Final = 1
-"""``PRAGMA user_version`` of a database; a version that changes the meaning of a column changes it."""
-APPLICATION_ID: Final = 0x43464C42
-"""``PRAGMA application_id``, by which a database is known as a batch's: "CFLB" in ASCII."""
+SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; changes when a column changes its meaning
+APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
 TABLES: Final = """
 CREATE TABLE batch (
@@ -77,7 +75,7 @@ CREATE TEMP TABLE listed (
     copy TEXT
 );
 """
-"""What a new run lists, until all of it is known to be right."""
+"""A new run's list, until it has been checked."""
 
 
 class EntryAction(Enum):
@@ -97,13 +95,13 @@ class FileResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Which content an input had: ``version`` is text that changes with it; ``sha256`` is None unless asked for."""
+    """An input's content: ``version`` is text that changes with it; ``sha256`` is None unless requested."""
 
     version: str
     sha256: str | None
 
     def is_that_of(self, before: "Content") -> bool:
-        """Return whether an input is what it was: by SHA-256 where both are known, else by its version."""
+        """Return whether an input is unchanged: by SHA-256 if both are known, else by version."""
         if self.sha256 is not None and before.sha256 is not None:
             return self.sha256 == before.sha256
         return self.version == before.version
@@ -113,14 +111,14 @@ class Content:
 class FileFault:
     """Why an entry failed."""
 
-    error: str  #: The class of the error, as in ``codecfleet.errors``; the exception's own where that is a defect.
+    error: str  #: the class of the error, from ``codecfleet.errors``; for a defect, the exception's
     message: str
     next_step: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """An entry that is to be done or compared."""
+    """An entry to do or to compare."""
 
     entry: int
     source: str
@@ -128,16 +126,16 @@ class BatchEntry:
     action: EntryAction
     overrides: str
     tries: int  #: in this run
-    was_in_flight: bool  #: a try was killed or stopped, and the file under its output's name may be that try's
+    was_in_flight: bool  #: a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None
-    published: str | None  #: by an earlier run, from the same input; a copy has another extension than ``output``
-    output_bytes: int | None  #: of what is ``published``
-    fault: FileFault | None = None  #: Why its last try failed; None where none has failed since it was done last
+    published: str | None  #: by an earlier run, from the same input; a copy's extension may differ from ``output``'s
+    output_bytes: int | None  #: of the ``published`` file
+    fault: FileFault | None = None  #: why its last try failed; None if none has failed since it was last done
 
     @property
     def was_in_use(self) -> bool:
-        """Whether another process held its output when its last try failed: the file there may be a killed try's."""
+        """Whether its last try failed because another process held the output; a killed try may have written it."""
         return self.fault is not None and self.fault.error == OutputInUse.__name__
 
 
@@ -155,20 +153,16 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStarted:
-    """A try begins: the file under its output's name may be its own from here on.
-
-    ``found`` is name and size of what a killed or stopped try may have left: should this one fail, that may be
-    replaced, and no other file of the name.
-    """
+    """A try begins: the file under its output's name may be its own from now on."""
 
     entry: int
     tries: int
-    found: tuple[str, int] | None = None
+    found: tuple[str, int] | None = None  #: name and size of a killed or stopped try's file, which may be replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """Name and size of the copy that a try makes next under a name of its own; or those before it, where it failed."""
+    """Name and size of the copy that a try is about to make; after a failure, those from before it."""
 
     entry: int
     found: tuple[str | None, int | None]
@@ -176,7 +170,7 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again; ``in_flight`` where the try was stopped and may have published."""
+    """A try ended, and the entry waits again; ``in_flight``: the try was stopped, and may have published."""
 
     entry: int
     tries: int
@@ -190,26 +184,26 @@ class FileEnded:
     entry: int
     content: Content
     source_bytes: int | None
-    began_s: float
+    began_s: float  #: since 1970
     ended_s: float
     result: FileResult
-    published: str
+    published: str  #: relative to the root
     output_bytes: int
-    frames: int = 0
+    frames: int = 0  #: 0 for a copy, as all below are
     duration_s: float = 0.0
-    encoder: str = ""
+    encoder: str = ""  #: its kind
     segments: tuple[SegmentSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedBadly:
-    """A try failed for good; ``content`` is None where the input could not even be looked at."""
+    """A try failed for good."""
 
     entry: int
-    content: Content | None
-    began_s: float
+    content: Content | None  #: None if the input could not be examined
+    began_s: float  #: since 1970
     ended_s: float
-    error: str
+    error: str  #: its class
     exit_code: int
     message: str
     next_step: str

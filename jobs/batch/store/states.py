@@ -1,38 +1,34 @@
-"""The states of a batch's entries, their transitions, and what an ended try means for its entry. Pure."""
+"""The states of a batch's entries, their transitions, and what a try's error does to its entry. Pure."""
 
 from enum import Enum
 from typing import Final
 
 from ....errors import FleetUnavailable, WorkError
 
-TRIES: Final = 2
-"""How often one run tries an entry that fails through no fault of its input; each job has its own retry ladder too."""
-FAULTS_IN_A_ROW: Final = 8
-"""Files that fail one after the other through no fault of theirs, and end the batch: the next ones would fail too."""
+TRIES: Final = 2  #: How often a run tries an entry that fails through no fault of its input; jobs retry segments too
+FAULTS_IN_A_ROW: Final = 8  #: This many such failures in a row end the batch: the next files would fail too
 
 
 class EntryState(Enum):
     """The state of an entry; the values are those in the database."""
 
     WAITING = "waiting"
-    RUNNING = "running"  #: In flight; or it was, when the batch was killed
+    RUNNING = "running"  #: in flight, or in flight when the batch was killed
     DONE = "done"
     FAILED = "failed"
-    DONE_BEFORE = "done-before"  #: An earlier run did it; its input was not compared yet
-    FAILED_BEFORE = "failed-before"  #: The same of one that failed
+    DONE_BEFORE = "done-before"  #: done by an earlier run, not yet compared
+    FAILED_BEFORE = "failed-before"  #: failed in an earlier run, not yet compared
 
 
 class EntryEvent(Enum):
-    """What moves an entry from one state to the next."""
+    """The events of an entry."""
 
-    LISTED = "listed"  #: A new run lists it, with the input and the options that it had
-    LISTED_OTHERWISE = "listed otherwise"
-    """A new run lists it with another input or other options; or it failed and is to be retried."""
+    LISTED = "listed"  #: a new run lists it with the same input and options
+    LISTED_OTHERWISE = "listed otherwise"  #: ... with another input or options, or to retry its failure
     STARTED = "started"
     PUBLISHED = "published"
     FAILED = "failed"
-    PUT_BACK = "put back"
-    """It failed through no fault of its own and is tried again, or the batch ended before it did."""
+    PUT_BACK = "put back"  #: it failed through no fault of its own and is retried, or the batch ended before it did
     FOUND_SAME = "found same"
     FOUND_CHANGED = "found changed"
 
@@ -41,20 +37,20 @@ _S, _H = EntryState, EntryEvent
 EDGES: Final = {
     # A new run begins.
     (_S.WAITING, _H.LISTED): _S.WAITING,
-    (_S.RUNNING, _H.LISTED): _S.WAITING,  # its run was killed: the job goes on from its journal
+    (_S.RUNNING, _H.LISTED): _S.WAITING,  # its run was killed: the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
-    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before it had looked
+    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before comparing it
     (_S.FAILED_BEFORE, _H.LISTED): _S.FAILED_BEFORE,
     **{(state, _H.LISTED_OTHERWISE): _S.WAITING for state in _S},
-    # What an earlier run did is compared.
+    # An earlier run's result is compared.
     (_S.DONE_BEFORE, _H.FOUND_SAME): _S.DONE,
     (_S.DONE_BEFORE, _H.FOUND_CHANGED): _S.WAITING,
     (_S.FAILED_BEFORE, _H.FOUND_SAME): _S.FAILED,
     (_S.FAILED_BEFORE, _H.FOUND_CHANGED): _S.WAITING,
     # A try.
     (_S.WAITING, _H.STARTED): _S.RUNNING,
-    (_S.WAITING, _H.FAILED): _S.FAILED,  # its input is not there, or something else has its output's name
+    (_S.WAITING, _H.FAILED): _S.FAILED,  # its input is missing, or another file has its output's name
     (_S.WAITING, _H.PUT_BACK): _S.WAITING,
     (_S.RUNNING, _H.PUBLISHED): _S.DONE,
     (_S.RUNNING, _H.FAILED): _S.FAILED,
@@ -63,7 +59,7 @@ EDGES: Final = {
 
 
 def after(state: EntryState, happening: EntryEvent) -> EntryState:
-    """Return the state that follows. Raises ValueError: nothing of that kind can happen then."""
+    """Return the state that follows. Raises ValueError: there is no such edge."""
     try:
         return EDGES[state, happening]
     except KeyError:
@@ -71,7 +67,7 @@ def after(state: EntryState, happening: EntryEvent) -> EntryState:
 
 
 def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: bool) -> str:
-    """Return the state of an entry that the database has in ``state`` when a new run lists it."""
+    """Return the state of an entry after a new run lists it; the database has it in ``state``."""
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
@@ -79,9 +75,9 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
 
 
 def after_error(error: BaseException, tries: int) -> EntryEvent:
-    """Return what an error does to its entry, whose ``tries``-th try of this run it ended.
+    """Return the event of an error that ended the ``tries``-th try.
 
-    An error in the input, in the request or in codecfleet itself would come again.
+    Errors of the input, the request or codecfleet itself would recur, so they are not retried.
     """
     if isinstance(error, FleetUnavailable):
         return EntryEvent.PUT_BACK
@@ -89,7 +85,7 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 
 
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
-    """Return what ends the batch, if an error does: the last of a row of faults that were not in the files."""
+    """Return the error that ends the batch, if any: no fleet, or too many faults in a row that were not the files'."""
     if isinstance(error, FleetUnavailable):
         return error
     if not isinstance(error, WorkError) or faults_in_a_row < FAULTS_IN_A_ROW:
@@ -101,8 +97,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, given those of the errors of its failed files.
-
-    5 if another run may do better (a machine or a store failed), else 4 if another request may, else 3: the inputs.
-    """
+    """Return a batch's exit code, the worst of its failed files': 5 (machine, store), 4 (request), 3 (input)."""
     return max(codes, default=0)

@@ -1,1 +1,1 @@
-"""What a job draws into the pictures: an overlay, or a subtitle track; read as a whole before any work."""
+"""What a job draws into the pictures, an overlay or a subtitle track: read in full before any work."""

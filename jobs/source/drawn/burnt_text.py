@@ -1,4 +1,4 @@
-"""A text track that is burnt in: its cues, and what is on screen when, several at once too."""
+"""A text track to burn in: its cues, and which of them are on screen together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})  #: FFmpeg's names of plain text
-MOST_AT_ONCE: Final = 16  #: Cues on screen at one time; people read two or three
-MOST_LETTERS: Final = 2_000  #: Of one cue; they fill a screen
+MOST_AT_ONCE: Final = 16  #: Cues on screen at the same time; people can read two or three
+MOST_LETTERS: Final = 2_000  #: In one cue: a full screen
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Lines that are shown in [start, end), in seconds of the source's clock; ``end_s`` None: until the next cue."""
+    """Lines shown in [start, end), in seconds of the source's clock; ``end_s`` None: until the next cue."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -34,17 +34,16 @@ class Cue:
 
 
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
-    """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
+    """Return a text track's cues by time, without styles. Raises InputTooLarge: more than ``MOST_LETTERS`` in one."""
     found = []
-    # Where the container breaks, what came before is what there is.
-    with suppress(av.error.FFmpegError):
+    with suppress(av.error.FFmpegError):  # of a damaged file, use what can be read
         for packet in demux(container, stream):
             if packet.pts is None:
                 continue
             tick_s = Fraction(packet.time_base)
             lines = plain_lines(plain_cue(read_cue(codec, bytes(packet))))
             if (letters := sum(map(len, lines))) > MOST_LETTERS:
-                message = f"subtitle track {stream.index} has one of {letters} letters; {MOST_LETTERS} are the most"
+                message = f"subtitle track {stream.index} has a cue of {letters} letters; at most {MOST_LETTERS} fit"
                 raise InputTooLarge(message, "Leave out --burn-subtitles.")
             start_s = packet.pts * tick_s
             found.append(Cue(start_s, start_s + packet.duration * tick_s if packet.duration else None, lines))
@@ -60,9 +59,9 @@ def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
 
 
 def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]:
-    """Yield the lines on screen whenever they change: those of several cues above each other, the earliest below.
+    """Yield the lines on screen at each change; of cues shown together, the earliest is at the bottom.
 
-    Raises InputTooLarge: there are more than ``MOST_AT_ONCE`` cues at a time.
+    Raises InputTooLarge: more than ``MOST_AT_ONCE`` cues at a time.
     """
     waiting = [cue for cue in ended(cues) if cue.lines and (cue.end_s is None or cue.start_s < cue.end_s)]
     starts = iter(waiting)
@@ -79,13 +78,13 @@ def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]
             shown.append(coming)
             coming = next(starts, None)
         if len(shown) > MOST_AT_ONCE:
-            message = f"more than {MOST_AT_ONCE} subtitles are to be shown at once, at {float(time_s):.3f} s"
+            message = f"more than {MOST_AT_ONCE} subtitles are shown at once, at {float(time_s):.3f} s"
             raise InputTooLarge(message, "Leave out --burn-subtitles.")
         yield time_s, tuple(line for cue in reversed(shown) for line in cue.lines)
 
 
 def text_showings(cues: Sequence[Cue], renderer: TextRenderer) -> Iterator[Showing]:
-    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or they need shaping."""
+    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or they need text shaping."""
     renderer.check(line for cue in cues for line in cue.lines)
     for time_s, lines in on_screen(cues):
         yield Showing(time_s, None, renderer.bitmap(lines) if lines else None)

@@ -1,4 +1,4 @@
-"""The subtitle track that is burnt in: which it is, and all it shows, read once: any segment may need early cues."""
+"""The subtitle track to burn in, read in full once, because any segment may need earlier cues."""
 
 import hashlib
 import zlib
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 128 << 20  #: What a track's subtitles may take, compressed: those of a long film take some 20 MB
-MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts, of Chinese, Japanese and Korean, take some 20 MB
-_OBJECT_BYTES: Final = 512  #: What each takes besides its samples
-_FAST: Final = 1
-NEVER_S: Final = Fraction(1 << 40)  #: When what has no end ends
+MOST_BYTES: Final = 128 << 20  #: Of a track's subtitles, compressed: those of a long film need about 20 MB
+MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts (Chinese, Japanese, Korean) need about 20 MB
+_OBJECT_BYTES: Final = 512  #: Memory of each subtitle besides its samples
+_FAST: Final = 1  #: zlib's level
+NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurntTrack:
-    """What a track shows, in order, one at a time."""
+    """The subtitles of a track, in order; none overlap."""
 
     subtitles: tuple[Subtitle, ...]
-    sha256: str  #: Of all of it, samples and times
+    sha256: str  #: Of all samples and times
     failed: int  #: Packets that did not decode
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
-    """Return the subtitle track that a number, counted from 0, or a language names; None where none was asked for.
+    """Return the subtitle track with a number (from 0) or language; None if none was requested.
 
-    Raises Unsupported: there is no such track, or it is neither one of bitmaps nor of plain text.
+    Raises Unsupported: there is no such track, or it holds neither bitmaps nor plain text.
     """
     if asked is None:
         return None
@@ -63,49 +63,49 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         message = f"{source.url} has no subtitle track {number}; it has {has}"
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
     if track.codec not in BITMAP_CODECS | TEXT_CODECS:
-        message = f"{track.name} cannot be burnt in: bitmaps can (PGS, DVB, VobSub), and plain text (SubRip and others)"
-        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
+        message = f"{track.name} cannot be burnt in: only bitmaps (PGS, DVB, VobSub) and plain text (such as SubRip)"
+        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and use that file.")
     return track
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBitmaps:
-    """What was read of a track of bitmaps."""
+    """A track of bitmaps, as read."""
 
     track: Track
     shown: ReadResult[BurntTrack]
 
     def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
-        """Return what the track shows; raises what reading it raised."""
+        """Return the track's subtitles; raises the error of reading them, if there was one."""
         return self.shown.get()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """What was read of a track of text, and of the font that it is set in."""
+    """A track of text and its font, as read."""
 
     track: Track
     cues: ReadResult[list[Cue]]
-    font: str  #: The name of the font's file
-    letters: ReadResult[bytes] | None  #: What is in that file; None where no font was named
+    font: str  #: The font file's name
+    letters: ReadResult[bytes] | None  #: The font file's content; None if no font was named
 
     def burnt(self, size: "Size", shape: Fraction) -> BurntTrack:
-        """Return what the track shows, set in square samples, for samples of this ``shape``.
+        """Return the subtitles, rendered in square samples for pictures of ``size`` with this sample aspect ratio.
 
         Raises:
             InputError: the source or the font could not be read.
-            InputTooLarge: the subtitles take more than ``MOST_BYTES``.
-            Unsupported: there is no font, or it lacks letters, or they cannot be set one by one.
+            InputTooLarge: the subtitles need more than ``MOST_BYTES``.
+            Unsupported: there is no font, it lacks letters, or they need text shaping.
         """
         if self.letters is None:
-            message = f"{self.track.name} is text, and needs a font that is the same wherever the job runs"
+            message = f"{self.track.name} is text, and needs a font that is the same on every node"
             raise Unsupported(message, "Name a font file: --subtitle-font FONT.ttf")
         renderer = TextRenderer(self.letters.get(), self.font, (max(1, round(size[0] * shape)), size[1]))
         return _burnt(text_showings(self.cues.get(), renderer), self.track)
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and the file ``font`` for text; a canvas covers a picture of ``size``."""
+    """Read a whole track, and the font file for text; ``size`` is the canvas of bitmaps that state none."""
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -152,15 +152,14 @@ def font_sha256(font: str | None) -> str | None:
 def _bitmap_showings(
     container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
 ) -> Iterator[Showing]:
-    # Where the container breaks, what came before is what there is.
-    with suppress(av.error.FFmpegError):
+    with suppress(av.error.FFmpegError):  # of a damaged file, use what can be read
         for packet in demux(container, stream):
             yield from decoder.decode(packet)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedShowing:
-    """What is shown from ``start_s`` on, with ``subtitle`` without times; None: nothing."""
+    """A change of what is shown at ``start_s``; ``subtitle`` has no times yet, and is None if the screen is cleared."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -173,8 +172,8 @@ def _packed(showings: Iterable[Showing], track: Track) -> Iterator[PackedShowing
         packed = _pack(showing)
         total_bytes += _OBJECT_BYTES + (0 if packed.subtitle is None else len(packed.subtitle.packed))
         if total_bytes > MOST_BYTES:
-            message = f"the subtitles of {track.name} take more than {MOST_BYTES >> 20} MiB"
-            raise InputTooLarge(message, "Leave out --burn-subtitles: they are held in memory for all segments.")
+            message = f"the subtitles of {track.name} take more than {MOST_BYTES >> 20} MiB of memory"
+            raise InputTooLarge(message, "Leave out --burn-subtitles.")
         yield packed
 
 
@@ -199,7 +198,7 @@ def _pack(showing: Showing) -> PackedShowing:
 
 
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
-    """Return what is on screen when: each until its own end or the next one's start; of several at once the last."""
+    """Return the subtitles with their times: each lasts until its own end or the next start; ties go to the last."""
     ordered = sorted(showings, key=lambda each: each.start_s)
     starts_s = [each.start_s for each in ordered]
     found: list[Subtitle] = []

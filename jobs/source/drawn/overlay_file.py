@@ -1,4 +1,4 @@
-"""The file of an overlay picture: a PNG, read whole, with a limit."""
+"""The PNG file of an overlay picture, read in full up to a limit."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 1 << 20  #: It travels with each segment's work, so that workers need not see the file
+MOST_BYTES: Final = 1 << 20  #: The file is sent with each segment's work, because workers may not see it
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class OverlayFile:
         """Read a path or an fsspec URL.
 
         Raises:
-            InputNotFound: there is nothing.
-            InputTooLarge: its header states more pixels than a source's pictures may have.
-            InputUnreadable: it may not be read, is not a regular file, is larger than ``MOST_BYTES``, or not a PNG.
+            InputNotFound: the file does not exist.
+            InputTooLarge: it has more pixels than a source's pictures may have.
+            InputUnreadable: it cannot be read, is not a regular file, is larger than ``MOST_BYTES``, or not a PNG.
         """
         name = redacted(place)
         content = content_of(place, "overlay picture", "--overlay", MOST_BYTES)
@@ -53,7 +53,7 @@ class OverlayFile:
 
     @property
     def size(self) -> "Size":
-        """(width, height), as its header says; nothing is decoded for it."""
+        """(width, height), from the header."""
         return png_size(self.content, self.name)
 
     def samples(self) -> "NDArray[np.uint8]":
@@ -62,9 +62,9 @@ class OverlayFile:
 
 
 def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
-    """Return the bytes of a small file, a path or an fsspec URL; ``what`` it is and its ``flag`` are for messages.
+    """Return the bytes of a small file, a path or an fsspec URL; ``what`` and ``flag`` name it in messages.
 
-    Raises InputNotFound; InputUnreadable: it may not be read, is not a regular file, or is over ``most_bytes``.
+    Raises InputNotFound; InputUnreadable: it cannot be read, is not a regular file, or is over ``most_bytes``.
     """
     name = redacted(place)
     try:
@@ -73,12 +73,12 @@ def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
         raise InputNotFound(f"there is no {what} {name}", f"Check the path of {flag}.") from None
     except InputUnreadable:
         raise
-    except Exception as error:  # every store raises errors of its own
+    except Exception as error:  # fsspec's stores have no common base class of errors
         message = f"the {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise InputUnreadable(message, f"Check the path of {flag}, and who may read it.") from error
     if len(content) > most_bytes:
         message = f"the {what} {name} is larger than {most_bytes >> 20} MiB"
-        raise InputUnreadable(message, f"Give a smaller one with {flag}.")
+        raise InputUnreadable(message, f"Use a smaller one with {flag}.")
     return content
 
 

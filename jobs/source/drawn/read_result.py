@@ -1,4 +1,4 @@
-"""What was read, or why it could not be read: all reading can then come before the first decision."""
+"""The result of reading, or its error, kept as a value: all reading can happen before the first decision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class ReadResult(Generic[ReadT]):
 
     @classmethod
     def of(cls, read: Callable[[], ReadT]) -> Self:
-        """Read, and keep what came of it."""
+        """Read, and keep the result or the error."""
         try:
             return cls(read())
         except CodecfleetError as error:
             return cls(error)
 
     def get(self) -> ReadT:
-        """Return what was read; raise the error where there is one."""
+        """Return what was read, or raise the error."""
         if isinstance(self.outcome, CodecfleetError):
             raise self.outcome
         return self.outcome

@@ -1,1 +1,1 @@
-"""What the pictures of an output should be, worked out a second time."""
+"""The expected pictures of an output, computed independently of the segments' code."""

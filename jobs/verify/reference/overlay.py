@@ -1,4 +1,4 @@
-"""The reference for overlays and burnt subtitles: docs/filters.md in floats, where segments blend integers."""
+"""The reference for overlays and burnt subtitles: docs/filters.md in floats; segments blend integers."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,7 +35,7 @@ _TO_2020: Final = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], 
 
 @dataclass
 class OverlayReference:
-    """Lays a picture over others as a report says."""
+    """Lays a picture over others as a report states."""
 
     file: OverlayFile
     overlay: OverlayReport
@@ -68,7 +68,7 @@ class OverlayReference:
 
 @dataclass
 class BurnReference:
-    """Burns a track's subtitles into pictures as a report says."""
+    """Burns a track's subtitles into pictures as a report states."""
 
     track: BurntTrack
     burnt: BurnReport
@@ -88,7 +88,7 @@ class BurnReference:
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with what is on screen at a time over them."""
+        """Return planes of Y', Cb and Cr with the subtitles shown at a time over them."""
         at = (each for each in self.track.subtitles if each.start_s <= time_s < each.end_s)
         if (subtitle := next(at, None)) is None:
             return planes
@@ -97,7 +97,7 @@ class BurnReference:
         return _laid(planes, self._shown[1], (0, 0), bits, output)
 
     def _scaled(self, subtitle: "Subtitle", size: tuple[int, int]) -> _Samples:
-        """Return R, G, B and alpha of a subtitle alone on a picture of ``size``."""
+        """Return R, G, B and alpha of a single subtitle on a picture of ``size``."""
         left, top, width, height = (float(Fraction(each)) for each in self.burnt.screen)
         (across, down), shape = subtitle.canvas, float(Fraction(self.burnt.shape))
         wide, high = width / across, height / down

@@ -1,6 +1,6 @@
-"""One sequential decode of a video track, and when each of its pictures is to be shown.
+"""One sequential decode of a video track, and the time of each picture.
 
-The rules of docs/timeline.md, written a second time over whole lists, so that a mistake in one shows as a difference.
+A second implementation of docs/timeline.md, over whole lists: a mistake in one of the two shows as a difference.
 """
 
 import heapq
@@ -40,16 +40,16 @@ def whole_ticks(nominal: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When every frame of a track is to be shown, in ticks of ``time_base``."""
+    """The presentation time of every frame of a track, in ticks of ``time_base``."""
 
-    order: tuple[int, ...]  # the frames as presented, by their places in the decoder's output
-    times: tuple[int, ...]  # theirs, repaired and strictly increasing
+    order: tuple[int, ...]  # the frames in presentation order, as indices into the decoder's output
+    times: tuple[int, ...]  # their times, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # of the decoding clock
     missing: int = 0  # frames without a PTS
     disordered: int = 0  # frames after a later one
     repeated: int = 0
-    zero: int = 0  # what a requested start and end count from: a presented packet's first time, decodable or not
+    zero: int = 0  # the zero of a requested start and end: the first time of a presented packet, decodable or not
     packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
     nominal: Fraction = Fraction(1)  # a frame's nominal duration
 
@@ -81,10 +81,10 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return by what the source's tick is divided, so that no time of one frame alone has to move: part of R4.
+    """Return the divisor of the source's tick, such that no frame with a time of its own has to move: part of R4.
 
-    ``times`` are those of the presented packets, repaired by R1. Frames that share one need a tick each before the next
-    time, down to a denominator of 10^9.
+    ``times`` are those of the presented packets, repaired by R1. Frames that share a time need a tick each before the
+    next time, down to a denominator of 10^9.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
@@ -93,7 +93,7 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 
 
 def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
-    """Return when each of a track's frames is to be shown: R2, R3 and R4 over the decoder's whole output.
+    """Return the presentation time of each frame of a track: R2, R3 and R4 over the decoder's whole output.
 
     ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks, the result in ticks divided by ``divisor``.
     """
@@ -111,7 +111,7 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """R2: a frame without a time follows the one before it; the first ones lead up to the first known one."""
+    """R2: a frame without a time follows the previous frame; frames before the first known time lead up to it."""
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
@@ -183,11 +183,11 @@ class SequentialDecode:
 
     def _packets(self) -> "Iterator[Packet[VideoStream]]":
         try:
-            # PyAV ends with an error where FFmpeg has found tracks that were not there when the source was opened.
+            # PyAV raises an error at the end if FFmpeg found tracks that were missing when the source was opened.
             with suppress(IndexError):
                 yield from self.container.demux(self.stream)
         except av.error.FFmpegError:
-            # What cannot be read ends the track, as the end of the file does: the decoder is flushed all the same.
+            # Unreadable data ends the track, as the end of the file does: the decoder is still flushed.
             self.damaged_packets += 1
             last = cast("Packet[VideoStream]", Packet(0))
             last.stream = self.stream
@@ -218,7 +218,7 @@ class SequentialDecode:
 def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
     """Open a path or URL to decode one of its video tracks from start to end in one thread.
 
-    Raises InputError, or NoVideoTrack where it has no such track or no decoder for it.
+    Raises InputError, or NoVideoTrack if there is no such track, or no decoder for it.
     """
     with open_source(source) as container:
         stream = _video_stream(container, source, video_track)
@@ -228,7 +228,7 @@ def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
         # The thread count changes what a damaged stream decodes to.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
-        # What a damaged picture shows must not depend on the pictures before it, nor on who still holds them.
+        # A damaged picture must not depend on earlier pictures, nor on who still holds them.
         forget_remains(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, 1 / (rate * Fraction(stream.time_base or 1)))
@@ -246,7 +246,7 @@ def _video_stream(container: InputContainer, source: str, video_track: int) -> V
 
 
 def read_timeline(source: str, video_track: int = 0) -> Timeline:
-    """Decode a track once, keeping no picture, and return when each frame is to be shown."""
+    """Decode a track once, without keeping pictures, and return the time of each frame."""
     with open_track(source, video_track) as decode:
         for _ in decode:
             pass
@@ -256,8 +256,8 @@ def read_timeline(source: str, video_track: int = 0) -> Timeline:
 def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
     """Yield a track's frames as they are presented, sorted within ``WINDOW_FRAMES``, while it is decoded.
 
-    Each comes with its place in the decoder's output. Where the window is too small, or the first times are missing,
-    the order may differ from ``timeline().order``: then decode again with ``in_known_order``.
+    Each comes with its place in the decoder's output. If the window is too small, or the first times are missing, the
+    order may differ from ``timeline().order``: then decode again with ``in_known_order``.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None
@@ -277,8 +277,8 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
     """Yield the frames in ``order`` (places in the decoder's output), in that order, dropping all others.
 
-    A frame that is named several times in a row comes as often. As many pictures are held as the track is disordered;
-    decoding stops once the last one is out.
+    A frame that appears several times in a row is yielded as often. The more disordered the track, the more pictures
+    are held; decoding stops once the last one is out.
     """
     wanted = set(order)
     waiting: dict[int, VideoFrame] = {}
@@ -299,13 +299,13 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # its frames by their places in the decoder's output, each as often as it is shown
-    times: tuple[int, ...]  # theirs, in ticks of ``time_base``
+    order: tuple[int, ...]  # its frames as indices into the decoder's output, each as often as it is shown
+    times: tuple[int, ...]  # their times, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first is shown, on the source's clock
-    length_s: Fraction | None  # from the source's first frame in it to the last; None where it is the whole track
+    length_s: Fraction | None  # from the source's first frame in it to the last; None for the whole track
     begin_s: Fraction = Fraction(0)  # from the track's first frame to the part's
-    last_s: Fraction | None = None  # how long the last one is shown; None where the source does not say
+    last_s: Fraction | None = None  # how long the last frame is shown; None if the source does not say
 
     @classmethod
     def whole(cls, timeline: Timeline) -> Self:
@@ -314,7 +314,7 @@ class ComparedPart:
         return cls(timeline.order, timeline.times, timeline.time_base, zero_s, None)
 
     def time_s(self, number: int) -> Fraction | None:
-        """Return when a frame is shown, on the source's clock; None behind the last."""
+        """Return when a frame is shown, on the source's clock; None past the last one."""
         if number >= len(self.times):
             return None
         return self.zero_s + (self.times[number] - self.times[0]) * self.time_base

@@ -1,4 +1,4 @@
-"""The reference for tone mapped pictures: docs/filters.md's formula for each sample, where segments use a table."""
+"""The reference for tone-mapped pictures: docs/filters.md's formula for each sample; segments use a table."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,7 @@ _LUMA_709 = np.array([0.2126, 0.7152, 0.0722], dtype=np.float32)
 
 
 def levels_of(bits: int, *, full_range: bool) -> tuple[int, int, int, int]:
-    """Return the code of black, how many lie above it up to white, the middle of chroma, and how many chroma has."""
+    """Return the code of black, the codes from black to white, the middle of chroma, and the range of chroma."""
     if full_range:
         return 0, (1 << bits) - 1, 128 << bits - 8, (1 << bits) - 1
     return 16 << bits - 8, 219 << bits - 8, 128 << bits - 8, 224 << bits - 8
@@ -47,12 +47,12 @@ def _from_hlg(code: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class ToneReference:
-    """Makes SDR of HDR's planes as a report says that it was done."""
+    """Converts HDR planes to SDR as a report states."""
 
     tone: ToneReport
 
     def planes(self, hdr: list[_Plane], bits: int, *, full_range: bool) -> list[_Plane]:
-        """Return Y', Cb and Cr of BT.709 for those of BT.2020, with chroma for each sample, in the same range."""
+        """Convert Y', Cb and Cr from BT.2020 to BT.709, with chroma for each sample, in the same range."""
         black, steps, middle, chroma_steps = levels_of(bits, full_range=full_range)
         luma = (hdr[0].astype(np.float32) - black) / steps
         blue, red = ((plane.astype(np.float32) - middle) / chroma_steps for plane in hdr[1:])
@@ -83,7 +83,7 @@ class ToneReference:
 
     @cached_property
     def _curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Light in cd/m², and what becomes of it as a part of SDR's white."""
+        """Light in cd/m², and its tone-mapped value as a fraction of SDR's white."""
         peak = float(Fraction(self.tone.peak_cd))
         light = peak * np.linspace(0, 1, _LEVELS) ** 3
         if self.tone.operator == "hable":

@@ -1,1 +1,1 @@
-"""What a container states, read from its own boxes and elements: a second opinion beside FFmpeg's."""
+"""Reads a container's own boxes and elements, as a second opinion beside FFmpeg's."""

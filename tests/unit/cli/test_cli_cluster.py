@@ -58,26 +58,6 @@ def test_doctors_exit_code_says_whether_there_is_something_to_fix(
     assert json.loads(capsys.readouterr().out)["healthy"] is not bool(code)
 
 
-@pytest.mark.parametrize(
-    ("line", "machines"),
-    [
-        ("doctor", Machines()),
-        ("doctor --fresh", Machines(fresh=True)),
-        ("doctor --address 10.0.0.1:6379 --json", Machines(address="10.0.0.1:6379")),
-        ("nodes", Machines(software=False)),
-        ("nodes --fleet fleet.toml", Machines(fleet="fleet.toml", software=False)),
-        ("devices --mig --fleet fleet.toml", Machines(fleet="fleet.toml")),
-        ("devices --vgpu --json", Machines()),
-    ],
-)
-def test_options_choose_the_machines(line: str, machines: Machines, capsys: Captured) -> None:
-    """The options reach the service that finds the machines."""
-    asked = Asked(machine("a100-mig"))
-    assert run(line.split(), asked.services()) == 0
-    assert asked.machines == [machines]
-    assert "a100" in capsys.readouterr().out
-
-
 def test_a_fleet_file_needs_no_machine(capsys: Captured) -> None:
     """--fleet reads the file and nothing else: the real services, on a fleet that ships."""
     assert run(["nodes", "--fleet", str(FLEETS / "h200-l40s.toml")]) == 0

@@ -88,7 +88,7 @@ def test_presets_lists_ours_and_yours(folder: Path, capsys: Captured) -> None:
     assert "H.264 and AAC for every browser" in rows["web-h264"]
     assert rows["mine"].split(maxsplit=2)[1:] == ["-", f"(yours: {folder}/presets/mine.toml)"]
     assert "Tiny (yours" in rows["phone"]
-    assert "instead of ours of that name" in rows["phone"]
+    assert "replaces the built-in one" in rows["phone"]
     listed = json.loads(answer("presets list --json", capsys))
     assert [each["name"] for each in listed["presets"] if each["hides"]] == ["phone"]
 
@@ -102,27 +102,6 @@ def test_presets_show_prints_the_file(folder: Path, capsys: Captured) -> None:
     assert not document["is_own"]
     (folder / "presets" / "copy.toml").write_text(shown, "utf-8")
     assert answer("presets show copy", capsys) == shown
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("presets show", "NAME is missing"),
-        ("presets list phone", "takes no name"),
-        ("presets show phon", "Did you mean phone?"),
-        ("presets remove phone", "list or show"),
-        ("config", "show"),
-        ("config edit", "show"),
-        ("transcode a b.mp4 --preset web-h246", "Did you mean web-h264?"),
-        ("transcode a b.mp4 --preset phone --preset web-h264", "--preset"),
-    ],
-)
-def test_mistakes_are_one_line(line: str, named: str, capsys: Captured) -> None:
-    """Each is a usage error that says what to type."""
-    assert run(line.split()) == 2
-    err = capsys.readouterr().err
-    assert named in err
-    assert err.count("\n") == 1
 
 
 def test_processes_of_a_command_get_the_files_settings(folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""Command lines that make no sense: one line on stderr, exit code 2, and nothing is called for them."""
+"""Command lines that make no sense: one line on stderr, exit code 2, and nothing is called for them.
+
+How each kind of value is read is tested in tests/unit/jobs/request/test_values.py.
+"""
 
 import pytest
 
@@ -23,6 +26,45 @@ NOTHING = Services(
 @pytest.mark.parametrize(
     ("line", "named"),
     [
+        ("", "--help"),
+        ("transcoded a b", "transcode"),
+        ("transcode", "INPUT"),
+        ("transcode a", "OUTPUT"),
+        ("transcode a b c", "c"),
+        ("transcode a b --bitrat 4M", "--bitrat"),
+        ("transcode a b --bitrate", "--bitrate"),
+        ("transcode a b --bitrate nan", "--bitrate"),
+        ("transcode a b --quality 20 --bitrate 4M", "--quality"),
+        ("transcode a b --maxrate 4M", "--bufsize"),
+        ("transcode a b --start 5 --end 3", "--end"),
+        ("transcode a b --rotate 45", "--rotate"),
+        ("transcode a b --device tpu", "--device"),
+        ("transcode a b --report --json", "--report"),
+        ("transcode a b --json --quiet", "--quiet"),
+        ("transcode a b --report b", "--report"),
+        ("transcode a b.mp4 --preset web-h246", "Did you mean web-h264?"),
+        ("transcode a b.mp4 --preset phone --preset web-h264", "--preset"),
+        ("probe --bogus x", "codecfleet probe --help"),
+        ("plan a b --workers -1", "--workers"),
+        ("plan a.mkv --fleet f.toml --address auto", "--fleet and --address exclude each other"),
+        ("plan a.mkv --fleet f.toml --autoscale a.toml", "--fleet and --autoscale exclude each other"),
+        *((f"plan a.mkv {option}=", f"{option} is empty") for option in ("--fleet", "--address", "--policy")),
+        ("verify a b --start 5 --end 3", "--end"),
+        ("verify a b --video-track x", "--video-track"),
+        ("stills a b", "exactly one of --every, --count and --scene"),
+        ("stills a b --every 1 --count 2", "exactly one of --every, --count and --scene"),
+        ("stills a b --every soon", "--every 'soon' is not a time"),
+        ("stills a b --count 2 --sheet 10", "--sheet '10' is not a grid"),
+        ("stills a b --count 2 --sheet 1001x1", "--sheet '1001x1' is out of range"),
+        ("stills a b --count 2 --width 9 --scale 9p", "--width and --scale exclude each other"),
+        ("stills a b --count 2 --format png --quality 9", "--quality is for jpg and webp"),
+        ("presets show", "NAME is missing"),
+        ("presets list phone", "takes no name"),
+        ("presets show phon", "Did you mean phone?"),
+        ("presets remove phone", "list or show"),
+        ("config", "show"),
+        ("config edit", "show"),
+        ("docs encoder", "Did you mean encoders?"),
         ("doctor here", "here"),
         ("devices --mig --vgpu", "--vgpu and --mig"),
         ("nodes --address a:1 --fleet f.toml", "--address and --fleet"),
@@ -60,9 +102,9 @@ NOTHING = Services(
         ("submit --codec hevc transcode a.mkv b.mp4", "--codec"),
         ("jobs logs", "needs a job's name"),
         ("jobs stop", "needs a job's name"),
-        ("jobs list films --follow", "--follow goes with logs"),
-        ("jobs logs j --follow --json", "--follow goes with logs"),
-        ("jobs clean films --address http://head:8265", "has no --address"),
+        ("jobs list films --follow", "--follow needs logs"),
+        ("jobs logs j --follow --json", "--follow needs logs"),
+        ("jobs clean films --address http://head:8265", "takes no --address"),
         ("jobs list --address http://head:8265", "codecfleet jobs ray --address URL"),
         ("up --workers 0", "--workers"),
         ("up --idle-minutes 0", "--idle-minutes"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cli.app import parse, run
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.services import Services
 from codecfleet.cluster.submission.job_server import JobPhase, RayJob
 from codecfleet.console.listings import job_json, job_rows
 from codecfleet.testing import FakeJobServer
@@ -75,7 +75,7 @@ def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
     (job_id,) = server.submitted
     assert server.stopped == []
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"codecfleet: error: interrupted. The job goes on: `codecfleet jobs logs {job_id} ")
+    assert last.startswith(f"codecfleet: error: interrupted. The job is still running: `codecfleet jobs logs {job_id} ")
 
 
 @pytest.fixture
@@ -161,29 +161,6 @@ def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
     assert run(["submit", "transcode", "--help"], services(server)) == 0
     assert "--codec" in capsys.readouterr().out
     assert server.submitted == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "asked"),
-    [
-        ("jobs ray --address http://head:8265", ("ray", ".", "http://head:8265")),
-        ("jobs ray", ("ray", ".", None)),
-        ("jobs logs j", ("logs", "j", None)),
-        ("jobs stop j --address http://head:8265", ("stop", "j", "http://head:8265")),
-        ("jobs list films", ("list", "films")),
-    ],
-)
-def test_jobs_are_a_clusters_or_work_locations(line: str, asked: tuple[str | None, ...], capsys: Captured) -> None:
-    """The action says which: each has one meaning, with an address and without."""
-    found: list[tuple[str | None, ...]] = []
-
-    def answer(*arguments: str | None) -> Answer:
-        found.append(arguments)
-        return Answer(["a line"], {"schema": 1})
-
-    assert run(line.split(), Services(ray_jobs=answer, jobs=answer)) == 0
-    assert found == [asked]
-    assert capsys.readouterr().out == "a line\n"
 
 
 def test_jobs_as_text_and_as_json() -> None:

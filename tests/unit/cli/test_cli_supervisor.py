@@ -7,17 +7,17 @@ import math
 import os
 import signal
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codecfleet.cli.app import parse, run
-from codecfleet.cli.commands.supervisor import PRINTED_COLUMNS, WATCH_EVERY_S, Top, Watch, status_answer
-from codecfleet.cli.services import Answer, Services
+from codecfleet.cli.app import run
+from codecfleet.cli.commands.supervisor import PRINTED_COLUMNS, WATCH_EVERY_S, status_answer
+from codecfleet.cli.services import Services
 from codecfleet.cluster.operate.desk import Seen
 from codecfleet.cluster.supervisor.status import Status
 from codecfleet.console.top import screen_lines
@@ -42,61 +42,31 @@ class Unjson(Status):
         raise KeyError("pid")
 
 
+@dataclass
 class Cluster:
-    """Services of a cluster whose answers are given; keeps what it was asked.
+    """Services of a cluster whose answers are given."""
 
-    Args:
-        error: what every question raises; None for nothing.
-        ending: what ends a watch once ``shows`` answers were shown.
-        shows: how often a watch shows something.
-    """
-
-    def __init__(
-        self, error: Exception | None = None, ending: Callable[[], Awaitable[None]] | None = None, shows: int = 2
-    ) -> None:
-        self.asked: list[tuple[str | None, ...]] = []
-        self.forced_exits: list[int] = []
-        self.every_s: list[float] = []
-        self._error = error
-        self._ending = ending
-        self.answers = [busy(turn) for turn in range(shows)]
+    error: Exception | None = None  # what every question raises
+    ending: Callable[[], Awaitable[None]] | None = None  # what ends a watch once all answers were shown
+    answers: Sequence[Seen] = (busy(0), busy(1))  # what a watch shows
+    every_s: list[float] = field(default_factory=list)
 
     def services(self) -> Services:
         """Return them."""
-        return Services(
-            status=self._status,
-            watch=self._watch,
-            order=self._order,
-            keep_events=self._keep_events,
-            exit_now=self.forced_exits.append,
-        )
+        return Services(status=self._answer, watch=self._watch, order=self._answer)
 
-    def _status(self, address: str | None) -> Status:
-        self.asked.append((address,))
-        self._fail()
+    def _answer(self, *_: object) -> Status:
+        if self.error is not None:
+            raise self.error
         return busy()
 
-    def _keep_events(self, address: str | None, file: str) -> Answer:
-        self.asked.append((address, file))
-        return Answer([f"the newest events are in {file}"], {"file": file})
-
-    def _order(self, address: str | None, order: str, node: str) -> Answer:
-        self.asked.append((address, order, node))
-        self._fail()
-        return Answer([f"{order}: {node}"], {"node": node, "order": order})
-
-    async def _watch(self, address: str | None, show: Show, every_s: float) -> None:
-        self.asked.append((address,))
+    async def _watch(self, _address: str | None, show: Show, every_s: float) -> None:
         self.every_s.append(every_s)
-        self._fail()
+        self._answer()
         for seen in self.answers:
             show(seen)
-        if self._ending is not None:
-            await self._ending()
-
-    def _fail(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.ending is not None:
+            await self.ending()
 
 
 class Screen(io.StringIO):
@@ -117,40 +87,15 @@ class ClosedPipe(io.StringIO):
         return super().write(text)
 
 
-async def interrupted(number: int) -> None:
+async def ctrl_c(number: int = signal.SIGINT) -> None:
     """Receive a signal, as a terminal sends it, and wait for what comes of it."""
     signal.raise_signal(number)
     await asyncio.Event().wait()
 
 
-async def ctrl_c() -> None:
-    """Receive Ctrl-C."""
-    await interrupted(signal.SIGINT)
-
-
 async def sigterm() -> None:
     """Receive SIGTERM."""
-    await interrupted(signal.SIGTERM)
-
-
-@pytest.mark.parametrize(
-    ("line", "asked"),
-    [
-        ("status", (None,)),
-        ("status --address head:6379 --json", ("head:6379",)),
-        ("top", (None,)),
-        ("top --address head:6379", ("head:6379",)),
-        ("drain gpu-3", (None, "drain", "gpu-3")),
-        ("cordon gpu-3 --address auto", ("auto", "cordon", "gpu-3")),
-        ("uncordon --address=auto --json 25ad036c", ("auto", "uncordon", "25ad036c")),
-    ],
-)
-def test_what_is_asked_for_reaches_the_cluster(line: str, asked: tuple[str | None, ...], capsys: Captured) -> None:
-    """Address, order and node arrive as they were given, once, and nothing is said on stderr."""
-    cluster = Cluster()
-    assert run(line.split(), cluster.services()) == 0
-    assert cluster.asked == [asked]
-    assert capsys.readouterr().err == ""
+    await ctrl_c(signal.SIGTERM)
 
 
 def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
@@ -159,23 +104,6 @@ def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines() == status_answer(busy()).lines
     assert run(["status", "--json"], Cluster().services()) == 0
     assert json.loads(capsys.readouterr().out)["supervisor"]["host"] == "head"
-
-
-def test_status_writes_events_to_a_file(capsys: Captured) -> None:
-    """The supervisor is asked for them once, and nothing else is shown."""
-    cluster = Cluster()
-    assert run(["status", "--address", "head:6379", "--events", "late.events"], cluster.services()) == 0
-    assert cluster.asked == [("head:6379", "late.events")]
-    assert capsys.readouterr().out == "the newest events are in late.events\n"
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_order_says_what_was_ordered(order: str, capsys: Captured) -> None:
-    """One line for people; with --json one document with the order and the node as it was given."""
-    assert run([order, "gpu-3"], Cluster().services()) == 0
-    assert capsys.readouterr().out == f"{order}: gpu-3\n"
-    assert run([order, "gpu-3", "--json"], Cluster().services()) == 0
-    assert json.loads(capsys.readouterr().out) == {"node": "gpu-3", "order": order}
 
 
 @pytest.mark.parametrize("line", ["drain a", "cordon a", "uncordon a", *LOOKS, "status --json"])
@@ -206,16 +134,10 @@ def test_a_cluster_that_refuses_or_is_gone_is_one_line(
     assert capsys.readouterr().err == f"codecfleet: error: {error}\n"
 
 
-def test_watch_is_a_request_of_its_own() -> None:
-    """--watch keeps the address and the way of looking."""
-    assert parse(["status", "--watch", "--address", "head:1", "--json"]) == Watch(address="head:1", as_json=True)
-    assert parse(["top", "--address", "head:1"]) == Top(address="head:1")
-
-
 @pytest.mark.parametrize("ending", [ctrl_c, sigterm])
 def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitable[None]], capsys: Captured) -> None:
     """Each answer is printed as it comes, with an empty line after it; an interruption is not an error."""
-    cluster = Cluster(ending=ending, shows=3)
+    cluster = Cluster(ending=ending, answers=[busy(turn) for turn in range(3)])
     assert run(["status", "--watch"], cluster.services()) == 0
     said = capsys.readouterr()
     answers = [status_answer(busy(turn)).lines for turn in range(3)]
@@ -240,12 +162,11 @@ def test_a_look_that_cannot_be_shown_costs_itself_alone(
 ) -> None:
     """Why is shown, and then the next one."""
     monkeypatch.setenv("TERM", "xterm")
-    cluster, screen = Cluster(ending=ctrl_c), Screen()
-    cluster.answers = [odd, busy(7)]
+    cluster, screen = Cluster(ending=ctrl_c, answers=[odd, busy(7)]), Screen()
     with redirect_stdout(screen):
         assert run(line.split(), cluster.services()) == 0
     said = screen.getvalue()
-    first = said.index("this look at the fleet failed: ")
+    first = said.index("the fleet's status cannot be shown: ")
     assert first < said.index('"pid":7' if "--json" in line else "process 7")
     assert capsys.readouterr().err == ""
 

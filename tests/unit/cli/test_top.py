@@ -1,7 +1,9 @@
 """``codecfleet top``: what is on the screen, drawn from given statuses."""
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from codecfleet.console.top import heading, screen_lines, shared_rows, tables
 
 from .large_fleet import SICK, device, job, large_fleet, worker
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "pages" / "top.txt"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 LARGE = large_fleet()
 
@@ -23,32 +26,14 @@ def first_cells(status: Status, table: str) -> list[str]:
 
 
 def test_a_large_fleet_on_a_small_terminal() -> None:
-    """On 80 x 23 stand the sums, and of each kind the broken first, then the busiest, with how many there are."""
-    assert screen_lines(LARGE, width=80, height=23, colour=False) == [
-        "supervisor  process 4711 on head",
-        "nodes       300: 299 open, 1 draining",
-        "devices     300: 299 open, 1 quarantined; encoder sessions: 600",
-        "workers     300: 299 ready, 1 resting; 897 of 1196 slots in use, 44817.0 fps",
-        "jobs        40, 1 waiting; segments left: 780",
-        "quarantine",
-        "L4 (GPU-111) since 2026-01-01, next trial in 20 s: 3 files failed on it",
-        "job (3 of 40)  input   done  left   slots   segments  driver         waits for",
-        "00000003       3.mkv   3 %          0 of 0  3         vm process 3   other jobs…",
-        "00000027       39.mkv  39 %  39:00  3 of 4  39        vm process 39",
-        "00000026       38.mkv  38 %  38:00  3 of 4  38        vm process 38",
-        "device on (2 of 300)  state        NVDEC  NVENC  memory GiB   sessions  what",
-        "gpu-111               quarantined  37 %          3.0 of 24.0  2         L4; 3 f…",
-        "gpu-297               open         99 %          3.0 of 24.0  2         L4",
-        "worker (2 of 300)  state    on         slots   fps    works on",
-        "gpu-33/cpu#0       resting  processor  0 of 4         Ray did not reserve it",
-        "gpu-299/cpu#0      ready    processor  3 of 4  299.0  35daf5cc 3",
-        "node (2 of 300)   state     slots   fps    offers",
-        "gpu-250 000000fa  draining  3 of 4  250.0  16 cores, L4",
-        "gpu-299 0000012b  open      3 of 4  299.0  16 cores, L4",
-        "event (2 of 100)",
-        "00:01:39          event 99",
-        "00:01:38          event 98",
-    ]
+    """On 80 x 23: the sums, and of each kind the broken first, then the busiest, with how many there are.
+
+    The screen is in tests/golden/pages/top.txt; ``UPDATE_GOLDEN=1`` writes it again.
+    """
+    text = "".join(f"{line}\n" for line in screen_lines(LARGE, width=80, height=23, colour=False))
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert GOLDEN.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("colour", [False, True])

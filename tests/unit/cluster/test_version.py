@@ -30,7 +30,7 @@ def test_a_checkout_without_a_version_is_equal_to_itself() -> None:
     """And to no version that is known."""
     refuse_client("", "")
     refuse_worker("", "")
-    with pytest.raises(VersionRefused, match=r"a codecfleet of unknown version.*codecfleet 0\.1\.0.*docs/upgrades\.md"):
+    with pytest.raises(VersionRefused, match=r"a codecfleet of unknown version.*codecfleet 0\.1\.0.*docs/nodes\.md"):
         refuse_client("", "0.1.0")
 
 
@@ -40,7 +40,7 @@ def test_a_worker_of_another_version_is_refused() -> None:
         refuse_worker("0.2.0", "0.1.0")
     assert str(refused.value) == (
         "its node has codecfleet 0.2.0, and the supervisor is codecfleet 0.1.0. "
-        "Install the supervisor's version on that node: docs/upgrades.md."
+        "Install the supervisor's version on that node: docs/nodes.md."
     )
 
 

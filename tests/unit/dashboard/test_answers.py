@@ -85,10 +85,9 @@ def test_there_is_nothing_else(path: str) -> None:
 
 def test_every_answer_is_kept_from_frames_caches_and_guesses() -> None:
     """The headers that protect it are on the page, the data and refusals alike."""
+    safe = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
     for answer in (asked(OPEN, "/", host=HERE), asked(OPEN, host=HERE), asked(OPEN), refusal(HTTPStatus.BAD_REQUEST)):
-        assert answer.headers["Cache-Control"] == "no-store"
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert safe.items() <= answer.headers.items()
         assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
@@ -103,12 +102,6 @@ def test_the_page_loads_nothing_and_writes_no_markup() -> None:
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "style=", "onclick", "onload"):
         assert word not in text
-
-
-def test_a_head_is_taken_apart() -> None:
-    """Method, path without its query, and headers by small names."""
-    found = parsed(b"GET /fleet.json?a=b HTTP/1.1\r\nHost: localhost:1\r\nAuthorization:Bearer x\r\n")
-    assert found == WebRequest("GET", "/fleet.json", {"host": "localhost:1", "authorization": "Bearer x"})
 
 
 @pytest.mark.parametrize(
@@ -128,6 +121,8 @@ def test_a_head_is_taken_apart() -> None:
 )
 def test_other_bytes_are_refused(head: bytes) -> None:
     """A head that two readers could understand differently is none."""
+    whole = parsed(b"GET /fleet.json?a=b HTTP/1.1\r\nHost: localhost:1\r\nAuthorization:Bearer x\r\n")
+    assert whole == WebRequest("GET", "/fleet.json", {"host": "localhost:1", "authorization": "Bearer x"})
     with pytest.raises(BadRequest):
         parsed(head)
 

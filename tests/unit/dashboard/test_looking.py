@@ -124,7 +124,7 @@ UNSHOWABLE = replace(
         (GONE, str(GONE)),
         (ODD, str(ODD)),
         (NOT_UP, str(NOT_UP)),
-        (UNSHOWABLE, "this look at the fleet failed: ValueError: Out of range float values"),
+        (UNSHOWABLE, "the fleet's status cannot be shown: ValueError: Out of range float values"),
     ],
 )
 async def test_what_cannot_be_shown_costs_its_look_alone(odd: Status | Exception, said: str) -> None:

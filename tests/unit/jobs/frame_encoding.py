@@ -1,9 +1,10 @@
 """Frames in every form that an encoder takes them, and the file that comes of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -18,11 +19,7 @@ from codecfleet.testing.nvidia.fake_device import FakeDevice
 from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 64, 48, 12
-
-
 TIMES = [Fraction(n, 25) + Fraction(n // 4, 100) for n in range(COUNT)]
-
-
 CODECS = ["h264", "hevc", "av1"]
 
 
@@ -43,29 +40,31 @@ def timed(number: int) -> VideoFrame:
     return frame
 
 
+def put(device: FakeDevice, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of that shape and content in the fake device's memory."""
+    address = int(device.driver.cuMemAlloc(array.nbytes)[1])
+    memory = np.ctypeslib.as_array(device.driver.memory[address])
+    found: NDArray[Any] = memory.view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def by_interface(view: NDArray[Any], stream: int | None = None) -> Any:
+    """Return an array of the device by the CUDA array interface, with its strides and the stream that fills it."""
+    data: dict[str, object] = {"shape": view.shape, "strides": view.strides, "typestr": view.dtype.str, "version": 3}
+    data |= {"data": (view.ctypes.data, False)} | ({} if stream is None else {"stream": stream})
+    return SimpleNamespace(__cuda_array_interface__=data, owner=view)
+
+
 def on_device(device: FakeDevice, number: int, kind: str) -> object:
     """Return a picture in the fake device's memory, as a tensor or by the CUDA array interface."""
-    rows = nv12(number)
-    address = int(device.driver.cuMemAlloc(rows.nbytes)[1])
-    np.ctypeslib.as_array(device.driver.memory[address])[:] = rows.reshape(-1)
+    rows = put(device, nv12(number))
     if kind == "tensor":
-        return FakeDeviceTensor(address, (1, 1, *rows.shape), item_bytes=1)
-
-    class Array:
-        """What has the interface alone."""
-
-        __cuda_array_interface__ = {  # noqa: RUF012 - what the interface is
-            "shape": rows.shape,
-            "typestr": "|u1",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
-
-    return Array()
+        return FakeDeviceTensor(rows.ctypes.data, (1, 1, *rows.shape), item_bytes=1)
+    return by_interface(rows)
 
 
-async def given(items: list[Any]) -> AsyncIterator[Any]:
+async def given(items: Iterable[Any]) -> AsyncIterator[Any]:
     """Yield items as an asynchronous source."""
     for item in items:
         yield item

@@ -14,9 +14,7 @@ from codecfleet import Frame
 from codecfleet.actors.decode.decoding import SOFTWARE, DecodeTally, decode_range
 from codecfleet.actors.nvidia.gpu import Gpu
 from codecfleet.actors.surfaces.frames import plane_arrays
-from codecfleet.errors import (
-    EngineUnfit,
-)
+from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.frames.request import FrameRequest
 from codecfleet.jobs.frames.stream import FrameStream
 from codecfleet.jobs.plan.track_ranges import TrackRanges
@@ -29,14 +27,8 @@ if TYPE_CHECKING:
 
 
 GOPS = (("x264-params", "keyint=8:min-keyint=8:scenecut=0:bframes=2"),)
-
-
 OPEN_GOPS = (("x264-params", "keyint=8:min-keyint=8:scenecut=0:bframes=2:open-gop=1"),)
-
-
 WAYS = [("host", "software"), ("host", "nvdec"), ("device", "nvdec"), ("device", "software"), ("auto", "auto")]
-
-
 Told = list[tuple[int, str]]
 
 

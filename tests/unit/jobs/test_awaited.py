@@ -77,9 +77,3 @@ def test_leaving_a_loop_over_frames_ends_its_threads(film: Path) -> None:
         assert frame.index == 0
         break
     assert not workers()
-
-
-def test_an_error_ends_a_loop_over_frames(tmp_path: Path) -> None:
-    """An input that is not there is the same error without an event loop."""
-    with pytest.raises(InputNotFound):
-        list(frames(tmp_path / "absent.mkv"))

@@ -14,9 +14,7 @@ from av.video.frame import VideoFrame
 
 from codecfleet.actors.surfaces.device_tensor import device_tensor
 from codecfleet.actors.surfaces.frames import plane_arrays
-from codecfleet.errors import (
-    Unsupported,
-)
+from codecfleet.errors import Unsupported
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.surface_decoder import surface_of
 
@@ -36,12 +34,8 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
     grey = taken(stream(source, pix_fmt="gray", place="auto", end_s=Fraction(1, 10)))
     assert [plane.shape for plane in grey[0].planes] == [(48, 64)]
 
-
-def test_numpy_takes_a_frame_as_an_array(source: Path) -> None:
-    """``np.asarray`` gives what ``to_ndarray`` does, in the type asked for, and several frames stack."""
-    first, second = taken(stream(source, size=(30, 20), pix_fmt="rgb24"))[:2]
+    first, second = found[:2]
     assert np.array_equal(np.asarray(first), first.to_ndarray())
-    assert np.asarray(first).dtype == np.uint8
     assert np.asarray(first, dtype=np.float32).dtype == np.float32
     assert np.stack([first, second]).shape == (2, 20, 30, 3)
     with pytest.raises(ValueError, match="only by a copy"):
@@ -117,7 +111,7 @@ def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path
     clip = Clip(times=constant_times(3), pix_fmt="yuv411p", encoder="ffv1", options=())
     path = make_clip(tmp_path / "clip.mkv", clip)
     for options in ({}, {"pix_fmt": "yuv420p"}):
-        with pytest.raises(Unsupported, match=r"no frame on the device is 64x48 yuv411p"):
+        with pytest.raises(Unsupported, match=r"frames on the device cannot be 64x48 yuv411p"):
             taken(stream(path, place="device", **options))
     assert not taken(stream(path, place="auto"))[0].on_device
 
@@ -131,7 +125,7 @@ def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> No
     assert {frame.__cuda_array_interface__["shape"] for frame in found} == {(48, 48)}
     assert told(found) == told(taken(stream(source, place="device", decoder="software", size=(48, 32))))
     for options in ({"pix_fmt": "rgb24"}, {"size": (31, 20)}):
-        with pytest.raises(Unsupported, match="no frame on the device"):
+        with pytest.raises(Unsupported, match="frames on the device cannot be"):
             taken(stream(source, place="device", **options))
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import av
 import pytest
 from av.bitstream import BitStreamFilterContext
-from av.codec import CodecContext
-from av.packet import Packet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,49 +49,6 @@ def _filtered(path: Path, name: str) -> Iterator[bytes]:
 def _extradata(path: Path) -> bytes:
     with av.open(str(path)) as container:
         return extradata(container.streams.video[0])
-
-
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize(
-    ("encoder", "params", "name", "hevc"),
-    [("libx264", "", "h264_mp4toannexb", False), ("libx265", HEVC_OPTIONS, "hevc_mp4toannexb", True)],
-)
-def test_headers_are_those_that_ffmpeg_puts_first(
-    tmp_path: Path, encoder: str, params: str, name: str, suffix: str, *, hevc: bool
-) -> None:
-    """What goes before a first picture is, unit by unit, what FFmpeg's Annex B filter puts into its packet."""
-    path = _clip(tmp_path, encoder, suffix, params)
-    found = _extradata(path)
-    assert found[0] == 1
-    headers = _units(annex_b_headers(found, hevc=hevc))
-    assert len(headers) >= 2
-    assert [unit for unit in _units(next(_filtered(path, name))) if unit in headers] == headers
-
-
-@pytest.mark.parametrize(("encoder", "suffix", "hevc"), [("libx264", ".ts", False), ("libx265", ".ts", True)])
-def test_headers_in_annex_b_stay_as_they_are(tmp_path: Path, encoder: str, suffix: str, *, hevc: bool) -> None:
-    """Extradata that is Annex B already keeps its units."""
-    found = _extradata(_clip(tmp_path, encoder, suffix, HEVC_OPTIONS if hevc else ""))
-    assert found[:2] == b"\x00\x00"
-    assert _units(annex_b_headers(found, hevc=hevc)) == _units(found)
-
-
-def test_no_extradata_is_no_headers() -> None:
-    """A track without extradata carries its parameter sets in its packets."""
-    assert annex_b_headers(b"", hevc=False) == b""
-    assert annex_b_headers(b"", hevc=True) == b""
-
-
-@pytest.mark.parametrize(("encoder", "hevc"), [("libx264", False), ("libx265", True)])
-def test_a_decoder_understands_the_headers(tmp_path: Path, encoder: str, *, hevc: bool) -> None:
-    """A decoder that has nothing but the headers and the first packet gives its picture."""
-    path = _clip(tmp_path, encoder, ".mp4", HEVC_OPTIONS if hevc else "")
-    headers = annex_b_headers(_extradata(path), hevc=hevc)
-    first = next(_filtered(path, "hevc_mp4toannexb" if hevc else "h264_mp4toannexb"))
-    slices = b"".join(b"\x00\x00\x00\x01" + unit for unit in _units(first) if unit not in _units(headers))
-    decoder = CodecContext.create("hevc" if hevc else "h264", "r")
-    decoder.thread_count = 1
-    assert len(decoder.decode(Packet(headers + slices)) + decoder.decode(None)) == 1
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,6 @@ def test_a_slice_that_looks_like_a_message_is_none() -> None:
     assert RiderReader("h264", b"").kinds(annex_b(SLICE + message(CAPTIONS))) == set()
 
 
-def test_two_messages_of_one_unit_are_both_found() -> None:
-    """One unit may hold several messages."""
-    unit = b"\x06" + message(AFD)[:-1] + message(CAPTIONS)
-    assert RiderReader("h264", AVCC).kinds(prefixed(unit, SLICE)) == {"A53_CC", "AFD"}
-
-
 @pytest.mark.parametrize(
     "before", [b"\x01\x02\x10\x20", b"\xff\x01\x02\x10\x20", b"\x01\x00", b"\x05\xff\x00" + bytes(255)]
 )

@@ -122,13 +122,6 @@ def test_any_size_of_a_keyframe_is_read(width: int, height: int, profile: int, c
     assert list(vp9_frames(data)) == [Vp9Frame(shown, (width, height), Vp9Colours(matrix, range_))]
 
 
-def test_nothing_is_escaped_in_vp9() -> None:
-    """Bytes that would be an escape in H.264 are part of the size here."""
-    data = _key(1, 0x3001, colours=0)
-    assert b"\x00\x00\x03" in data
-    assert [frame.size for frame in vp9_frames(data)] == [(1, 0x3001)]
-
-
 @given(
     width=sides,
     height=sides,

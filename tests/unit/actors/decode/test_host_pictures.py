@@ -52,16 +52,6 @@ def digest(picture: VideoFrame) -> bytes:
     return picture_hash(0, picture).digest
 
 
-@given(picture=pictures())
-def test_a_surface_holds_its_picture(picture: VideoFrame) -> None:
-    """What is packed into a surface comes out of it, sample by sample."""
-    format_ = layout_of(picture.format.name)
-    surface = surface_of(picture, format_)
-    assert len(surface) == format_.size_bytes(picture.width, picture.height)
-    again = planar_picture(surface, format_, picture.width, picture.height, picture.format.name)
-    assert digest(again) == digest(picture)
-
-
 @given(picture=pictures(), junk=st.integers(0, 15))
 def test_only_the_upper_bits_of_a_sample_count(picture: VideoFrame, junk: int) -> None:
     """What lies below the bits that count in a 16-bit sample changes nothing."""

@@ -1,7 +1,5 @@
 """What a decoder session may be asked for, and that docs/nvidia/pynvvideocodec.md lists it."""
 
-import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,18 +11,6 @@ from codecfleet.actors.nvidia.nvdec.session import decoder_arguments
 from codecfleet.errors import UsageError
 
 PACKAGE = SimpleNamespace(DisplayDecodeLatencyType=SimpleNamespace(NATIVE="native", LOW="low", ZERO="zero"))
-PACKAGE_NAMES = {
-    *("gpuid", "codec", "cudacontext", "cudastream", "usedevicememory", "enableasyncallocations", "maxwidth"),
-    *("maxheight", "outputColorType", "enableSEIMessage", "bWaitForSessionWarmUp", "latency", "enableDecodeStats"),
-    *("Decode", "GetNumDecodedFrame", "GetFrame", "GetLockedFrame", "UnlockFrame", "GetPixelFormat", "GetWidth"),
-    *("GetHeight", "GetFrameSize", "GetSessionInitTime", "SetSessionCount", "setDecoderSessionID", "SyncOnCUStream"),
-    *("getDecoderSessionOverHead", "setReconfigParams", "SetSeekPTS", "WaitOnCUStream", "GetPtrToPlane", "framesize"),
-    *("getPTS", "timestamp", "format", "shape", "stride", "dtype", "cuda", "from_dlpack", "__dlpack_device__"),
-    *("decoder_stream_event", "getSEIMessage", "ParseDecodeStats", "getRawDecodeStats", "decode_stats_ptr"),
-    *("decode_stats_size", "nvcv_image", "nv12_to_rgb", "CreateDecoder", "GetDecoderCaps", "PacketData"),
-    *("CreateDemuxer", "SimpleDecoder", "ThreadedDecoder", "Transcoder"),
-}
-"""The package's decoding side, as 2.2.4 has it: parameters of ``CreateDecoder``, and methods."""
 
 
 def test_nothing_is_asked_for_by_itself() -> None:
@@ -62,11 +48,3 @@ def test_the_largest_size_is_a_surfaces(width: int, height: int) -> None:
         assert not is_size
     else:
         assert is_size
-
-
-@pytest.mark.parametrize("name", sorted(PACKAGE_NAMES))
-def test_the_page_has_every_name_of_the_package(name: str) -> None:
-    """Each parameter and method of the package's decoding side has a row in docs/nvidia/pynvvideocodec.md."""
-    page = (Path(__file__).resolve().parents[4] / "docs" / "nvidia" / "pynvvideocodec.md").read_text(encoding="utf-8")
-    items = " ".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
-    assert re.search(rf"\b{name}\b", items)

@@ -44,21 +44,6 @@ TRACK = CodedTrack(
 )
 
 
-@pytest.mark.parametrize("pix_fmt", sorted(FORMATS))
-def test_a_format_lies_in_one_layout(pix_fmt: str) -> None:
-    """Sampling and depth choose the layout, and only what FFmpeg's planar format says counts."""
-    found = surface_format(pix_fmt)
-    assert found is not None
-    assert (found.layout, found.bits, found.chroma) == FORMATS[pix_fmt]
-    assert found.sample_bytes == (1 if found.bits == 8 else 2)
-
-
-@pytest.mark.parametrize("pix_fmt", [None, *REFUSED])
-def test_other_formats_lie_in_none(pix_fmt: str | None) -> None:
-    """Sampling, depth, order or byte order that no surface has is refused, not squeezed into one."""
-    assert surface_format(pix_fmt) is None
-
-
 def test_every_format_of_ffmpeg_has_an_answer() -> None:
     """Of all pixel formats that the codecs of this FFmpeg use, those of the table have a surface, and no others."""
     names = {"nv16", "p016le", "yuv440p10le", *FORMATS, *REFUSED}

@@ -29,13 +29,7 @@ class Machine:
     def host(self, timing: Timing | None = None, mode: DlaMode = DlaMode.HYBRID) -> DlaHost:
         """Open a host."""
         timing = timing or Timing(limits=TimeLimits(task_s=1), patience=self.fake.patience)
-        return open_host(
-            timing,
-            mode,
-            environment=self.environment,
-            import_module=self.fake.import_module,
-            standalone=self.fake.standalone,
-        )
+        return open_host(timing, mode, environment=self.environment, import_module=self.fake.import_module)
 
 
 @pytest.fixture

@@ -98,23 +98,16 @@ def digest(settings: EncoderSettings, count: int, keyframes: Collection[int] = (
     return found.hexdigest()
 
 
+@pytest.mark.parametrize("every", [None, 5], ids=["own keyframes", "keyframes asked for"])
 @pytest.mark.parametrize("case", swept(QUICK + SWEEP, is_slow=lambda case: case not in QUICK))
-def test_the_number_of_threads_changes_no_byte(case: Case) -> None:
+def test_the_number_of_threads_changes_no_byte(case: Case, every: int | None) -> None:
     """Each number that a session can have gives the bytes of the settled one."""
-    settings = settled(case)
+    settings = settled(case, interval_s=every and every * TICK)
     choices = {with_threads(settings, number) for number in NUMBERS}
     assert settings in choices
     assert {each.threads for each in choices} == set(range(1, MOST_THREADS[case.codec] + 1))
-    assert len({digest(each, case.count) for each in choices}) == 1
-
-
-@pytest.mark.parametrize("case", swept(QUICK + SWEEP, is_slow=lambda case: case not in QUICK))
-def test_nor_do_keyframes_that_are_asked_for(case: Case) -> None:
-    """With a keyframe interval too, each number of threads gives the bytes of the settled one."""
-    settings = settled(case, interval_s=Fraction(1, 5))
-    choices = {with_threads(settings, number) for number in NUMBERS}
-    assert len(choices) == MOST_THREADS[case.codec]
-    assert len({digest(each, case.count, range(0, case.count, 5)) for each in choices}) == 1
+    keyframes = range(0, case.count, every) if every else ()
+    assert len({digest(each, case.count, keyframes) for each in choices}) == 1
 
 
 RACING = [

@@ -24,33 +24,6 @@ from codecfleet.actors.nvidia.nvenc.device import create_encoder_arguments
 from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, read_option, settings_to_options
 from codecfleet.errors import Unsupported
 
-EVERYTHING = NvencSettings(
-    codec=Codec.HEVC,
-    preset=Preset.P6,
-    tuning_info=TuningInfo.LOW_LATENCY,
-    rc=RateMode.VBR,
-    bitrate=4_000_000,
-    maxbitrate=8_000_000,
-    vbvbufsize=16_000_000,
-    vbvinit=12_000_000,
-    fps=Fraction(30000, 1001),
-    initqp=Qp(20, 22, 18),
-    qmax=Qp(40, 42, 38),
-    gop=60,
-    idrperiod=120,
-    bf=2,
-    numrefl0=3,
-    numrefl1=2,
-    multipass=Multipass.FULL,
-    lookahead=20,
-    aq=7,
-    temporalaq=True,
-    ldkfs=True,
-    timinginfo=TimingInfo(1001, 60000),
-    level="5.1",
-    tier=Tier.HIGH,
-    repeatspspps=True,
-)
 BASE = NvencSettings(bitrate=1_000_000)
 
 whole = st.integers(1, 2**32 - 1)
@@ -113,21 +86,6 @@ def test_arguments_are_plain_values_of_the_package(wanted: NvencSettings) -> Non
     assert ("temporalaq" in arguments) is wanted.temporalaq
     assert ("ldkfs" in arguments) is wanted.ldkfs
     assert "qmin" not in arguments
-
-
-def test_each_setting_arrives_in_the_arguments() -> None:
-    """Each setting that is not left to the preset is passed on, with the value asked for."""
-    arguments = create_encoder_arguments(EVERYTHING)
-    assert set(arguments) == set(SETTINGS) - {"constqp", "cq"}
-    assert arguments["fps"] == "30000/1001"
-    assert arguments["level"] == "5.1"
-    assert LEVELS[Codec.HEVC]["5.1"] == 153
-    assert arguments["timinginfo"] == {"num_unit_in_ticks": 1001, "timescale": 60000}
-    assert create_encoder_arguments(NvencSettings(rc=RateMode.CONSTQP, constqp=Qp.same(9)))["constqp"] == [9, 9, 9]
-    assert create_encoder_arguments(NvencSettings(cq=30))["cq"] == 30
-    out_of_band = create_encoder_arguments(replace(EVERYTHING, repeatspspps=False))
-    assert out_of_band["global_header"] == 1
-    assert "repeatspspps" not in out_of_band
 
 
 @pytest.mark.parametrize(

@@ -36,17 +36,6 @@ def _content(file: int) -> bytes:
     return os.pread(file, 1 << 22, 0)
 
 
-def test_lines_are_counted_and_passed_on() -> None:
-    """What was said is counted, and lies where it would have gone, once it was asked for."""
-    with _listening() as (file, speaker, tap):
-        assert tap.count() == 0
-        os.write(speaker, b"hello\n" + LINE + b"world\n" + LINE)
-        assert tap.count() == 2
-        assert _content(file) == b"hello\n" + LINE + b"world\n" + LINE
-        os.write(speaker, LINE)
-        assert tap.count() == 3
-
-
 @given(
     pieces=st.lists(
         st.one_of(

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from codecfleet.actors.process.channel import Channel
-from codecfleet.actors.process.messages import Request, beside, portable
+from codecfleet.actors.process.messages import Request, beside
 from codecfleet.actors.process.program import begin, run_to_the_end, serve_parent
-from codecfleet.errors import CodecfleetError
 
 
 class Listener(Protocol):
@@ -120,18 +119,6 @@ class LeaveOrphan(Request[EchoServer, int]):
         """Start it."""
         end = server.parent._end
         return subprocess.Popen(["sleep", "600"], pass_fds=[end.fileno()]).pid  # noqa: ASYNC220 - it returns at once
-
-
-class Stubborn(CodecfleetError):
-    """An error that does not pickle."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError("cannot pickle")
-
-
-def portable_of(error: CodecfleetError) -> CodecfleetError:
-    """Return the error as another process gets it."""
-    return portable(error)
 
 
 def _server(parent: Channel[Any], hello: str) -> EchoServer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -10,19 +9,19 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from codecfleet.actors.process.channel import Channel
 from codecfleet.actors.process.child import Child, ChildDied
-from codecfleet.actors.process.messages import beside
+from codecfleet.actors.process.messages import beside, portable
 from codecfleet.actors.process.process import StartedProcess, start_program
-from codecfleet.errors import InputError, WorkError
+from codecfleet.errors import CodecfleetError, InputError, WorkError
 
 sys.path.append(str(Path(__file__).parent))  # where the program finds what both share, by the same name
 
-import echo_program
 from echo_program import Echo, EchoServer, Hang, Headcount, Hide, LeaveOrphan, Note, Raise, Said
 
 PATIENCE_S = 20.0
@@ -132,17 +131,22 @@ async def test_what_cannot_be_read_is_a_defect_and_half_a_message_is_an_end(sent
     with theirs:
         theirs.sendall(sent)
     trouble = await channel.run()
-    assert trouble.startswith("what it said cannot be read: ") is (b"reply" not in sent)
+    assert trouble.startswith("its message cannot be read: ") is (b"reply" not in sent)
     channel.tell(Said("too late"))  # type: ignore[arg-type]
     channel.close()
 
 
+class Stubborn(CodecfleetError):
+    """An error that does not pickle."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle")
+
+
 def test_an_error_that_does_not_pickle_has_a_substitute() -> None:
     """Its words arrive."""
-    error = echo_program.Stubborn("it sticks", "Pull.")
-    with pytest.raises(TypeError):
-        pickle.dumps(error)
-    assert isinstance(echo_program.portable_of(error), WorkError)
+    found = portable(Stubborn("it sticks", "Pull."))
+    assert (type(found), found.message, found.next_step) == (WorkError, "Stubborn: it sticks", "Pull.")
 
 
 def start_echo(*settings: object, outlives: bool = False) -> StartedProcess:

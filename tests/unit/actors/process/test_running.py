@@ -38,17 +38,6 @@ def test_a_process_is_heard_and_its_end_is_seen() -> None:
     assert process.ended() == "it had enough"
 
 
-def test_a_killed_process_says_so() -> None:
-    """Whatever it printed last."""
-    process = start_command(["sh", "-c", "echo one >&2; kill -KILL $$"], prints=Prints.KEPT)
-    assert process.code(PATIENCE_S) == -9
-    assert process.last_words() == "one\n"
-    process.kill()
-    process.kill_group()
-    assert process.ended() == "it was killed by SIGKILL"
-    process.end.close()
-
-
 def test_a_group_ends_as_one() -> None:
     """What a program has started ends with it."""
     process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], prints=Prints.ALL_SENT)

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.actors.encode.profiles import NVENC_PIX_FMTS, NVENC_PROFILES
+from codecfleet.actors.encode.profiles import NVENC_PROFILES
 from codecfleet.actors.encode.settings import Codec
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
-from codecfleet.actors.nvidia.nvenc.inputs import SURFACE_NAMES
 from codecfleet.actors.settle.nvenc import nvenc_request
 from codecfleet.actors.settle.nvenc_options import REFUSED, SETTINGS, settings_to_options
 from codecfleet.actors.settle.request import settle
-from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 
 
@@ -67,15 +65,3 @@ def test_default_qualities_are_as_shown(page: str) -> None:
     """The defaults in the text are those of the profiles."""
     for codec, profile in NVENC_PROFILES.items():
         assert f"{profile.default_quality} ({codec})" in page
-
-
-def test_every_surface_is_as_shown(page: str) -> None:
-    """Names, sizes and bits of the surfaces are the code's."""
-    shown = {row[0].strip("`"): row for row in rows(section(page, "Surface formats"), 4)[1:]}
-    assert list(shown) == list(SURFACE_NAMES.values())
-    for pix_fmt in NVENC_PIX_FMTS:
-        surface = surface_format(pix_fmt)
-        assert surface is not None
-        _, coded, size, _ = shown[SURFACE_NAMES[surface.layout]]
-        assert coded == f"{surface.chroma}, {surface.bits} bits"
-        assert Fraction(size) == Fraction(surface.size_bytes(64, 64), 64 * 64)

@@ -69,15 +69,6 @@ def test_nothing_else_sets_keyframes_beside_an_interval(option: str) -> None:
         nvenc_request(Codec.H264, options=((option, "8"),), keyframe_interval_s=Fraction(2))
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_presets_differ(codec: Codec) -> None:
-    """Seven presets are seven encoder kinds."""
-    names = {"package": "2.2.4", "architecture": "ada", "driver_branch": "580"}
-    kinds = {encoder_kind(settle(codec, preset=preset), **names) for preset in PRESETS}
-    assert len(kinds) == len(PRESETS)
-    assert all("ada r580" in kind for kind in kinds)
-
-
 @given(st.integers(1000, 2**29), st.integers(1, 3), st.integers(1000, 2**30))
 def test_rates_arrive_as_they_were_asked_for(bitrate: int, factor: int, bufsize: int) -> None:
     """Average, peak and buffer are the request's, in bits; the bucket starts nine tenths full."""
@@ -92,24 +83,6 @@ def test_a_bitrate_alone_has_a_stated_peak_and_buffer() -> None:
     """What the driver would choose by itself is written down, so that it is the same everywhere."""
     found = native(settle(rate=RateControl(bitrate_bps=1_000_000)))
     assert (found.maxbitrate, found.vbvbufsize, found.vbvinit) == (2_000_000, 4_000_000, 3_600_000)
-
-
-@pytest.mark.parametrize(
-    ("rate", "kind", "named"),
-    [
-        (RateControl(quality=0), UsageError, "quality 0"),
-        (RateControl(quality=52), UsageError, "quality 52"),
-        (RateControl(quality=20, bitrate_bps=5000), UsageError, "exclude"),
-        (RateControl(bitrate_bps=999), UsageError, "999"),
-        (RateControl(bitrate_bps=5000, maxrate_bps=9000), UsageError, "belong together"),
-        (RateControl(bitrate_bps=5000, maxrate_bps=4000, bufsize_bits=9000), UsageError, "4000"),
-        (RateControl(quality=20, maxrate_bps=5000, bufsize_bits=5000), Unsupported, "beside a quality"),
-    ],
-)
-def test_rates_that_cannot_be_kept_are_refused(rate: RateControl, kind: type[Exception], named: str) -> None:
-    """What contradicts itself, or what NVENC's package would erase, is refused by name."""
-    with pytest.raises(kind, match=named):
-        settle(rate=rate)
 
 
 def test_av1_has_a_longer_scale() -> None:
@@ -133,16 +106,6 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
                 Codec.H264
             ),
         )
-
-
-@pytest.mark.parametrize(
-    ("extra", "named"),
-    [(("gop", "5"), "gop"), (("cq", "5"), "cq"), (("qmin", "5"), "qmin"), (("max_res", "1x1"), "max_res")],
-)
-def test_extra_options_may_not_break_what_every_output_promises(extra: tuple[str, str], named: str) -> None:
-    """Settings that a job settles, and those that never arrive, are refused by name."""
-    with pytest.raises(Unsupported, match=named):
-        settle(options=(extra,))
 
 
 @pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
@@ -182,6 +145,30 @@ def test_one_session_has_every_mode(
     """What is asked for is set, and what of ours contradicts it is left out."""
     found = native(settle(options=extra, rate=rate, single_session=True))
     assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "rate", "kind", "named"),
+    [
+        ((), RateControl(quality=0), UsageError, "quality 0"),
+        ((), RateControl(quality=52), UsageError, "quality 52"),
+        ((), RateControl(quality=20, bitrate_bps=5000), UsageError, "exclude"),
+        ((), RateControl(bitrate_bps=999), UsageError, "999"),
+        ((), RateControl(bitrate_bps=5000, maxrate_bps=9000), UsageError, "belong together"),
+        ((), RateControl(bitrate_bps=5000, maxrate_bps=4000, bufsize_bits=9000), UsageError, "4000"),
+        ((), RateControl(quality=20, maxrate_bps=5000, bufsize_bits=5000), Unsupported, "beside a quality"),
+        ((("gop", "5"),), None, Unsupported, "gop"),
+        ((("cq", "5"),), None, Unsupported, "cq"),
+        ((("qmin", "5"),), None, Unsupported, "qmin"),
+        ((("max_res", "1x1"),), None, Unsupported, "max_res"),
+    ],
+)
+def test_what_a_job_cannot_keep_is_refused(
+    extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
+) -> None:
+    """Rates that contradict themselves or would be erased, and settings that a job settles or that never arrive."""
+    with pytest.raises(kind, match=named):
+        settle(options=extra, rate=rate)
 
 
 @pytest.mark.parametrize(

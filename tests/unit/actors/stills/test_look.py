@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codecfleet.actors.stills.look import Turn, shown_size
-from codecfleet.actors.stills.painting import turned
+from codecfleet.actors.stills.taking import turned
 
 ONE = 1 << 16
 QUARTER = Turn(swaps_axes=True)

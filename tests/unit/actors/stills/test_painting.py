@@ -15,7 +15,7 @@ from codecfleet.actors.segment.steps import Region
 from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer, mapped
 from codecfleet.actors.stills.files import encode_still, quantizer_scale
 from codecfleet.actors.stills.look import StillFormat, StillLook, Turn
-from codecfleet.actors.stills.painting import Painter
+from codecfleet.actors.stills.taking import Painter
 from codecfleet.errors import EncoderFailed
 
 if TYPE_CHECKING:

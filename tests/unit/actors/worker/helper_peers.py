@@ -1,4 +1,4 @@
-"""A worker's helper on a thread of this process, and one whose other end is in the test's own hands."""
+"""A worker's helper in a thread of this process, and one whose other end the test holds."""
 
 import asyncio
 import queue
@@ -25,21 +25,12 @@ PATIENCE_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsendable(Work[object]):
-    """Returns what does not pickle; or, if it is ``late``, what pickles and cannot be made again."""
-
-    late: bool
+    """Returns a value that does not pickle."""
 
     def run(self, context: WorkContext) -> object:
         """Return it."""
         del context
-        return Unreadable() if self.late else threading.Lock()
-
-
-class Unreadable:
-    """Pickles, and cannot be made again."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return int, ("no number",)
+        return threading.Lock()
 
 
 def packed(work: Work[Any]) -> bytes:
@@ -100,13 +91,10 @@ class Threaded:
 class Peer:
     """The other end of a helper's channel. Made in an event loop."""
 
-    def __init__(self, spawn_error: Exception | None = None) -> None:
+    def __init__(self) -> None:
         self._ours, self._end = socket.socketpair()
         self.theirs = PlainEnd(self._end)
         weakref.finalize(self, self._end.close)
-        self._spawn_error = spawn_error
-        if spawn_error is not None:
-            self._ours.close()
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.kills = 0
         self.helper = Helper(self._spawn, 4, self.ended.put)
@@ -122,8 +110,6 @@ class Peer:
         self._end.close()
 
     def _spawn(self, _: int) -> StartedProcess:
-        if self._spawn_error is not None:
-            raise self._spawn_error
         return StartedProcess(self._ours, self._kill, lambda: "it was killed by SIGKILL")
 
     def _kill(self) -> None:

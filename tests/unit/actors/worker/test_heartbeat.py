@@ -34,7 +34,7 @@ def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> H
     ],
 )
 def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
-    """Nearly all sessions in use is the device, none is software, and what lies between says nothing."""
+    """With nearly all sessions decoding it is the device, with none software, else both."""
     assert heartbeat(0, running, decoding).decoded_by is expected
 
 
@@ -46,7 +46,7 @@ def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
 def test_only_what_was_alike_throughout_tells_a_rate(
     before: tuple[int, int], after: tuple[int, int], *, same_job: bool
 ) -> None:
-    """One job, one number of sessions, one kind of decoder; else the figure is for people."""
+    """Only with one job, one number of sessions and one kind of decoder is the speed a rate."""
     first, second = heartbeat(100, *before), heartbeat(300, *after, "j" if same_job else "k")
     speed = speed_between(first, second, 2.0)
     assert speed.fps == 100.0

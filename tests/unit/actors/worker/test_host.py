@@ -75,7 +75,7 @@ async def test_work_of_clients_that_are_gone_is_cancelled(*, alone: bool) -> Non
 
 
 async def test_the_newest_supervisor_is_obeyed() -> None:
-    """An older one is told that it was replaced, and cancels nothing; a client's look is no order."""
+    """An older one gets an error, and cancels nothing; a client's heartbeat is no order."""
     host = host_in_process(1)
     running = asyncio.create_task(
         host.run("me:1", packed(works.Dwell(job="j", label="a", seconds=3600)), UNCONSTRAINED)

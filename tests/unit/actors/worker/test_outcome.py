@@ -1,4 +1,4 @@
-"""What a worker process says of the work that failed there."""
+"""The outcomes of failed work."""
 
 from codecfleet.actors.worker.outcome import Outcome, failed, located
 from codecfleet.errors import InputDamaged, InputNotFound

@@ -1,11 +1,9 @@
-"""What a worker's heartbeat tells of its work, piece by piece."""
+"""A worker's heartbeat reports its work, piece by piece."""
 
 import time
 
 from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, EndedPieces, Ending, KeptPieces, Piece
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
-from codecfleet.cluster.supervisor.status.history import WorkHistory
-from codecfleet.cluster.worker_names import WorkerId
 from codecfleet.testing.fleet.fake_worker import host_in_process
 from codecfleet.testing.works import Count
 
@@ -13,7 +11,7 @@ from .helper_peers import packed
 
 
 async def test_work_of_all_processes_is_told_with_its_age() -> None:
-    """What ran in the worker and what ran alone beside it is told by run and label, in seconds before the heartbeat."""
+    """Work in the worker and alone beside it is reported by run and label, in seconds before the heartbeat."""
     host = host_in_process(2)
     await host.run("c:1", packed(Count(job="j", label="segment 1", frames=3)), UNCONSTRAINED)
     await host.run("c:2", packed(Count(job="j", label="segment 2", frames=3)), Constraints(alone=True))
@@ -26,7 +24,7 @@ async def test_work_of_all_processes_is_told_with_its_age() -> None:
 
 
 def test_what_has_ended_is_taken_once() -> None:
-    """So that a message of a process has what is new, however much it ran in the last seconds."""
+    """A process reports each ended piece once, however many there were."""
     pieces, runs = EndedPieces(), Piece("c:3", "j", "segment 3", 40.0)
     pieces.extend([ended(1, 10.0), runs])
     pieces.extend([ended(2, 20.0)])
@@ -35,7 +33,7 @@ def test_what_has_ended_is_taken_once() -> None:
 
 
 def test_what_has_just_ended_is_told_for_a_few_seconds() -> None:
-    """Its end is told, though its process said shortly before that it runs."""
+    """Its end is reported, though its process has just reported it as running."""
     kept = KeptPieces()
     kept.note([ended(1, 10.0)])
     runs = [Piece("c:1", "j", "segment 1", 9.0)]
@@ -50,7 +48,7 @@ def ended(run: int, ended_s: float) -> Piece:
 
 
 def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
-    """Its first heartbeats have what ran while none asked, and what ended before; later ones only what is new."""
+    """Its first heartbeats have all kept pieces, later ones only new ones."""
     kept, runs = KeptPieces(), Piece("c:3", "j", "segment 3", 40.0)
     kept.note([ended(1, 10.0)])
     kept.note([ended(2, 20.0)])
@@ -65,23 +63,8 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
     assert [run for run, *_ in kept.told([runs], 2, 54.0)] == ["c:3"]
 
 
-def test_the_successors_timeline_is_its_predecessors() -> None:
-    """Two supervisors that heard one after the other of the same work show the same pieces, each once."""
-    worker = WorkerId("n/cpu#0:1")
-    kept, first, second = KeptPieces(), WorkHistory(str), WorkHistory(str)
-    for number in range(5):
-        now_s = 10.0 + 2 * number
-        kept.note([ended(number, now_s - 0.5)])
-        first.note(worker, kept.told([], 1, now_s), now_s)
-    for now_s in (20.0, 22.0):
-        second.note(worker, kept.told([], 2, now_s), now_s)
-    shown = [book.of(("n/cpu#0",), lambda _: True, 22.0).pieces for book in (first, second)]
-    assert shown[0] == shown[1]
-    assert len(shown[0]["n/cpu#0"]) == 5
-
-
 def test_what_is_kept_for_a_successor_is_bounded() -> None:
-    """The newest pieces are kept, and none is told that ended longer ago than a supervisor would keep it."""
+    """The newest pieces are kept; those that a supervisor would have dropped are not reported."""
     kept = KeptPieces()
     for number in range(2 * ENDED_KEPT):
         kept.note([ended(number, float(number))])
@@ -91,7 +74,7 @@ def test_what_is_kept_for_a_successor_is_bounded() -> None:
 
 
 async def test_a_worker_tells_a_new_supervisor_what_it_ran_before() -> None:
-    """Each new term is told again what ended before it began; later heartbeats of one term are small."""
+    """The first heartbeats of a term report earlier work again; later ones are small."""
     host = host_in_process(1)
     await host.run("c:1", packed(Count(job="j", label="segment 1", frames=3)), UNCONSTRAINED)
     host._kept.note([ended(2, time.monotonic() - 60.0)])

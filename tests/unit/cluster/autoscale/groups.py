@@ -52,7 +52,7 @@ def work(
     segment_frames: int = 100,
     **fps: float,
 ) -> JobWork:
-    """Return work of which a node of each group that is named does as many frames a second."""
+    """Return work with these frames a second on a node of each named group."""
     return JobWork(
         job=job,
         frames=frames,

@@ -26,22 +26,17 @@ def load(folder: Path, text: str) -> AutoscaleConfig:
     return load_autoscale(file)
 
 
-def test_example_describes_the_groups_of_the_launcher(repository: Path) -> None:
+def test_example_describes_the_groups_of_the_launcher(repository: Path, tmp_path: Path) -> None:
     """The example is valid; prices are exact, and each group offers Ray its cores and a GPU for each device."""
+    exact = load(tmp_path, GROUP.format(name="a"))
+    assert exact.groups[0].price_per_hour == Decimal("0.1000000000000000055")
     config = load_autoscale(repository / "configs" / "autoscale.toml")
     assert [group.name for group in config.groups] == ["cpu", "g6", "g6e", "g5", "p5"]
     assert config.groups[1].resources == {"CPU": 8.0, "GPU": 1.0}
     assert config.groups[4].resources == {"CPU": 192.0, "GPU": 8.0}
-    assert config.groups[0].price_per_hour == Decimal("1.428")
     found = config.group_of({"codecfleet/group": "g6", "codecfleet/kind": "nvenc"})
     assert found is config.groups[1]
     assert config.group_of({"codecfleet/kind": "nvenc"}) is None
-
-
-def test_prices_are_exact(tmp_path: Path) -> None:
-    """A price keeps every digit that was written."""
-    config = load(tmp_path, GROUP.format(name="a"))
-    assert config.groups[0].price_per_hour == Decimal("0.1000000000000000055")
 
 
 def test_nodes_of_a_group_share_no_device(repository: Path) -> None:
@@ -55,8 +50,6 @@ def test_nodes_of_a_group_share_no_device(repository: Path) -> None:
     ("text", "message"),
     [
         ("colour = 1\n" + GROUP.format(name="a"), "colour: extra inputs are not permitted"),
-        (GROUP.format(name="a") + "gpus = 1\n", "groups.0.gpus: extra inputs are not permitted"),
-        ("", "groups: field required"),
         (GROUP.format(name="a") + GROUP.format(name="a"), "two groups called a"),
         (GROUP.format(name="a") + "nodes_min = 5\n", "nodes_min 5 above nodes_max 4"),
         ("nodes_max = 1\n" + GROUP.format(name="a") + "nodes_min = 2\n", "nodes_min are 2 in all, and nodes_max is 1"),

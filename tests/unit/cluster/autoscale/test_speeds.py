@@ -78,7 +78,7 @@ def test_time_that_a_user_gives_counts(config: AutoscaleConfig) -> None:
 
 
 def test_segment_that_runs_is_half_done(config: AutoscaleConfig) -> None:
-    """Of 400 segments of which 100 run, 300 wait, and an eighth of the frames counts as done."""
+    """With 100 of 400 segments running, 300 wait, and an eighth of the frames counts as done."""
     found = Speeds(config, Placer().place).work_of(film(400), 0.0, 0.0, running=100)
     assert (found.frames, found.waiting, found.at_once) == (87_500, 300, 400)
 

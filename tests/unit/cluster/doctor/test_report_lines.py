@@ -18,7 +18,6 @@ from codecfleet.cluster.doctor.inventory_lines import (
 from codecfleet.cluster.doctor.report_lines import machine_page
 from codecfleet.cluster.doctor.vgpu_lines import vgpu_lines
 from codecfleet.cluster.probes.cuda.choosing import DriverChoice
-from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_json
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
@@ -26,6 +25,8 @@ from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report
+
+from ..maybe import held
 
 FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
 PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
@@ -36,6 +37,13 @@ def reports(name: str) -> list[NodeReport | SilentNode]:
     """Return a fleet's machines, twelve at most."""
     fleet = load_fleet(next(path for path in FLEETS if path.stem == name))
     return [simulated_report(node, fleet.name) for node in fleet.nodes[:12]]
+
+
+def first(name: str) -> NodeReport:
+    """Return a fleet's first machine."""
+    report = reports(name)[0]
+    assert isinstance(report, NodeReport)
+    return report
 
 
 def width(line: str) -> int:
@@ -54,34 +62,20 @@ def test_pages_are_those_that_people_have_read(name: str) -> None:
     assert golden.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.__name__)
 @pytest.mark.parametrize("name", [path.stem for path in FLEETS])
-def test_every_page_is_narrow_and_marked(name: str, page: object) -> None:
-    """No line is wider than a terminal, and machines that do not exist are never shown without saying so."""
-    assert callable(page)
-    lines = list(page(reports(name)))
-    assert max(map(width, lines)) <= WIDTH
-    assert lines[0].startswith(f"SIMULATED ({name}): ")
-    assert lines[0].endswith(
-        "this machine does not exist" if len(reports(name)) == 1 else "these machines do not exist"
-    )
-    assert all(line.isprintable() for line in lines)
-
-
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
-def test_every_page_of_each_machine_is_narrow_and_marked(name: str) -> None:
-    """With --all each machine is shown by itself, with its name, as narrow as the rest."""
+def test_every_page_is_narrow_and_marked(name: str) -> None:
+    """No line is wider than a terminal, with --all too, and machines that do not exist are marked on each page."""
     found = reports(name)
-    for page in PAGES_OF_EACH:
-        lines = list(page(found, every=True))
-        assert max(map(width, lines)) <= WIDTH
-        assert all(line.isprintable() for line in lines)
+    for page in PAGES:
+        lines = list(page(found))
+        assert lines[0].startswith(f"SIMULATED ({name}): ")
+        for each in (lines, *([list(page(found, every=True))] if page in PAGES_OF_EACH else [])):
+            assert max(map(width, each)) <= WIDTH
+            assert all(line.isprintable() for line in each)
     named = [line.split()[0] for line in node_lines(found, every=True)]
-    assert [report.host.name for report in found if isinstance(report, NodeReport)] == [
-        word for word in named if word in {r.host.name for r in found if isinstance(r, NodeReport)}
-    ]
-    marks = sum(line.startswith("SIMULATED (") for line in doctor_lines(found, every=True))
-    assert marks == len(found)
+    names = [report.host.name for report in found if isinstance(report, NodeReport)]
+    assert [word for word in named if word in names] == names
+    assert sum(line.startswith("SIMULATED (") for line in doctor_lines(found, every=True)) == len(found)
 
 
 def test_two_hundred_machines_fit_on_a_few_pages() -> None:
@@ -90,11 +84,6 @@ def test_two_hundred_machines_fit_on_a_few_pages() -> None:
     found: list[NodeReport | SilentNode] = [simulated_report(node, fleet.name) for node in fleet.nodes]
     lines = list(doctor_lines(found))
     assert len(lines) <= 105
-    start = lines.index("findings")
-    assert lines[start + 1 : start + 3] == [
-        "  1. broken: the GPU is lost",
-        "     8 nodes: a100-mig-1 ... a100-mig-8: GPU 3 (NVIDIA A100-SXM4-40GB)",
-    ]
     assert sum("the GPU is lost" in line for line in lines) == 1
     assert lines[-1] == "8 things to fix on 8 of 200 nodes"
     rows = list(node_lines(found))
@@ -106,31 +95,18 @@ def test_two_hundred_machines_fit_on_a_few_pages() -> None:
 
 def test_equal_faults_of_one_machine_are_told_once() -> None:
     """Eight GPUs with the same fault are one finding that numbers them; a reset is for each by its own number."""
-    (report, *_) = reports("h200-l40s")
-    assert isinstance(report, NodeReport)
-    assert isinstance(report.nvml, NvmlReport)
-    bad = tuple(replace(gpu, health=replace(gpu.health, ecc_uncorrected=1)) for gpu in report.nvml.devices)
-    lines = list(doctor_lines([replace(report, nvml=replace(report.nvml, devices=bad))]))
+    report = first("h200-l40s")
+    bad = tuple(replace(gpu, health=replace(gpu.health, ecc_uncorrected=1)) for gpu in report.gpus)
+    lines = list(doctor_lines([replace(report, nvml=replace(held(report.nvml), devices=bad))]))
     told = [line for line in lines if "memory is damaged" in line]
     assert told == ["  1. broken: GPU 0-7 (NVIDIA H200): the GPU's memory is damaged"]
-    assert "(for each by its own number)" in " ".join(line.strip() for line in lines)
+    assert "(each GPU by its own number)" in " ".join(line.strip() for line in lines)
     assert lines[-1] == "8 things to fix"
-
-
-def test_a_hypervisors_gpu_is_not_counted() -> None:
-    """Its engines belong to its guests: it is shown with that, and counted neither as a device nor in the sum."""
-    rows = list(node_lines(reports("vgpu")))
-    assert rows[-1] == "4 nodes, 104 cores, 3 devices"
-    assert "1 x NVIDIA L40S (hosts vGPUs)" in " ".join(" ".join(rows).split())
-    hypervisor = nodes_document(reports("vgpu"))["nodes"][0]
-    assert (hypervisor["node"], hypervisor["devices"]) == ("hypervisor", [])
 
 
 def test_a_real_machine_is_not_marked() -> None:
     """The mark is for machines that do not exist."""
-    (report,) = reports("laptop")
-    assert isinstance(report, NodeReport)
-    assert not any("SIMULATED" in line for line in doctor_lines([replace(report, simulated="")]))
+    assert not any("SIMULATED" in line for line in doctor_lines([replace(first("laptop"), simulated="")]))
 
 
 def test_a_node_that_is_silent_is_to_be_repaired() -> None:
@@ -178,13 +154,11 @@ def test_long_words_stand_alone() -> None:
 
 def test_nodes_say_how_each_gpu_is() -> None:
     """What keeps work away from a GPU, and what its driver does not tell, are in the document with their reasons."""
-    (found,) = reports("h200-l40s")[:1]
-    assert isinstance(found, NodeReport)
-    assert isinstance(found.nvml, NvmlReport)
+    found = first("h200-l40s")
     refused = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
-    gpu = found.nvml.devices[0]
+    gpu = found.gpus[0]
     sick = replace(gpu, health=replace(gpu.health, ecc_uncorrected=3), use=replace(gpu.use, decoder_percent=refused))
-    nvml = replace(found.nvml, devices=(sick, *found.nvml.devices[1:]))
+    nvml = replace(held(found.nvml), devices=(sick, *found.gpus[1:]))
     devices = nodes_document([replace(found, nvml=nvml)])["nodes"][0]["devices"]
     assert devices[0]["unplaceable"] == "its memory is damaged: 3 errors could not be corrected"
     assert devices[0]["nvdec_percent"] is None
@@ -196,10 +170,9 @@ def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes(reposit
     """The page and the document have the choice of the driver, and why a GPU takes no work or has no kernels."""
     text = (repository / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")
     found = from_json(json.loads(text))
-    assert not isinstance(found.cuda, Unavailable)
     chosen = DriverChoice("/c:/l", "/c", "cuda-bindings 13.3 is newer")
     no_nvrtc = Unavailable(Absence.NO_LIBRARY, "NVRTC is not here")
-    cuda = replace(found.cuda, init_code=804, devices=(), nvrtc=no_nvrtc)
+    cuda = replace(held(found.cuda), init_code=804, devices=(), nvrtc=no_nvrtc)
     closed = replace(found, cuda=cuda, driver_choice=chosen)
     page = " ".join(line.strip() for line in node_lines([closed]))
     name = closed.host.name
@@ -214,31 +187,17 @@ def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes(reposit
 
 def test_where_a_vgpu_could_move_is_shown() -> None:
     """Each other GPU has a line: from which states of the machine, or what forbids it."""
-    hypervisor = reports("vgpu")[0]
-    assert isinstance(hypervisor, NodeReport)
+    hypervisor = first("vgpu")
     ((uuid, host),) = hypervisor.vgpu_hosts.items()
-    assert not isinstance(host.active, Unavailable)
     moves = {
         "GPU-a": VgpuCompatibility(("cold", "live"), ()),
         "GPU-b": VgpuCompatibility(("cold",), ("guest driver",)),
         "GPU-c": VgpuCompatibility((), ("GPU",)),
         "GPU-d": Unavailable(Absence.NOT_SUPPORTED, "it is refused"),
     }
-    host = replace(host, migrations={str(host.active[0].instance): moves})
+    host = replace(host, migrations={str(held(host.active)[0].instance): moves})
     said = " ".join(line.strip() for line in vgpu_lines([replace(hypervisor, vgpu_hosts={uuid: host})]))
-    assert "could move (cold or live) to GPU-a" in said
-    assert "could move (cold, limited by the guest driver) to GPU-b" in said
+    assert "can move (cold or live) to GPU-a" in said
+    assert "can move (cold, limited by the guest driver) to GPU-b" in said
     assert "cannot move (limited by the GPU) to GPU-c" in said
-    assert "not known whether it could move (it is refused) to GPU-d" in said
-
-
-def test_doctor_prints_that_line_also_where_as_many_slices_are_as_gpus(tmp_path: Path) -> None:
-    """Two slices on one GPU and none on the other: Ray by itself would count one for each GPU."""
-    path = tmp_path / "cut.toml"
-    path.write_text(
-        'schema = 1\nname = "cut"\ndescription = "-"\nsource = "documents"\n[[nodes]]\nname = "n"\ncores = 8\n'
-        'memory_gib = 64\ndriver = "580.126.20"\n[[nodes.devices]]\nmodel = "H100"\nmig = ["3g.40gb", "2g.20gb"]\n'
-        '[[nodes.devices]]\nmodel = "H100"\nmig = []\n'
-    )
-    (node,) = load_fleet(path).nodes
-    assert any(line.endswith("ray start --num-gpus=2") for line in machine_page(simulated_report(node)))
+    assert "unknown whether it can move (it is refused) to GPU-d" in said

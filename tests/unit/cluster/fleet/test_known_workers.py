@@ -1,4 +1,4 @@
-"""What a client knows of workers, and tells the supervisor: it stays small, however long the client lives."""
+"""A client's findings about workers, which stay small however long the client lives."""
 
 import itertools
 from dataclasses import replace
@@ -26,7 +26,7 @@ def workers() -> KnownWorkers:
 
 
 def reported(known: KnownWorkers) -> ClientReport:
-    """Return what the supervisor is told."""
+    """Return the client's report."""
     return known.added_to(ClientReport("c", "here", 1, ()))
 
 
@@ -61,7 +61,7 @@ def test_one_kill_explains_all_that_a_worker_ran() -> None:
 
 
 def test_only_faults_of_a_device_are_reported() -> None:
-    """One lost under work that was alone is; who breaks a shared one is not known, and a limit says nothing."""
+    """A device lost under work that ran alone is reported; a shared device or a limit is not."""
     known, beside = workers(), works.Count(job="j", label="a")
     known.ended(beside, GPU, failed(DeviceLost("999")))
     work = replace(beside, constraints=Constraints(alone=True))

@@ -1,4 +1,4 @@
-"""When a private Ray starts beside the processors' workers, and what is said where it does not."""
+"""When a private Ray starts beside the processors' workers, and the notes where it does not."""
 
 import asyncio
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_a_gpu_pays_for_long_segments(segments: int, segment_s: float, *, softwa
 
 
 def test_no_gpu_no_ray() -> None:
-    """A machine without one needs no Ray for any work, and says nothing of GPUs."""
+    """A machine without one needs no Ray for any work."""
     late = LateRay(SLOTS, never)
     for work in (demand(1, 1000), demand(1000, 60)):
         assert late.bounded(work).software_decode == ""
@@ -89,7 +89,7 @@ def test_work_without_a_demand_decides_nothing() -> None:
 
 
 async def test_a_refused_start_is_noted() -> None:
-    """The report says why no GPU took part; every caller hears of the one start."""
+    """The report says why no GPU took part; a start is tried twice, and every caller gets its error."""
     starts = 0
 
     async def refused() -> "Connection":
@@ -103,7 +103,7 @@ async def test_a_refused_start_is_noted() -> None:
         with pytest.raises(FleetUnavailable):
             await late.start()
     assert (starts, late.notes) == (
-        1,
+        2,
         ("Ray did not start, so no GPU took part: no place for its files",),
     )
     await late.close()
@@ -120,23 +120,29 @@ async def test_closed_while_it_starts() -> None:
         await starting
 
 
-async def test_closed_with_its_connection() -> None:
-    """A Ray that was started ends with the fleet, and its notes are the report's."""
+class FakeConnection:
+    """A connection that counts how often it is closed."""
 
-    class FakeConnection:
-        notes = ("it is a fake",)
-        closed = 0
+    notes = ("it is a fake",)
+    closed = 0
 
-        async def close(self) -> None:
-            self.closed += 1
+    async def close(self) -> None:
+        """Count."""
+        self.closed += 1
 
+
+async def test_a_start_that_fails_once_is_no_refusal() -> None:
+    """A process of Ray that is killed while it starts costs time, and no GPU; Ray ends with the fleet."""
+    failures = [FleetUnavailable("its raylet ended: it was killed", "Free memory.")]
     connection = FakeConnection()
 
-    async def started() -> "Connection":
+    async def reach() -> "Connection":
+        if failures:
+            raise failures.pop()
         return cast("Connection", connection)
 
-    late = LateRay(SLOTS, started)
-    await late.start()
+    late = LateRay(SLOTS, reach)
+    assert await late.start() is connection
     assert late.notes == connection.notes
     await late.close()
     assert connection.closed == 1

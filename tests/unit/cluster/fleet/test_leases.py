@@ -1,5 +1,6 @@
-"""Which piece of work goes to which leased worker."""
+"""Which work goes to which leased worker."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,45 +62,6 @@ def test_work_waits_for_slots_and_goes_in_order() -> None:
     assert leases.finished(0) == [RunTask(3, "a")]
 
 
-def test_a_second_run_goes_to_another_station() -> None:
-    """It waits where the first run's station alone has slots, and does not hold up those behind it."""
-    leases = Leases()
-    leases.submitted(0, work("j", "x"))
-    assert leases.granted(granted(j={"a:1": 3})) == [RunTask(0, "a:1")]
-    assert leases.submitted(1, work("j", "x again", apart_from="x")) == []
-    assert leases.submitted(2, work("j", "y")) == [RunTask(2, "a:1")]
-    assert leases.granted(granted(j={"a:1": 3, "b:2": 1})) == [RunTask(1, "b:2")]
-    assert leases.worker_of(1) == "b:2"
-
-
-def test_a_second_run_may_take_the_station_once_the_first_is_over() -> None:
-    """Then there is nothing to be apart from."""
-    leases = Leases()
-    leases.submitted(0, work("j", "x"))
-    leases.granted(granted(j={"a:1": 2}))
-    leases.submitted(1, work("j", "x again", apart_from="x"))
-    assert leases.finished(0) == [RunTask(1, "a:1")]
-
-
-def test_a_station_to_avoid_is_used_where_there_is_no_other() -> None:
-    """Work waits for a slot elsewhere as long as another station has any."""
-    leases = Leases()
-    leases.submitted(0, work("j", "x", constraints=Constraints(avoid=frozenset({"a"}))))
-    assert leases.granted(granted(j={"a:1": 1, "b:2": 1})) == [RunTask(0, "b:2")]
-    assert leases.submitted(1, work("j", "y", constraints=Constraints(avoid=frozenset({"a"})))) == []
-    assert leases.died("b:2", "gone") == [Lose(0, "b:2", "gone")]
-    assert leases.submitted(2, work("j", "z")) == [RunTask(1, "a:1")]
-
-
-def test_each_job_has_slots_of_its_own() -> None:
-    """One job's work never runs on another's slots."""
-    leases = Leases()
-    leases.submitted(1, work("j"))
-    assert leases.granted(granted(k={"a": 5})) == []
-    assert leases.submitted(2, work("k")) == [RunTask(2, "a")]
-    assert leases.held("k") == {"a": 1}
-
-
 def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
     """Grants that were under way when a job ended name it once more; the dead are remembered for a while."""
     leases = Leases()
@@ -116,42 +78,6 @@ def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
     assert len(leases._dead) == LOST_KEPT
     leases.granted(granted(j={f"a:{LOST_KEPT}": 1}))
     assert leases.slots_for("j") == 0
-
-
-def test_what_runs_on_a_revoked_slot_is_finished_there() -> None:
-    """A smaller grant stops nothing, and starts nothing until enough has ended."""
-    leases = Leases()
-    for task in range(4):
-        leases.submitted(task, work("j"))
-    leases.granted(granted(j={"a": 2}))
-    assert leases.granted(granted(j={"a": 1})) == []
-    assert leases.finished(0) == []
-    assert leases.finished(1) == [RunTask(2, "a")]
-
-
-def test_a_dead_worker_loses_its_work_and_is_never_used_again() -> None:
-    """What ran there is lost once; a supervisor that does not know yet may offer it without effect."""
-    leases = Leases()
-    leases.submitted(0, work("j"))
-    leases.submitted(1, work("j"))
-    leases.granted(granted(j={"a": 1}))
-    assert leases.died("a", "signal 9") == [Lose(0, "a", "signal 9")]
-    assert leases.died("a", "signal 9") == []
-    assert leases.granted(granted(j={"a": 1})) == []
-    assert leases.granted(granted(j={"b": 1})) == [RunTask(1, "b")]
-
-
-def test_withdrawn_work_is_stopped_where_it_runs() -> None:
-    """What waits is dropped; what runs keeps its slot until its worker says that it has stopped."""
-    leases = Leases()
-    leases.submitted(0, work("j"))
-    leases.submitted(1, work("j"))
-    leases.submitted(2, work("j"))
-    leases.granted(granted(j={"a": 1}))
-    assert leases.withdrawn(1) == []
-    assert leases.withdrawn(0) == [StopTask(0, "a")]
-    assert leases.held("j") == {"a": 1}
-    assert leases.finished(0) == [RunTask(2, "a")]
 
 
 def test_what_broke_its_worker_is_tried_on_another_station() -> None:
@@ -190,7 +116,7 @@ def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
 
 
 def times() -> WorkTimes:
-    """Return times of a job whose work took 20 s, and of which tasks 2 and 3 run since 0 and 15 s."""
+    """Return times of a job whose work took 20 s; its tasks 2 and 3 have run since 0 and 15 s."""
     times = WorkTimes()
     times.began(1, "j", 0.0)
     times.ended(1, 20.0, well=True)
@@ -249,7 +175,7 @@ class Anything(RuleBasedStateMachine):
         """Begin with nothing."""
         self.leases, self.next = Leases(), 0
         self.running: dict[int, str] = {}
-        self.submitted: set[int] = set()
+        self.jobs: dict[int, str] = {}
         self.ended: set[int] = set()
         self.slots: dict[str, dict[str, int]] = {}
         self.dead: set[str] = set()
@@ -262,16 +188,24 @@ class Anything(RuleBasedStateMachine):
                     assert task not in self.running
                     assert task not in self.ended
                     assert worker not in self.dead
+                    beside = sum(self.jobs[other] == self.jobs[task] for other in self.on(worker))
+                    assert beside < self.slots[self.jobs[task]][worker]
                     self.running[task] = worker
                 case Lose(task, worker, _):
                     assert self.running.pop(task) == worker
                     self.ended.add(task)
+                case StopTask():
+                    raise AssertionError("only withdrawn work is stopped")
+
+    def on(self, worker: str) -> list[int]:
+        """Return what runs on a worker."""
+        return [task for task, where in self.running.items() if where == worker]
 
     @rule(job=st.sampled_from("jk"))
     def submit(self, job: str) -> None:
         """Work is submitted."""
         self.next += 1
-        self.submitted.add(self.next)
+        self.jobs[self.next] = job
         wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a/cpu#0"})), Constraints(same_kind_as="b/cpu#0:3"))
         self.take(
             self.leases.submitted(self.next, work(job, f"label {self.next % 3}", constraints=wanted[self.next % 3]))
@@ -280,6 +214,7 @@ class Anything(RuleBasedStateMachine):
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
         """The supervisor says what may be used."""
+        self.slots = slots
         self.take(self.leases.granted(granted(**slots)))
 
     @rule(data=st.data())
@@ -308,31 +243,26 @@ class Anything(RuleBasedStateMachine):
     @rule(data=st.data())
     def relax(self, data: st.DataObject) -> None:
         """No device of a kind comes for some work."""
-        if self.submitted:
-            self.take(self.leases.relaxed(data.draw(st.sampled_from(sorted(self.submitted)))))
+        if self.jobs:
+            self.take(self.leases.relaxed(data.draw(st.sampled_from(sorted(self.jobs)))))
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         """A submitter gives up."""
-        open_tasks = sorted(self.submitted - self.ended)
+        open_tasks = sorted(self.jobs.keys() - self.ended)
         if open_tasks:
             task = data.draw(st.sampled_from(open_tasks))
-            self.take(self.leases.withdrawn(task))
-            if task not in self.running:
+            worker = self.running.get(task)
+            assert self.leases.withdrawn(task) == ([] if worker is None else [StopTask(task, worker)])
+            if worker is None:
                 self.ended.add(task)
 
     @invariant()
     def knows_what_runs(self) -> None:
         """What it reports as held is what runs, and nothing is forgotten."""
-        held = dict.fromkeys(self.running.values(), 0)
-        for worker in self.running.values():
-            held[worker] += 1
-        counted: dict[str, int] = {}
-        for job in "jk":
-            for worker, count in self.leases.held(job).items():
-                counted[worker] = counted.get(worker, 0) + count
-        assert counted == held
-        assert sum(self.leases.outstanding().values()) == len(self.submitted - self.ended)
+        held = Counter(self.leases.held("j")) + Counter(self.leases.held("k"))
+        assert held == Counter(self.running.values())
+        assert sum(self.leases.outstanding().values()) == len(self.jobs.keys() - self.ended)
 
 
 test_in_any_order = Anything.TestCase

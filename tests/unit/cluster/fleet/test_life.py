@@ -1,6 +1,5 @@
 """The life of a host: what follows from each event, and when it is given up."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +84,7 @@ def test_a_steady_host_begins_a_new_count() -> None:
 
 
 def test_a_lost_cluster_is_reached_again_until_a_deadline() -> None:
-    """After a loss, starts that are refused are tried again after ever longer rests, and then the refusal is told."""
+    """After a loss, refused starts are tried again after ever longer rests; the last refusal is the error."""
     refused = Refused(FleetUnavailable("no Ray answers at head:6379"))
     life, effect = decide(after(Wanted(), HostStarted()), HostEnded("its Ray ended"), 0.0)
     now_s, rests = 0.0, []
@@ -98,10 +97,3 @@ def test_a_lost_cluster_is_reached_again_until_a_deadline() -> None:
     assert rests == sorted(rests)
     assert REACH_S <= now_s <= REACH_S + max(rests)
     assert life.error is refused.error
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_closed_stays_closed(event: Event) -> None:
-    """Whatever was under way when the fleet was closed."""
-    closed = after(Wanted(), Closed())
-    assert decide(closed, event, 1.0) == (closed, None)

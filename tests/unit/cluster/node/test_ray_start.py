@@ -24,36 +24,25 @@ HEAD, WORKER = NodeOptions(), NodeOptions(address="10.0.0.1:6379")
 TOKEN = {"RAY_AUTH_TOKEN": "secret"}
 
 
-def after(words: list[str], option: str) -> str:
-    """Return what follows an option."""
-    return words[words.index(option) + 1]
-
-
-def test_a_worker_is_told_what_it_has() -> None:
-    """Ray gets processors, GPUs, labels and the head's address, and no port of a head."""
-    words = ray_arguments(OFFER, WORKER)
-    assert words[:2] == ["start", "--block"]
-    assert after(words, "--address") == "10.0.0.1:6379"
-    assert (after(words, "--num-cpus"), after(words, "--num-gpus")) == ("16", "2")
-    assert after(words, "--labels") == "codecfleet/kind=nvdec,team=a"
-    assert not {"--head", "--port", "--dashboard-host", "--node-ip-address", "--temp-dir"} & set(words)
-
-
-def test_a_head_shows_its_dashboard_to_its_machine_alone() -> None:
-    """Unless somebody says otherwise, the dashboard listens on loopback."""
-    words = ray_arguments(OFFER, HEAD)
-    assert "--head" in words
-    assert "--address" not in words
-    assert after(words, "--dashboard-host") == "127.0.0.1"
-    assert after(ray_arguments(OFFER, NodeOptions(dashboard_host="10.0.0.1")), "--dashboard-host") == "10.0.0.1"
-
-
-def test_what_is_for_ray_alone_comes_last() -> None:
-    """Options after -- are passed on, in their order."""
-    options = NodeOptions(ip="10.0.0.2", temp_dir="/run/ray", rest=("--metrics-export-port", "9100"))
-    words = ray_arguments(OFFER, options)
-    assert words[-2:] == ["--metrics-export-port", "9100"]
-    assert (after(words, "--node-ip-address"), after(words, "--temp-dir")) == ("10.0.0.2", "/run/ray")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (HEAD, "--head --port 6379 --dashboard-host 127.0.0.1 --dashboard-port 8265 LABELS"),
+        (
+            NodeOptions(dashboard_host="10.0.0.1", rest=("--metrics-export-port", "9100")),
+            "--head --port 6379 --dashboard-host 10.0.0.1 --dashboard-port 8265 LABELS --metrics-export-port 9100",
+        ),
+        (WORKER, "--address 10.0.0.1:6379 LABELS"),
+        (
+            NodeOptions(address="10.0.0.1:6379", ip="10.0.0.2", temp_dir="/run/ray"),
+            "--address 10.0.0.1:6379 --node-ip-address 10.0.0.2 --temp-dir /run/ray LABELS",
+        ),
+    ],
+)
+def test_ray_is_told_what_a_node_has_and_is(options: NodeOptions, words: str) -> None:
+    """A worker is given no port of a head, a dashboard listens on loopback, and what is for Ray alone comes last."""
+    words = words.replace("LABELS", "--labels codecfleet/kind=nvdec,team=a")
+    assert ray_arguments(OFFER, options) == f"start --block --num-cpus 16 --num-gpus 2 {words}".split()
 
 
 def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:

@@ -48,7 +48,7 @@ def test_a_known_type_is_counted_with_its_part() -> None:
     """A quarter of an L40S is a quarter of its engines; nothing is amiss."""
     report, device = _guest("NVIDIA L40S-12Q")
     assert (device.share, device.share_unknown) == (1 / 4, "")
-    assert not [each for each in findings(report) if "which part of its GPU" in each.title]
+    assert not [each for each in findings(report) if "share of its GPU is unknown" in each.title]
 
 
 def test_an_unknown_share_is_said_and_can_be_set() -> None:
@@ -56,7 +56,7 @@ def test_an_unknown_share_is_said_and_can_be_set() -> None:
     report, device = _guest("NVIDIA Unheard-12Q")
     assert device.share == 1
     assert "not known" in device.share_unknown
-    (found,) = [each for each in findings(report) if "which part of its GPU" in each.title]
+    (found,) = [each for each in findings(report) if "share of its GPU is unknown" in each.title]
     assert "vgpu_share" in found.fix
     node = with_policy(node_of_report(report), Policy(vgpu_share=0.25))
     assert {(each.share, each.share_unknown) for each in node.devices if each.kind is DeviceKind.VGPU} == {(0.25, "")}

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.measurements import beside, core_fps_beside, measurement_of
+from codecfleet.cluster.placement.measurements import core_fps_beside, measurement_of
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
-from codecfleet.cluster.placement.model.inventory import Device
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import (
@@ -58,11 +57,6 @@ def all_in_software_fps(rates: Rates, sessions: int) -> float:
     decode = Stage(SOFTWARE.decode, 1920, 1080, Engine.CPU)
     each = (software_fps(rates, PROCESSOR.name, 1.0, stage) for stage in (decode, ENCODE))
     return sessions / sum(1 / fps for fps in each)
-
-
-def test_a_hybrid_is_chosen_until_it_is_measured() -> None:
-    """By documented rates, cores that do not decode give more."""
-    assert {lane.route for lane in placed(START).lanes} == {Route.HYBRID}
 
 
 @given(fps=st.floats(0.5, 2000.0), sessions=st.integers(1, 16))
@@ -139,27 +133,3 @@ def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, mo
     assert (found.device, found.stage, found.sessions, found.fps) == (device, slower, sessions, fps)
     curve = curve_of(record_measurement(START, found), device, slower)
     assert read_curve(curve, sessions) <= max(fps, curve[0][1]) * 1.001
-
-
-@pytest.mark.parametrize(
-    ("wanted", "device", "kinds", "sessions", "fps"),
-    [
-        (SOFTWARE, PROCESSOR, X265, 2, 0.0),
-        (SOFTWARE, H200, (), 2, 10.0),
-        (SOFTWARE, H200, X265, 0, 10.0),
-        (SOFTWARE, H200, X265, 2, 0.0),
-        (demand(renditions=(rendition(), rendition(MediaCodec.H264))), H200, X265 * 2, 2, 10.0),
-        (SOFTWARE, H200, NVENC, 2, 10.0),
-        (SOFTWARE, H200, (EncoderKind("nothing"),), 2, 10.0),
-    ],
-)
-def test_what_says_nothing_is_not_learnt(
-    wanted: Demand, device: Device, kinds: tuple[EncoderKind, ...], sessions: int, fps: float
-) -> None:
-    """Several tracks, no GPU, no frames, or an engine that is not there say nothing about a rate."""
-    assert measurement_of(START, wanted, device, PROCESSOR, kinds=kinds, sessions=sessions, fps=fps) is None
-
-
-def test_the_name_tells_both() -> None:
-    """Rates beside a GPU are kept by processor and model."""
-    assert beside("x86_64", "NVIDIA H200") == "x86_64 beside NVIDIA H200"

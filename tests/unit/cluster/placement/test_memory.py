@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.placement.assign import place
-from codecfleet.cluster.placement.memory import session_bytes
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Node, processor_of
 from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.placement.rates import Stage, start_rates
+from codecfleet.cluster.placement.rates import Stage, session_bytes, start_rates
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 
 from .worlds import demand, inventory, rendition

@@ -48,16 +48,6 @@ def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
     assert curve_of(START, gpu("L40S", "n"), DECODE)[-1] == (8, pytest.approx(3 * 903 * 1.018))
 
 
-def test_one_session_is_never_faster_than_one_engine() -> None:
-    """Three engines do not make one session faster."""
-    assert curve_of(START, gpu("L40S", "n"), ENCODE)[0][1] <= 538.7
-
-
-def test_what_a_device_does_not_have_has_no_curve() -> None:
-    """No engine, no sessions."""
-    assert curve_of(START, gpu("H200", "n"), ENCODE) == ()
-
-
 @pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
 def test_what_others_use_ends_the_curve_earlier(busy: float) -> None:
     """The curve begins as it does alone, and ends with the rest; a tenth is always left, for one session at least."""

@@ -159,10 +159,3 @@ def test_workers_get_the_search_path_that_was_tried() -> None:
     """The node holds the LD_LIBRARY_PATH of its workers: with the package in front, or without a refused one."""
     paths = [node_of_report(CASES[title]()).search_path for title in list(CASES)[-5:]]
     assert paths == [None, f"{PACKAGE.folder}:{OLD.folder}", None, None, ""]
-
-
-def test_a_gpu_whose_kernels_do_not_load_keeps_its_engines() -> None:
-    """Without NVRTC it is open, decodes as before, and says why it does not convert."""
-    gpu = _gpu(CASES["NVRTC is missing"]())
-    assert (gpu.state, gpu.converts) == (DeviceState.OPEN, False)
-    assert _placed(CASES["NVRTC is missing"]())[2] == _placed(_recorded())[2]

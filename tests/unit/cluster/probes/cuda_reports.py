@@ -15,19 +15,13 @@ from codecfleet.cluster.probes.cuda.report import (
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 NO = Unavailable(Absence.NO_LIBRARY, "it is not here")
-
-
 NO_NOTE = Unavailable(Absence.NOT_FOUND, "there is no note")
-
-
 COMPAT_590 = CudaLibrary(
     path="/usr/local/cuda-13.1/compat/libcuda.so.590.44.01",
     version="590.44.01",
     in_compat_folder=True,
     note=ForwardNote("13.1", (535, 550, 570, 575, 580, 590)),
 )
-
-
 WITHOUT_NOTE = replace(COMPAT_590, note=NO_NOTE)
 
 
@@ -64,9 +58,7 @@ def report(driver: str = "580.159.04", cuda: str = "13.0", **changes: object) ->
         init_code=0,
         device_count=1,
         devices=(device(),),
-        codec_libraries={
-            name: f"/usr/lib/{name}.{driver}" for name in ("libnvcuvid.so", "libnvidia-encode.so", "libnvidia-ml.so")
-        },
+        codec_libraries={name: f"/usr/lib/{name}.{driver}" for name in ("libnvcuvid.so", "libnvidia-encode.so")},
         nvenc_api="13.0",
         runtimes=(),
     )

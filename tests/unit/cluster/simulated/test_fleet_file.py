@@ -48,7 +48,7 @@ def test_our_own_fleets_can_be_read(name: str) -> None:
     assert fleet.name == name
     assert fleet.source
     assert all(node.devices[-1].engines == {Engine.CPU: node.cores} for node in fleet.nodes)
-    assert f"| `{name}` |" in README
+    assert f"| [`{name}`]" in README
 
 
 def test_a_fleet_is_the_same_whenever_it_is_read() -> None:
@@ -67,7 +67,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
-    """A model's name stands for its engines, memory, architecture and what its engines take."""
+    """A model's name gives its engines, memory, architecture and the codecs of its engines."""
     fleet = _fleet(tmp_path, f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\ncount = 2\n')
     first, second, _ = fleet.nodes[0].devices
     assert (first.name, first.architecture, first.engines[Engine.NVDEC]) == ("NVIDIA L4", "ada", 4)
@@ -81,17 +81,14 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEAD, "nodes: field required"),
         (f"{HEAD}{NODE}colour = 1\n", "nodes.0.colour: extra inputs"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "GTX 9000"\n', "no GPU model is called GTX 9000"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "holds 1 of 4g.24gb"),
         (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
-        (f"{HEAD.replace('1', '2', 1)}{NODE}", "schema: input should be less"),
         ("schema = ", "is not valid TOML"),
         (f"a = {'[' * 5000}", "is not valid TOML"),
         (f"{HEAD}{NODE.replace('8', 'inf')}", "memory_gib: input should be a finite number"),
-        (f"{HEAD}{NODE.replace('8', '1e300')}", "memory_gib: input should be less than"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
         (
             f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',

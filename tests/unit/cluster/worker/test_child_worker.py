@@ -37,15 +37,7 @@ async def test_a_worker_that_cannot_be_understood_is_killed() -> None:
     worker = ChildWorker(process)
     with theirs:
         theirs.sendall(b"\0\0\0\1\xc1")
-        assert (await worker.death()).startswith("what it said cannot be read: ")
+        assert (await worker.death()).startswith("its message cannot be read: ")
     with pytest.raises(ChildDied, match="cannot be read"):
         await worker.begin(1, 1)
     assert (kills, reaped) == (["killed"], ["reaped"])
-
-
-async def test_it_ends_when_it_is_told_to() -> None:
-    """And that is how it ended."""
-    worker = ChildWorker(FakeProcesses()())
-    await worker.begin(1, 1)
-    worker.end()
-    assert await worker.death() == "it was told to end"

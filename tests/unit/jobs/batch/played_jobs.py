@@ -1,7 +1,7 @@
 """Jobs that play a script, and batches of them, without any encoding."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from codecfleet.errors import CodecfleetError
@@ -12,15 +12,13 @@ from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.fleet.fake_fleet import FakeJob, sample_events
 
-_BEGUN = 2
-"""How many jobs must have begun for ``Jobs.begun``, usually."""
 Fault = Callable[[TranscodeSpec, int], CodecfleetError | None]
 
 
 class Jobs:
     """Submits jobs that write a byte under the output's name, or fail as ``fault`` says of the n-th try of a file."""
 
-    def __init__(self, fault: Fault = lambda _spec, _n: None, *, hangs: bool = False, begun: int = _BEGUN) -> None:
+    def __init__(self, fault: Fault = lambda _spec, _n: None, *, hangs: bool = False, begun: int = 1) -> None:
         self.specs: list[TranscodeSpec] = []
         self.jobs: list[FakeJob] = []
         self._fault = fault
@@ -57,24 +55,43 @@ def _script(spec: TranscodeSpec) -> list[Event]:
     return [*events, Done("job-1", 1.0, report)]
 
 
-def run_batch(spec: BatchSpec, jobs: Jobs) -> tuple[list[BatchResult], BatchProgress]:
+def run_batch(spec: BatchSpec, jobs: Jobs, pool: LocalPool | None = None) -> tuple[list[BatchResult], BatchProgress]:
     """Run a batch to its end."""
 
     async def main() -> tuple[list[BatchResult], BatchProgress]:
-        batch = Batch(spec.resolved(), jobs.submit, LocalPool(2))
+        batch = Batch(spec.resolved(), jobs.submit, pool or LocalPool(2))
         results = [result async for result in batch]
         return results, batch.progress
 
     return asyncio.run(main())
 
 
-def stop_batch(spec: BatchSpec) -> None:
-    """Run a batch until its first job has begun."""
+async def _nothing() -> None:
+    pass
 
-    async def main() -> None:
-        jobs = Jobs(hangs=True, begun=1)
-        batch = Batch(spec.resolved(), jobs.submit, LocalPool(2))
+
+def stop_batch(
+    spec: BatchSpec, *, begun: int = 1, meanwhile: Callable[[], Awaitable[None]] = _nothing
+) -> tuple[Jobs, Batch]:
+    """Run a batch until so many of its jobs have begun, do something, and cancel it."""
+
+    async def main() -> tuple[Jobs, Batch]:
+        jobs = Jobs(hangs=True, begun=begun)
+        batch = Batch(spec.resolved(), jobs.submit, LocalPool(8))
         await jobs.begun.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await meanwhile()
         await batch.cancel()
+        return jobs, batch
 
-    asyncio.run(main())
+    return asyncio.run(main())
+
+
+def results_of(batch: Batch) -> list[BatchResult]:
+    """Take the results of a batch that has ended."""
+
+    async def main() -> list[BatchResult]:
+        return [result async for result in batch]
+
+    return asyncio.run(main())

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,12 +33,26 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "out/batch.sqlite"
 
 
+@contextmanager
+def reopened(path: Path, *entries: ListedEntry, retry_failed: bool = False) -> Iterator[BatchDatabase]:
+    """Open a database, as a run that lists these entries does."""
+    with closing(BatchDatabase(path, ROOT).open()) as opened:
+        opened.take_list(entries, retry_failed=retry_failed)
+        yield opened
+
+
+def hand_over(path: Path, renewed_s: float | None = None, **changes: str) -> None:
+    """Make a database's newest run that of another process."""
+    with closing(sqlite3.connect(path)) as editor, editor:
+        owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0]) | changes
+        editor.execute("UPDATE runs SET owner = ?, renewed_s = coalesce(?, renewed_s)", (json.dumps(owner), renewed_s))
+
+
 @pytest.fixture
 def database(path: Path) -> Iterator[BatchDatabase]:
     """A new database."""
-    opened = BatchDatabase(path, ROOT).open()
-    yield opened
-    opened.close()
+    with closing(BatchDatabase(path, ROOT).open()) as opened:
+        yield opened
 
 
 def counted(database: BatchDatabase) -> dict[str, int]:
@@ -53,18 +67,16 @@ def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) 
     database.write([done(1), failed(2)])
     assert counted(database) == {"done": 1, "failed": 1, "running": 1, "waiting": 1}
     database.close()  # the lease: everything else a death leaves as it is
-    again = BatchDatabase(path, ROOT).open()
-    again.take_list([listed(n) for n in range(1, 6)], retry_failed=False)
-    assert counted(again) == {"done-before": 1, "failed-before": 1, "waiting": 3}
-    waiting = again.entries(EntryState.WAITING, 10)
-    assert [(each.source, each.was_in_flight) for each in waiting] == [
-        ("/in/3.mkv", True),
-        ("/in/4.mkv", False),
-        ("/in/5.mkv", False),
-    ]
-    (before,) = again.entries(EntryState.DONE_BEFORE, 10)
+    with reopened(path, *(listed(n) for n in range(1, 6))) as again:
+        assert counted(again) == {"done-before": 1, "failed-before": 1, "waiting": 3}
+        waiting = again.entries(EntryState.WAITING, 10)
+        assert {each.source: each.was_in_flight for each in waiting} == {
+            "/in/3.mkv": True,
+            "/in/4.mkv": False,
+            "/in/5.mkv": False,
+        }
+        (before,) = again.entries(EntryState.DONE_BEFORE, 10)
     assert (before.published, before.output_bytes, before.content) == ("1.mp4", 4, Content(version="v", sha256=None))
-    again.close()
 
 
 def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, database: BatchDatabase) -> None:
@@ -73,12 +85,10 @@ def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, 
     database.write([FileStarted(entry=n, tries=1) for n in range(1, 5)])
     database.write([done(1), done(2), failed(3), done(4)])
     database.close()
-    again = BatchDatabase(path, ROOT).open()
-    again.take_list([listed(1, spec="other"), listed(2, source="/in/x.mkv"), listed(3)], retry_failed=True)
-    assert counted(again) == {"waiting": 3}
-    first, second, _ = again.entries(EntryState.WAITING, 10)
-    assert (first.published, second.published) == ("1.mp4", None)  # another input's output is not ours to replace
-    again.close()
+    with reopened(path, listed(1, spec="o"), listed(2, source="/in/x.mkv"), listed(3), retry_failed=True) as again:
+        assert counted(again) == {"waiting": 3}
+        first, second, _ = again.entries(EntryState.WAITING, 10)
+    assert (first.published, second.published) == ("1.mp4", None)  # another input's output is not to be replaced
 
 
 def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
@@ -96,20 +106,14 @@ def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: P
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=0, in_flight=True)])
     database.close()
-    again = BatchDatabase(path, ROOT).open()
-    again.take_list([listed(1)], retry_failed=False)
-    assert [each.was_in_flight for each in again.entries(EntryState.WAITING, 1)] == [True]
-    again.write([FileStarted(entry=1, tries=1, found=("1.mp4", 7))])
-    again.write([PutBack(entry=1, tries=1, in_flight=False)])
-    (entry,) = again.entries(EntryState.WAITING, 1)
-    assert (entry.was_in_flight, entry.published, entry.output_bytes) == (False, "1.mp4", 7)
-    again.write([FileStarted(entry=1, tries=2)])
-    again.write([done(1)])
-    again.close()
-    last = BatchDatabase(path, ROOT).open()
-    last.take_list([listed(1)], retry_failed=False)
-    assert [each.was_in_flight for each in last.entries(EntryState.DONE_BEFORE, 1)] == [False]
-    last.close()
+    with reopened(path, listed(1)) as again:
+        assert [each.was_in_flight for each in again.entries(EntryState.WAITING, 1)] == [True]
+        again.write([FileStarted(entry=1, tries=1, found=("1.mp4", 7)), PutBack(entry=1, tries=1, in_flight=False)])
+        (entry,) = again.entries(EntryState.WAITING, 1)
+        assert (entry.was_in_flight, entry.published, entry.output_bytes) == (False, "1.mp4", 7)
+        again.write([FileStarted(entry=1, tries=2), done(1)])
+    with reopened(path, listed(1)) as last:
+        assert [each.was_in_flight for each in last.entries(EntryState.DONE_BEFORE, 1)] == [False]
 
 
 def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: BatchDatabase) -> None:
@@ -170,26 +174,17 @@ def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDataba
 def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database: BatchDatabase) -> None:
     """On the same machine the kernel tells; what the old one still writes is refused."""
     database.take_list([listed(1)], retry_failed=False)
-    editor = sqlite3.connect(path)
-    owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0])
-    editor.execute("UPDATE runs SET owner = ?", (json.dumps(owner | {"began": "1"}),))
-    editor.commit()
-    editor.close()
-    successor = BatchDatabase(path, ROOT).open()
-    assert successor.run == 2
-    with pytest.raises(OutputInUse):
-        database.write([FileStarted(entry=1, tries=1)])
-    successor.close()
+    hand_over(path, began="1")
+    with reopened(path, listed(1)) as successor:
+        assert successor.run == 2
+        with pytest.raises(OutputInUse):
+            database.write([FileStarted(entry=1, tries=1)])
 
 
 @pytest.mark.usefixtures("database")
 def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
     """It was not renewed for a minute."""
-    editor = sqlite3.connect(path)
-    owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0])
-    editor.execute("UPDATE runs SET owner = ?, renewed_s = 1000", (json.dumps(owner | {"boot": "elsewhere"}),))
-    editor.commit()
-    editor.close()
+    hand_over(path, 1000, boot="elsewhere")
     with pytest.raises(OutputInUse, match="try again in 10 s"):
         BatchDatabase(path, ROOT, clock=lambda: 1050.0).open()
     BatchDatabase(path, ROOT, clock=lambda: 1061.0).open().close()
@@ -199,12 +194,12 @@ def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Pa
     """Another root, another program, another version: each is named."""
     database.take_list([], retry_failed=False)
     database.close()
-    with pytest.raises(UsageError, match="batch into /out"):
+    with pytest.raises(UsageError, match="batch that writes to /out"):
         BatchDatabase(path, "/elsewhere").open()
     with sqlite3.connect(path) as editor:
         editor.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
     editor.close()
-    with pytest.raises(UsageError, match="is of schema 2"):
+    with pytest.raises(UsageError, match="has schema 2"):
         BatchDatabase(path, ROOT).open()
     text = tmp_path / "film.mkv"
     text.write_bytes(b"not a database, but long enough to be looked at" * 20)
@@ -264,7 +259,7 @@ def _last_first_page(log: bytes) -> bytes:
         (sqlite3.SQLITE_READONLY_DBMOVED, "Check the permissions"),
         (sqlite3.SQLITE_CANTOPEN, "Check the permissions"),
         (sqlite3.SQLITE_IOERR_WRITE, "Check the disk"),
-        (sqlite3.SQLITE_CORRUPT, "Put a copy"),
+        (sqlite3.SQLITE_CORRUPT, "Restore it"),
     ],
 )
 def test_each_fault_of_a_database_has_its_own_next_step(database: BatchDatabase, code: int, step: str) -> None:
@@ -339,7 +334,7 @@ def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: 
         begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
     pages = path.read_bytes()
     path.write_bytes(pages[:8192] + b"\xa5" * (len(pages) - 8192))
-    with pytest.raises(StorageFailed, match=r"malformed.* Put a copy"):
+    with pytest.raises(StorageFailed, match=r"malformed.* Restore it"):
         BatchDatabase(path, ROOT).open()
     (tmp_path / "film.mp4").touch()
     with pytest.raises(OutputUnwritable, match=r"film\.mp4 is not a folder"):

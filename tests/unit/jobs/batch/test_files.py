@@ -17,6 +17,7 @@ from codecfleet.errors import InputNotFound, InputUnreadable, OutputExists, Outp
 from codecfleet.jobs.batch.files import compare, copy_whole, look_at, make_place, with_suffix_of
 from codecfleet.jobs.batch.store.schema import BatchEntry, Content, EntryAction
 from codecfleet.jobs.batch.store.states import EntryEvent, EntryState
+from codecfleet.jobs.join.publish import work_folder
 
 SAME, CHANGED = EntryEvent.FOUND_SAME, EntryEvent.FOUND_CHANGED
 
@@ -147,8 +148,8 @@ def test_a_copy_for_a_store_follows_no_link(film: Path, monkeypatch: pytest.Monk
     victim, output = film.parent / "victim", "memory://bucket/copy.mkv"
     victim.write_bytes(b"mine")
     monkeypatch.setattr(tempfile, "tempdir", str(film.parent))
-    mark = hashlib.sha256(output.encode()).hexdigest()[:16]
-    planted = film.parent / f"codecfleet-{os.geteuid()}-{mark}.codecfleet-copy"
+    planted = work_folder(output).with_suffix(".codecfleet-copy")
+    assert planted.parent == film.parent
     modes = []
 
     def seen(part: Path, *_: object, **__: object) -> None:
@@ -163,12 +164,20 @@ def test_a_copy_for_a_store_follows_no_link(film: Path, monkeypatch: pytest.Monk
     fsspec.filesystem("memory").rm("/bucket", recursive=True)
 
 
-@pytest.mark.parametrize(("trouble", "error"), [(OSError("gone"), StorageFailed), (PermissionError(), InputUnreadable)])
+@pytest.mark.parametrize(
+    ("trouble", "error", "said"),
+    [
+        (OSError("gone"), StorageFailed, "could not be read"),
+        (PermissionError("no"), InputUnreadable, "could not be read"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageFailed, "no space left"),
+    ],
+)
 def test_a_store_that_fails_does_not_blame_the_input(
-    trouble: Exception, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    film: Path, trouble: OSError, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So its file is tried again; no right to read it is one."""
-    fsspec.filesystem("memory").pipe_file("/bucket/a.mkv", b"film")
+    """No right to read it is the input's fault; a silent store and a full disk are not, so its file is tried again."""
+    url, memory = "memory://bucket/a.mkv", fsspec.filesystem("memory")
+    memory.pipe_file("/bucket/a.mkv", b"film")
     monkeypatch.setattr("codecfleet.actors.media.storage_retry.ATTEMPTS", 1)
 
     def fail(*_: object, **__: object) -> None:
@@ -176,35 +185,14 @@ def test_a_store_that_fails_does_not_blame_the_input(
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFileSystem, "open", fail)
-        with pytest.raises(error):
-            look_at("memory://bucket/a.mkv", hashed=True)
-    assert look_at("memory://bucket/a.mkv", hashed=True).content.sha256 == hashlib.sha256(b"film").hexdigest()
-    fsspec.filesystem("memory").rm("/bucket", recursive=True)
-
-
-@pytest.mark.parametrize(
-    ("trouble", "error"),
-    [
-        (OSError("gone"), StorageFailed),
-        (PermissionError("no"), InputUnreadable),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageFailed),
-    ],
-)
-def test_a_copy_that_fails_says_whose_fault_it_is(
-    film: Path, trouble: OSError, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No right to read it is the input's; a silent store and a full disk are not."""
-    fsspec.filesystem("memory").pipe_file("/bucket/a.mkv", b"film")
-    monkeypatch.setattr("codecfleet.actors.media.storage_retry.ATTEMPTS", 1)
-
-    def fail(*_: object, **__: object) -> None:
-        raise trouble
-
-    monkeypatch.setattr(MemoryFileSystem, "get_file", fail)
-    with pytest.raises(error) as caught:
-        copy_whole("memory://bucket/a.mkv", str(film.with_name("copy.mkv")), overwrite=False)
-    assert ("no space left" in str(caught.value)) is (trouble.errno == errno.ENOSPC)
-    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+        patch.setattr(MemoryFileSystem, "get_file", fail)
+        with pytest.raises(error, match=said):
+            copy_whole(url, str(film.with_name("copy.mkv")), overwrite=False)
+        if trouble.errno is None:
+            with pytest.raises(error, match=said):
+                look_at(url, hashed=True)
+    assert look_at(url, hashed=True).content.sha256 == hashlib.sha256(b"film").hexdigest()
+    memory.rm("/bucket", recursive=True)
 
 
 def test_a_local_input_that_cannot_be_read_is_named(film: Path) -> None:

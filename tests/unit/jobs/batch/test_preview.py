@@ -25,9 +25,11 @@ from codecfleet.jobs.batch.preview import (
 )
 from codecfleet.jobs.batch.store.database import BatchDatabase
 from codecfleet.jobs.batch.store.listing import ListedEntry
-from codecfleet.jobs.batch.store.schema import EndedBadly, EntryAction
+from codecfleet.jobs.batch.store.schema import EntryAction
 from codecfleet.jobs.report.report import Report
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
+
+from .entry_rows import failed
 
 SAMPLES = st.builds(
     SampleFile,
@@ -113,7 +115,7 @@ def test_an_empty_database_is_that_of_a_batch_to_come(tmp_path: Path) -> None:
 
 
 def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
-    """Its database is copied, not owned; what failed and has not changed is named."""
+    """Its database is copied, not owned; what failed and has not changed is named; nonsense is refused as by a run."""
     spec = BatchSpec(inputs=tmp_path / "list.txt", output=tmp_path / "out", output_template="{stem}.mp4")
     (tmp_path / "list.txt").write_text(f"{tmp_path}/gone.mkv\n{tmp_path}/new.mkv\n")
     digest = EntrySpecs(spec).digest("{}")
@@ -121,31 +123,14 @@ def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
     running.take_list(
         [ListedEntry("gone.mp4", f"{tmp_path}/gone.mkv", EntryAction.TRANSCODE, "{}", digest, None)], retry_failed=False
     )
-    running.write(
-        [
-            EndedBadly(
-                entry=1,
-                content=None,
-                began_s=0,
-                ended_s=1,
-                error="InputNotFound",
-                exit_code=3,
-                message="gone",
-                next_step="",
-            )
-        ]
-    )
+    running.write([failed(1)])
     shown, _ = looked(spec)
     assert [(each.intent, Path(each.source).name, each.error and each.error.message) for each in shown] == [
-        (Intent.LEAVE_FAILED, "gone.mkv", "gone"),
+        (Intent.LEAVE_FAILED, "gone.mkv", "not there"),
         (Intent.REFUSE, "new.mkv", f"there is no file {tmp_path}/new.mkv"),
     ]
     assert sum(running.counts().values()) == 1
     running.close()
-
-
-def test_a_batch_that_makes_no_sense_is_refused_as_a_run_of_it(tmp_path: Path) -> None:
-    """Two inputs of one output, here."""
     (tmp_path / "list.txt").write_text("/a/x.mkv\n/b/x.mkv\n")
     with pytest.raises(UsageError, match="would both become"):
-        looked(BatchSpec(inputs=tmp_path / "list.txt", output=tmp_path / "out", output_template="{stem}.mp4"))
+        looked(spec)

@@ -1,8 +1,8 @@
 """A whole batch on jobs that play a script: order, bounds, failures, deaths and cancellation, without any encoding."""
 
-import asyncio
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,10 @@ from codecfleet.errors import (
     WorkError,
 )
 from codecfleet.jobs.batch.batch import Batch
-from codecfleet.jobs.batch.results import BatchProgress
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.testing import LocalPool
 
-from .played_jobs import Jobs, run_batch
+from .played_jobs import Jobs, results_of, run_batch, stop_batch
 
 if TYPE_CHECKING:
     from codecfleet.cluster.autoscale.later import LaterDemand
@@ -137,22 +136,6 @@ def test_when_everything_fails_the_rest_is_not_tried(films: Path, spec: BatchSpe
     assert len(jobs.specs) < 20
 
 
-def test_files_in_flight_are_bounded(spec: BatchSpec) -> None:
-    """No more than asked for."""
-
-    async def main() -> int:
-        jobs = Jobs(hangs=True)
-        batch = Batch(spec.model_copy(update={"files_at_once": 2}).resolved(), jobs.submit, LocalPool(8))
-        await jobs.begun.wait()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        begun = len(jobs.jobs)
-        await batch.cancel()
-        return begun
-
-    assert asyncio.run(main()) == 2
-
-
 class ToldPool(LocalPool):
     """Remembers what it was told of what waits."""
 
@@ -168,14 +151,9 @@ class ToldPool(LocalPool):
 
 def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
     """As soon as one was planned, by that one's job; less with each that begins, and nothing at its end."""
-
-    async def main() -> ToldPool:
-        pool = ToldPool(1)
-        batch = Batch(spec.resolved(), Jobs().submit, pool)
-        assert len([result async for result in batch]) == 5
-        return pool
-
-    told = asyncio.run(main()).told
+    pool = ToldPool(1)
+    assert len(run_batch(spec, Jobs(), pool)[0]) == 5
+    told = pool.told
     assert len({batch for batch, _ in told}) == 1
     assert {each.like for _, each in told if each} == {"job-1"}
     frames = [each.frames if each else 0 for _, each in told]
@@ -186,51 +164,34 @@ def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
 
 def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:
     """Its jobs are cancelled and may be continued; its files wait."""
-
-    async def main() -> tuple[Jobs, BatchProgress]:
-        jobs = Jobs(hangs=True)
-        batch = Batch(spec.resolved(), jobs.submit, LocalPool(2))
-        await jobs.begun.wait()
-        await batch.cancel()
-        with pytest.raises(Cancelled):
-            _ = [result async for result in batch]
-        return jobs, batch.progress
-
-    jobs, progress = asyncio.run(main())
-    assert jobs.jobs
-    assert all(job.kept for job in jobs.jobs)
-    assert (progress.waiting, progress.running) == (5, ())
+    two = spec.model_copy(update={"files_at_once": 2})
+    jobs, batch = stop_batch(two, begun=2)
+    assert [job.kept for job in jobs.jobs] == [True, True]  # and no more than two had begun
+    assert (batch.progress.waiting, batch.progress.running) == (5, ())
+    with pytest.raises(Cancelled):
+        results_of(batch)
 
 
 def test_a_second_batch_into_the_same_outputs_is_refused(spec: BatchSpec) -> None:
     """The first one goes on."""
 
-    async def main() -> None:
-        jobs = Jobs(hangs=True)
-        first = Batch(spec.resolved(), jobs.submit, LocalPool(2))
-        await jobs.begun.wait()
+    async def begin_another() -> None:
         with pytest.raises(OutputInUse):
-            _ = [result async for result in Batch(spec.resolved(), jobs.submit, LocalPool(2))]
-        await first.cancel()
+            _ = [result async for result in Batch(spec.resolved(), Jobs().submit, LocalPool(2))]
 
-    asyncio.run(main())
+    stop_batch(spec, meanwhile=begin_another)
 
 
 def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
     """Its database is another process's by then: a caller that iterates hears it, and does not wait for ever."""
 
-    async def main() -> None:
-        jobs = Jobs(hangs=True)
-        batch = Batch(spec.resolved(), jobs.submit, LocalPool(2))
-        await jobs.begun.wait()
-        with sqlite3.connect(Path(spec.output) / "codecfleet-batch.sqlite") as other:
+    async def take_over() -> None:
+        with closing(sqlite3.connect(Path(spec.output) / "codecfleet-batch.sqlite")) as other, other:
             other.execute("INSERT INTO runs (began_s, owner, renewed_s) SELECT began_s, owner, renewed_s FROM runs")
-        other.close()
-        await batch.cancel()
-        with pytest.raises(OutputInUse):
-            _ = [result async for result in batch]
 
-    asyncio.run(main())
+    _, batch = stop_batch(spec, meanwhile=take_over)
+    with pytest.raises(OutputInUse):
+        results_of(batch)
 
 
 def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) -> None:
@@ -239,16 +200,9 @@ def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) ->
     def fault(each: TranscodeSpec, _n: int) -> CodecfleetError | None:
         return None if each.restart else JournalRefused("unfinished work")
 
-    async def cancelled() -> int:
-        jobs = Jobs(hangs=True)
-        batch = Batch(spec.model_copy(update={"files_at_once": 2}).resolved(), jobs.submit, LocalPool(2))
-        await jobs.begun.wait()
-        await batch.cancel()
-        return len(jobs.specs)
-
-    begun = asyncio.run(cancelled())
+    stop_batch(spec.model_copy(update={"files_at_once": 2}), begun=2)
     _, progress = run_batch(BatchSpec(inputs=spec.inputs, output=spec.output, quality=30), Jobs(fault))
-    assert (progress.done, progress.failures) == (begun, (("JournalRefused", 5 - begun),))
+    assert (progress.done, progress.failures) == (2, (("JournalRefused", 3),))
 
 
 def test_overrides_reach_their_file_alone(films: Path) -> None:
@@ -269,7 +223,8 @@ def test_overrides_reach_their_file_alone(films: Path) -> None:
     [
         ("quality", "99", "list.csv:2: quality"),
         ("output", "../x.mp4", "leads out"),
-        ("output", "/x.mp4", "root"),
+        ("output", "/x.mp4", "is absolute or a URL"),
+        ("output", "s3://bucket/x.mp4", "is absolute or a URL"),
     ],
 )
 def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, value: str, said: str) -> None:

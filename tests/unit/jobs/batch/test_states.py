@@ -8,14 +8,9 @@ from codecfleet.errors import (
     CodecfleetError,
     InputUnreadable,
     OutputExists,
-    SegmentFailed,
     StorageFailed,
-    UsageError,
-    WorkError,
 )
 from codecfleet.jobs.batch.store.states import (
-    FAULTS_IN_A_ROW,
-    TRIES,
     EntryEvent,
     EntryState,
     after_error,
@@ -24,52 +19,35 @@ from codecfleet.jobs.batch.store.states import (
     when_listed,
 )
 
-STATES = st.sampled_from(list(EntryState))
 
-
-@given(STATES, st.booleans())
-def test_another_input_or_spec_is_done_again_whatever_became_of_it(state: EntryState, same_input: bool) -> None:  # noqa: FBT001
-    """A change of either makes an entry wait."""
-    now = when_listed(state.value, same_input=same_input, same_spec=not same_input, retry_failed=False)
-    assert now == "waiting"
-
-
-@given(STATES, st.booleans())
-def test_a_new_run_trusts_nothing_that_it_has_not_compared(state: EntryState, retry_failed: bool) -> None:  # noqa: FBT001
-    """When it is listed again an entry waits, or is to be compared; only those that failed are retried on request."""
-    now = EntryState(when_listed(state.value, same_input=True, same_spec=True, retry_failed=retry_failed))
+@given(st.sampled_from(EntryState), st.booleans(), st.booleans(), st.booleans())
+def test_a_new_run_trusts_nothing_that_it_has_not_compared(
+    state: EntryState,
+    same_input: bool,  # noqa: FBT001 - Hypothesis gives it
+    same_spec: bool,  # noqa: FBT001
+    retry_failed: bool,  # noqa: FBT001
+) -> None:
+    """A change makes an entry wait; else it waits or is to be compared; failed ones are retried on request alone."""
+    found = when_listed(state.value, same_input=same_input, same_spec=same_spec, retry_failed=retry_failed)
     failed = state in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     ended = failed or state in (EntryState.DONE, EntryState.DONE_BEFORE)
-    if not ended or (failed and retry_failed):
-        assert now is EntryState.WAITING
-    else:
-        assert now is (EntryState.FAILED_BEFORE if failed else EntryState.DONE_BEFORE)
+    expected = EntryState.WAITING
+    if same_input and same_spec and ended and not (failed and retry_failed):
+        expected = EntryState.FAILED_BEFORE if failed else EntryState.DONE_BEFORE
+    assert EntryState(found) is expected
 
 
 @pytest.mark.parametrize(
-    "error", [InputUnreadable("broken"), OutputExists("there"), UsageError("no"), RuntimeError("defect")]
+    ("error", "tries"),
+    [(InputUnreadable("broken"), 1), (OutputExists("there"), 1), (RuntimeError("defect"), 1), (StorageFailed(""), 2)],
 )
-def test_an_inputs_own_fault_is_never_tried_twice(error: Exception) -> None:
-    """The input's fault, the request's, and a defect would be the same again."""
-    assert after_error(error, 1) is EntryEvent.FAILED
-    assert batch_ender(error, FAULTS_IN_A_ROW) is None
-
-
-def test_other_faults_are_tried_twice() -> None:
-    """Infrastructure gets a second try, at the end of the queue."""
-    assert [after_error(StorageFailed("full"), tries) for tries in range(1, TRIES + 1)] == [
-        EntryEvent.PUT_BACK,
-        EntryEvent.FAILED,
+def test_only_faults_of_the_machines_are_tried_twice(error: Exception, tries: int) -> None:
+    """The input's fault, the request's, and a defect would be the same again, and end no batch."""
+    assert [after_error(error, n) for n in range(1, tries + 1)] == [EntryEvent.PUT_BACK] * (tries - 1) + [
+        EntryEvent.FAILED
     ]
-
-
-def test_a_row_of_faults_ends_the_batch() -> None:
-    """When everything fails through no fault of its own, the rest is not tried."""
-    error = SegmentFailed("broken", "Look.")
-    assert batch_ender(error, FAULTS_IN_A_ROW - 1) is None
-    ended = batch_ender(error, FAULTS_IN_A_ROW)
-    assert isinstance(ended, WorkError)
-    assert ended.message.startswith("8 files in a row failed")
+    assert (batch_ender(error, 8) is None) == (tries == 1)
+    assert batch_ender(error, 7) is None
 
 
 def test_the_exit_code_is_the_worst() -> None:

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from codecfleet.errors import UsageError
-from codecfleet.jobs.batch.listed.template import InputName, Template, below_root, check_relative
+from codecfleet.jobs.batch.listed.template import InputName, Template, below_root
 
 PARTS = st.text(alphabet=st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 
@@ -59,10 +59,3 @@ def test_what_is_not_a_file_below_the_root_is_refused(path: str) -> None:
     """No folder, no way up."""
     with pytest.raises(UsageError):
         below_root(path, path)
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "s3://bucket/film.mp4"])
-def test_an_output_of_a_list_has_no_root_of_its_own(path: str) -> None:
-    """It lies below the output root, as all do."""
-    with pytest.raises(UsageError, match="root of its own"):
-        check_relative(path, "the output")

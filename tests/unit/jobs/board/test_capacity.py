@@ -1,11 +1,17 @@
-"""How many runs there may be at once: what the pool gives, and less once memory was short."""
+"""How many runs a job may have at once, and how long it waits for the first."""
 
+import asyncio
+from fractions import Fraction
+
+import pytest
+
+from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model import plain_demand
-from codecfleet.errors import CodecfleetError, WorkerLost, WorkerOutOfMemory
+from codecfleet.errors import CodecfleetError, FleetUnavailable, WorkerLost, WorkerOutOfMemory
 from codecfleet.jobs.board.board import Board
 from codecfleet.jobs.board.events import Finished, Run
-from codecfleet.jobs.board.loop import BoardLoop, PoolCapacity
-from codecfleet.jobs.board.waiting import WorkerWait
+from codecfleet.jobs.board.loop import WAITING_S, BoardLoop, PoolCapacity, WorkerWait
+from codecfleet.jobs.request.running import WaitOptions
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 
@@ -52,9 +58,59 @@ async def most_after(error: CodecfleetError) -> int:
 
 async def test_a_worker_out_of_memory_halves_what_runs_at_once() -> None:
     """The eight runs that one worker held count once: four run together afterwards, not none."""
-    assert await most_after(WorkerOutOfMemory("worker n/cpu#0:1 was killed at work, for want of memory")) == 4
+    assert await most_after(WorkerOutOfMemory("worker n/cpu#0:1 was OOM-killed while running")) == 4
 
 
 async def test_another_death_changes_nothing() -> None:
     """A worker that died for another reason is replaced, and as many run as before."""
-    assert await most_after(WorkerLost("worker n/cpu#0:1 died at work")) == 8
+    assert await most_after(WorkerLost("worker n/cpu#0:1 died while running")) == 8
+
+
+class FullPool(LocalPool):
+    """A pool whose slots others have, for as long as a test wants."""
+
+    slots_now = 0
+
+    @property
+    def state(self) -> PoolState:
+        """Return what the test says."""
+        return PoolState(others=JobState(self.slots_now, waits_for="other jobs have all slots"))
+
+
+def capacity(pool: FullPool, wait_s: int, said: list[str]) -> PoolCapacity:
+    """Return a job's capacity in a pool."""
+
+    async def say(reason: str) -> None:
+        said.append(reason)
+
+    wait = WorkerWait(pool, "j", WaitOptions(wait_s=Fraction(wait_s)), say)
+    return PoolCapacity(pool, plain_demand("j", 1), None, wait)
+
+
+def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
+    """The reason is in the error too."""
+    said: list[str] = []
+    waiting = capacity(FullPool(), 10, said)
+    asyncio.run(waiting.waiting())
+    assert said == ["other jobs have all slots"]
+    with pytest.raises(FleetUnavailable, match="no worker for 10 s: other jobs have all slots"):
+        asyncio.run(waiting.waiting())
+
+
+def test_a_worker_ends_the_wait() -> None:
+    """What counts is the time since there was one."""
+    pool = FullPool()
+    waiting = capacity(pool, 10, [])
+    for _ in range(5):
+        asyncio.run(waiting.waiting())
+        pool.slots_now = 1
+        assert waiting.at_once(Board.of([1])) == 1
+        pool.slots_now = 0
+        assert waiting.at_once(Board.of([1])) == 0
+
+
+def test_a_job_may_wait_without_end() -> None:
+    """On a cluster that grows on demand."""
+    wait = WorkerWait(FullPool(), "j", WaitOptions(wait_s=Fraction(0)))
+    asyncio.run(wait.goes_on(1e9))
+    asyncio.run(wait.goes_on(WAITING_S))

@@ -9,7 +9,6 @@ from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.actors.tracks.audio import EncodeAudio
 from codecfleet.jobs.board.events import Run
 from codecfleet.jobs.board.reach import SourceReach
-from codecfleet.jobs.infer.spec import InferSpec
 from codecfleet.jobs.source.source import SourceStamp
 from codecfleet.jobs.stills.plan import plan_stills
 from codecfleet.jobs.stills.spec import StillsSpec
@@ -93,9 +92,3 @@ async def test_what_needs_no_shipping(film: Path) -> None:
     assert bound.decode.shipment is None
     other = Other(job="j", label="l")
     assert await here.bind(other) is other
-
-
-def test_every_job_on_workers_has_the_option() -> None:
-    """``ship`` is off unless it is asked for."""
-    assert not StillsSpec(source="a", output="b", count=1).ship
-    assert not InferSpec.model_validate({"source": "a", "output": "b.npz", "loadable": "n"}).ship

@@ -100,11 +100,6 @@ def test_a_slow_worker_costs_less_than_a_third(others: int, segments: int) -> No
     assert slowed.board.doubled <= -(-segments // 4)
 
 
-def test_without_second_runs_it_costs_more() -> None:
-    """What the others gain by second runs."""
-    assert play([1.0, 1.0, 1.0, 0.1], 20, percent=0).makespan_s() > 1.3 * play([1.0] * 3, 20).makespan_s()
-
-
 @pytest.mark.parametrize("speeds", [[1.0] * 4, [1.0, 0.9, 0.8, 0.9]])
 def test_even_workers_do_nothing_twice(speeds: list[float]) -> None:
     """Where nothing is slow, no frame is wasted."""

@@ -46,56 +46,66 @@ def codes(carried: CarryPlan) -> list[str]:
     return [loss.code for loss in carried.losses]
 
 
-@pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv", "a.ts"])
-def test_audio_that_fits_is_copied(output: str) -> None:
-    """AAC goes everywhere but WebM as it is, and nothing is lost."""
-    carried = plan(video(), audio(), output=output)
-
-    assert [t.action for t in carried.tracks] == [Action.COPY]
-    assert not carried.losses
-
-
-@pytest.mark.parametrize(
-    ("codec", "output", "target"),
-    [("aac", "a.webm", "opus"), ("vorbis", "a.mp4", "aac"), ("opus", "a.mov", "aac"), ("pcm_s16le", "a.ts", "aac")],
-)
-def test_audio_that_does_not_fit_is_encoded_and_named(codec: str, output: str, target: str) -> None:
-    """It becomes the container's natural codec in one continuous encode, and the report says so."""
-    carried = plan(video(codec="vp9"), audio(codec=codec), output=output)
-
-    assert [(t.action, t.codec) for t in carried.tracks] == [(Action.ENCODE, target)]
-    assert codes(carried) == ["audio-converted"]
-    assert list(carried.audio_works("job", "in")) == [1]
-
-
-def test_asking_for_a_codec_is_no_loss() -> None:
-    """What the user asked for is not a warning, and a track that already is of that codec stays as it is."""
-    carried = plan(video(), audio(1, "ac3"), audio(2, "opus"), audio="opus")
-
-    assert [(t.action, t.codec) for t in carried.tracks] == [(Action.ENCODE, "opus"), (Action.COPY, "opus")]
-    assert not carried.losses
-
-
 SURROUND = AudioTrack(48_000, 6, "5.1(side)", 1024, 0)
 
 
-def test_a_bitrate_is_that_of_each_encoded_track() -> None:
-    """A track of the codec asked for is encoded again for a bitrate, and the worker is told of it."""
-    carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), audio="aac", audio_bitrate_bps=160_000)
+@pytest.mark.parametrize(
+    ("codec", "output", "becomes"),
+    [
+        *(("aac", f"a.{name}", None) for name in ("mp4", "mov", "mkv", "ts")),
+        *(
+            ("aac", "a.webm", "opus"),
+            ("vorbis", "a.mp4", "aac"),
+            ("opus", "a.mov", "aac"),
+            ("pcm_s16le", "a.ts", "aac"),
+        ),
+    ],
+)
+def test_audio_that_fits_is_copied_and_other_is_encoded_and_named(codec: str, output: str, becomes: str | None) -> None:
+    """Without a word, or to the container's natural codec in one continuous encode, which the report names."""
+    carried = plan(video(codec="vp9"), audio(codec=codec), output=output)
 
-    works = carried.audio_works("job", "in")
-    assert [(work.codec, work.bit_rate_bps, work.channels) for work in works.values()] == [("aac", 160_000, None)] * 2
-    assert carried.tracks[0].reason == "aac at 160 kbit/s was asked for"
+    assert [(t.action, t.codec) for t in carried.tracks] == [
+        (Action.ENCODE if becomes else Action.COPY, becomes or codec)
+    ]
+    assert codes(carried) == (["audio-converted"] if becomes else [])
+    assert list(carried.audio_works("job", "in")) == ([1] if becomes else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "works", "said"),
+    [
+        ({"audio": "aac"}, {2: (None, None)}, "aac was requested"),
+        ({"audio": "aac", "audio_bitrate_bps": 160_000}, {1: (160_000, None), 2: (160_000, None)}, "aac at 160 kbit/s"),
+        ({"audio": "aac", "loudness_lufs": -23}, {1: (None, -23), 2: (None, -23)}, "aac at -23 LUFS was requested"),
+    ],
+)
+def test_what_is_asked_for_is_no_loss(asked: dict[str, Any], works: dict[int, object], said: str) -> None:
+    """A track of that codec stays as it is, unless a bitrate or a loudness is asked for; its worker hears of them."""
+    carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), **asked)
+
+    found = carried.audio_works("job", "in")
+    assert {index: (work.bit_rate_bps, work.loudness_lufs) for index, work in found.items()} == works
+    assert {(work.codec, work.channels) for work in found.values()} == {("aac", None)}
+    assert carried.tracks[1].reason.startswith(said)
+    assert not carried.losses
     assert not carried.choices
 
 
-def test_a_loudness_is_that_of_each_encoded_track() -> None:
-    """No track is copied for it, and the worker is told of it."""
-    carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), audio="aac", loudness_lufs=Fraction(-23))
+@pytest.mark.parametrize(
+    ("asked", "kept", "lost"),
+    [
+        ({"audio_tracks": (0, 2)}, [True, False, False], ["audio-dropped"]),
+        ({"audio_tracks": (0,)}, [True, False, False], []),
+        ({"audio": "none"}, [False, False, False], []),
+    ],
+)
+def test_leaving_tracks_out_as_asked_is_no_loss(asked: dict[str, Any], kept: list[bool], lost: list[str]) -> None:
+    """Tracks are counted among those of audio; one without a sample description is lost, unless nobody wants it."""
+    carried = plan(video(), audio(1), audio(2), audio(3, codec="", audio=None, decodable=False), **asked)
 
-    works = carried.audio_works("job", "in")
-    assert [(work.codec, work.loudness_lufs) for work in works.values()] == [("aac", -23)] * 2
-    assert carried.tracks[0].reason == "aac at -23 LUFS was asked for"
+    assert [t.action is Action.COPY for t in carried.tracks] == kept
+    assert codes(carried) == lost
 
 
 def test_what_has_the_channels_asked_for_is_copied() -> None:
@@ -141,45 +151,21 @@ def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked:
         plan(video(), audio(), audio=audio_mode, **asked)
 
 
-def test_a_codec_that_the_container_refuses_cannot_be_asked_for() -> None:
-    """AAC in WebM is refused with what would fit."""
-    with pytest.raises(Unsupported, match="webm cannot hold aac") as refusal:
-        plan(video(codec="vp9"), audio(), output="a.webm", audio="aac")
-
-    assert "--audio opus" in refusal.value.next_step
-
-
-def test_audio_tracks_are_chosen_by_their_own_count() -> None:
-    """Tracks are counted among the audio tracks; leaving one out as asked is not a loss."""
-    carried = plan(video(), audio(1), audio(2), audio(3), audio_tracks=(0, 2))
-
-    assert [t.action for t in carried.tracks] == [Action.COPY, Action.DROP, Action.COPY]
-    assert not carried.losses
-
-
-def test_a_missing_audio_track_is_refused() -> None:
-    """Asking for a track that is not there is an error, not silence."""
-    with pytest.raises(Unsupported, match="no audio track 2: it has 1"):
-        plan(video(), audio(), audio_tracks=(2,))
-
-
-def test_no_audio_is_no_loss() -> None:
-    """``--audio none`` drops every track without a warning."""
-    carried = plan(video(), audio(), audio="none")
-
-    assert [t.action for t in carried.tracks] == [Action.DROP]
-    assert not carried.losses
-
-
-def test_undecodable_audio_is_named_as_lost() -> None:
-    """A track without a sample description cannot be carried."""
-    carried = plan(video(), audio(codec="", audio=None, decodable=False))
-
-    assert codes(carried) == ["audio-dropped"]
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"output": "a.webm", "audio": "aac"}, "webm cannot hold aac audio. Use --audio copy or --audio opus"),
+        ({"audio_tracks": (2,)}, "no audio track 2: it has 1"),
+    ],
+)
+def test_audio_that_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
+    """A codec that the container does not hold, with what would fit; a track that is not there."""
+    with pytest.raises(Unsupported, match=said):
+        plan(video(codec="vp9"), audio(), **asked)
 
 
 def test_text_subtitles_are_converted_and_bitmaps_named_as_lost() -> None:
-    """mp4 takes text as mov_text, and no pictures."""
+    """mp4 takes text as mov_text, and no pictures; Matroska takes all but mov_text as they are."""
     carried = plan(
         video(),
         track(1, TrackKind.SUBTITLE, "ass"),
@@ -193,13 +179,8 @@ def test_text_subtitles_are_converted_and_bitmaps_named_as_lost() -> None:
         (Action.DROP, None),
     ]
     assert codes(carried) == ["subtitle-converted", "subtitle-dropped"]
-
-
-def test_matroska_holds_every_subtitle_but_mov_text() -> None:
-    """Bitmaps and styled text stay as they are; mov_text becomes SubRip."""
     found = ("ass", "subrip", "webvtt", "hdmv_pgs_subtitle", "dvb_subtitle", "mov_text")
     carried = plan(video(), *(track(n, TrackKind.SUBTITLE, codec) for n, codec in enumerate(found, 1)), output="a.mkv")
-
     assert [t.codec for t in carried.tracks] == [*found[:-1], "subrip"]
 
 
@@ -218,34 +199,20 @@ def test_a_raw_bitstream_loses_everything_else() -> None:
 
 
 def test_further_video_tracks_are_copied_where_they_fit() -> None:
-    """The chosen track is encoded, the others are carried."""
-    carried = plan(video(0), video(1), video(2, "theora"), video_track=1)
+    """The chosen track is encoded, the others are carried; no muxer writes Apple's metadata in a readable way."""
+    carried = plan(video(0), video(1), video(2, "theora"), track(3, TrackKind.DATA, tag="mebx"), video_track=1)
 
     assert carried.video is not None
     assert carried.video.index == 1
-    assert [(t.track.index, t.action) for t in carried.tracks] == [(0, Action.COPY), (2, Action.DROP)]
-    assert codes(carried) == ["video-track-dropped"]
-
-
-def test_timed_metadata_is_named_as_lost() -> None:
-    """No muxer writes Apple's metadata tracks in a readable way, so they are not written."""
-    carried = plan(video(), track(1, TrackKind.DATA, tag="mebx"), output="a.mov")
-
-    assert codes(carried) == ["data-track-dropped"]
-
-
-def test_a_timecode_track_becomes_a_timecode() -> None:
-    """The track is written again from the timecode it starts with, where the rate can count it."""
-    source = (video(), track(1, TrackKind.DATA, tag="tmcd", tags=(("timecode", "10:00:00:00"),)))
-
-    assert plan(*source).video_tags["timecode"] == "10:00:00:00"
-    assert not plan(*source).losses
-    assert codes(plan(video(rate=Fraction(7)), source[1])) == ["timecode-dropped"]
+    assert [r.action for r in carried.reports] == ["copied", "dropped", "dropped"]
+    assert codes(carried) == ["video-track-dropped", "data-track-dropped"]
 
 
 @pytest.mark.parametrize(
     ("stated", "rate", "counts", "skipped_s", "written"),
     [
+        ("10:00:00:00", Fraction(25), None, Fraction(0), "10:00:00:00"),
+        ("10:00:00:00", Fraction(7), None, Fraction(0), None),
         ("10:00:00:00", Fraction(25), None, Fraction(2), "10:00:02:00"),
         ("00:00:58;00", Fraction(30_000, 1001), None, Fraction(2002, 1000), "00:01:00;02"),
         ("10:00:00:29", Fraction(60_000, 1001), Fraction(30_000, 1001), Fraction(0), "10:00:00:58"),
@@ -301,20 +268,15 @@ def test_tags_about_the_old_file_are_left_out_silently() -> None:
 
 
 def test_unusual_tags_need_keys_of_their_own() -> None:
-    """mp4 holds them by another scheme, which FFmpeg cannot combine with cover art: then they are named as lost."""
+    """FFmpeg cannot write mp4's free keys beside cover art: then tags are named as lost; Matroska takes no spaces."""
     tags = (("com.apple.quicktime.make", "A"),)
     cover = track(1, TrackKind.COVER, "mjpeg")
 
     assert plan(video(), tags=tags).muxer_options(Fraction(1, 12_800))["movflags"].endswith("+use_metadata_tags")
     assert codes(plan(video(), tags=tags)) == []
     assert codes(plan(video(), cover, tags=tags)) == ["tags-dropped"]
-
-
-def test_reports_tell_every_track() -> None:
-    """The job's report has one line per track beside the encoded one."""
-    reports = plan(video(), audio(), track(2, TrackKind.DATA, tag="mebx")).reports
-
-    assert [(r.kind, r.codec, r.action) for r in reports] == [("audio", "aac", "copied"), ("data", "mebx", "dropped")]
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mkv")) == ["tags-renamed"]
+    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mp4")) == []
 
 
 def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
@@ -364,9 +326,3 @@ def test_what_the_encoded_video_is_for_is_named_too() -> None:
     shown = video(disposition=int(Disposition.original), language="zzz")
     assert codes(plan(shown, output="a.mov")) == ["language-dropped", "disposition-dropped"]
     assert codes(plan(shown, output="a.mkv")) == []
-
-
-def test_tags_that_matroska_renames_are_named() -> None:
-    """Its names have no spaces."""
-    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mkv")) == ["tags-renamed"]
-    assert codes(plan(video(), tags=(("a key", "v"), ("title", "t")), output="a.mp4")) == []

@@ -17,7 +17,7 @@ def chapter(start: float, end: float, title: str = "") -> Chapter:
     return Chapter(Fraction(start), Fraction(end), (("title", title),) if title else ())
 
 
-def row(*spans: Span, end: float | None = 10) -> list[Span]:
+def row(*spans: Span, end: float | None) -> list[Span]:
     """Return chapters as they lie end to end in a film that ends at ``end``."""
     chapters = [chapter(*span) for span in spans]
     found = chapters_in_a_row(chapters, Fraction(0), None if end is None else Fraction(end))
@@ -25,25 +25,21 @@ def row(*spans: Span, end: float | None = 10) -> list[Span]:
 
 
 @pytest.mark.parametrize(
-    ("chapters", "written"),
+    ("chapters", "end", "written"),
     [
-        ([(0, 5, "A"), (5, 10, "B")], [(0, 5, "A"), (5, 10, "B")]),
-        ([(1, 5, "A"), (6, 9, "B")], [(0, 1, ""), (1, 5, "A"), (5, 6, ""), (6, 9, "B")]),
-        ([(1, 5, ""), (5, 9, "B")], [(0, 1, ""), (1, 5, ""), (5, 9, "B")]),
-        ([(0, 9, "A"), (2, 4, "B")], [(0, 2, "A"), (2, 4, "B")]),
-        ([(5, 9, "B"), (0, 5, "A")], [(0, 5, "A"), (5, 9, "B")]),
-        ([(0, 0, "A"), (3, 3, "B")], [(0, 3, "A"), (3, 10, "B")]),
-        ([(0, 20, "A"), (10, 30, "late")], [(0, 10, "A")]),
+        ([(0, 5, "A"), (5, 10, "B")], 10, [(0, 5, "A"), (5, 10, "B")]),
+        ([(1, 5, "A"), (6, 9, "B")], 10, [(0, 1, ""), (1, 5, "A"), (5, 6, ""), (6, 9, "B")]),
+        ([(1, 5, ""), (5, 9, "B")], 10, [(0, 1, ""), (1, 5, ""), (5, 9, "B")]),
+        ([(0, 9, "A"), (2, 4, "B")], 10, [(0, 2, "A"), (2, 4, "B")]),
+        ([(5, 9, "B"), (0, 5, "A")], 10, [(0, 5, "A"), (5, 9, "B")]),
+        ([(0, 0, "A"), (3, 3, "B")], 10, [(0, 3, "A"), (3, 10, "B")]),
+        ([(0, 20, "A"), (10, 30, "late")], 10, [(0, 10, "A")]),
+        ([(0, 20, "A"), (30, 40, "B")], None, [(0, 20, "A"), (20, 30, ""), (30, 40, "B")]),
     ],
 )
-def test_chapters_of_a_row_lie_end_to_end(chapters: list[Span], written: list[Span]) -> None:
-    """Each begins where it began; what is between them has no title; nothing lies after the film."""
-    assert row(*chapters) == written
-
-
-def test_a_film_without_a_known_end_cuts_no_chapter() -> None:
-    """Where no container says when the film is over, chapters keep their ends."""
-    assert row((0, 20, "A"), (30, 40, "B"), end=None) == [(0, 20, "A"), (20, 30, ""), (30, 40, "B")]
+def test_chapters_of_a_row_lie_end_to_end(chapters: list[Span], end: float | None, written: list[Span]) -> None:
+    """Each begins where it began; gaps have no title; nothing lies after the film, where its end is known."""
+    assert row(*chapters, end=end) == written
 
 
 @given(

@@ -1,5 +1,6 @@
 """What containers' headers state of the pictures, tried with FFmpeg's own muxers and demuxers."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import cos, sin
 from struct import Struct
@@ -44,9 +45,7 @@ def test_turns_and_flips_are_kept(output: str, turn: tuple[float, float, float, 
 
 def test_a_matrix_that_stretches_stays_whole_in_mp4_and_only_turns_elsewhere() -> None:
     """The samples' shape says the same as the stretch, and is stated once."""
-    source = VideoFormat(
-        width=160, height=96, pix_fmt="yuv420p", frame_rate=Fraction(25), sample_aspect_ratio=Fraction(1, 2)
-    )
+    source = replace(PICTURE, sample_aspect_ratio=Fraction(1, 2))
     extras = StreamExtras(display_matrix=QUARTER_STRETCHED)
 
     picture, whole = settle_orientation(source, source, extras, container_for("a.mp4"))
@@ -111,30 +110,17 @@ def test_what_a_muxer_refuses_is_not_written() -> None:
 @pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv"])
 def test_half_a_mastering_display_is_kept(output: str) -> None:
     """Colours without luminance, and luminance without colours, as ST 2086 allows."""
-    point = (Fraction(1, 4), Fraction(1, 2))
-    colours = MasteringDisplay(
-        red=point, green=point, blue=point, white=point, min_luminance=Fraction(0), max_luminance=Fraction(0)
-    )
-    nowhere = (Fraction(0), Fraction(0))
-    luminance = MasteringDisplay(
-        red=nowhere, green=nowhere, blue=nowhere, white=nowhere, min_luminance=Fraction(1), max_luminance=Fraction(1000)
-    )
-    for mastering in (colours, luminance):
-        picture = VideoFormat(
-            width=160, height=96, pix_fmt="yuv420p", frame_rate=Fraction(25), hdr=HdrStatic(mastering=mastering)
-        )
+    point, nowhere = (Fraction(1, 4), Fraction(1, 2)), (Fraction(0), Fraction(0))
+    for at, least, most in ((point, 0, 0), (nowhere, 1, 1000)):
+        luminance = {"min_luminance": Fraction(least), "max_luminance": Fraction(most)}
+        mastering = MasteringDisplay(red=at, green=at, blue=at, white=at, **luminance)
+        picture = replace(PICTURE, hdr=HdrStatic(mastering=mastering))
         assert not settle_header(picture, StreamExtras(), container_for(output)).losses
 
 
 def test_a_light_level_of_which_one_half_is_unknown_is_named_where_it_is_not_read() -> None:
     """FFmpeg reads it from Matroska only where both values are there."""
-    picture = VideoFormat(
-        width=160,
-        height=96,
-        pix_fmt="yuv420p",
-        frame_rate=Fraction(25),
-        hdr=HdrStatic(light=ContentLight(max_cll=1000, max_fall=0)),
-    )
+    picture = replace(PICTURE, hdr=HdrStatic(light=ContentLight(max_cll=1000, max_fall=0)))
     found = {name: settle_header(picture, StreamExtras(), container_for(name)).losses for name in ("a.mp4", "a.mkv")}
     assert [loss.code for loss in found["a.mkv"]] == ["light-level-dropped"]
     assert not found["a.mp4"]

@@ -116,15 +116,6 @@ def test_speakers_that_are_not_stated_are_named(
     assert codes(plan(sound(codec, layout=layout), output, audio=asked)) == expected
 
 
-def test_a_mix_that_is_asked_for_is_a_choice() -> None:
-    """Each format that has other channels is mixed; nothing else is said to be lost."""
-    carried = plan(sound("ac3", *TO_SURROUND), "a.mp4", audio="aac", audio_channels="stereo")
-
-    assert not carried.losses
-    assert [choice.code for choice in carried.choices] == ["audio-mixed"]
-    assert [work.channels for work in carried.audio_works("job", "in").values()] == [2]
-
-
 def test_the_clock_that_steps_back_hides_no_format() -> None:
     """Where a format lies in a part is not known then: all of them count."""
     track = sound("aac", *TO_SURROUND)

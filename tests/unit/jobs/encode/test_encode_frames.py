@@ -26,11 +26,13 @@ from ..frame_encoding import (
     HEIGHT,
     TIMES,
     WIDTH,
+    by_interface,
     close,
     encode,
     given,
     nv12,
     on_device,
+    put,
     rgb,
     seconds,
     shown,
@@ -199,27 +201,15 @@ def test_raw_bytes_are_a_picture_of_a_stated_size(tmp_path: Path, pix_fmt: str) 
 
 def filled_later(device: FakeDevice, kind: str, samples: NDArray[np.uint8]) -> object:
     """Return an array on the device that is noise until its producer's stream is done."""
-    address = int(device.driver.cuMemAlloc(samples.nbytes)[1])
+    there = put(device, np.zeros_like(samples))
     stream = {"tensor": 1, "thread": 2}.get(kind) or int(device.driver.cuStreamCreate(1)[1])
-
-    def fill() -> int:
-        np.ctypeslib.as_array(device.driver.memory[address])[:] = samples.reshape(-1)
-        return 0
-
-    device.driver.put(stream, fill)
+    device.driver.put(stream, lambda: np.copyto(there, samples) or 0)
     if kind == "tensor":
-        return FakeDeviceTensor(address, samples.shape, item_bytes=1)
-    data = {"shape": samples.shape, "typestr": "|u1", "data": (address, False), "version": 3, "stream": stream}
-    array = SimpleNamespace(__cuda_array_interface__=data)
+        return FakeDeviceTensor(there.ctypes.data, samples.shape, item_bytes=1)
     if kind in ("array", "thread"):
-        return array
-    split = samples.shape[1] * HEIGHT
-    parts = ((HEIGHT, WIDTH, 1), address), ((HEIGHT // 2, WIDTH // 2, 2), address + split)
-    planes = [
-        SimpleNamespace(__cuda_array_interface__=data | {"shape": shape, "data": (begin, False)})
-        for shape, begin in parts
-    ]
-    return SimpleNamespace(cuda=lambda: planes)
+        return by_interface(there, stream)
+    planes = there[:HEIGHT].reshape(HEIGHT, WIDTH, 1), there[HEIGHT:].reshape(HEIGHT // 2, WIDTH // 2, 2)
+    return SimpleNamespace(cuda=lambda: [by_interface(plane, stream) for plane in planes])
 
 
 @pytest.mark.parametrize("kind", ["array", "thread", "tensor", "planes"])
@@ -234,31 +224,16 @@ def test_a_producer_is_waited_for(tmp_path: Path, kind: str, encoder: str) -> No
     assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))
 
 
-@pytest.mark.parametrize(("name", "channels"), [("rgb24", 3), ("bgr24", 3), ("rgba", 4), ("bgra", 4), ("argb", 4)])
-@pytest.mark.parametrize("encoder", ["nvenc", "software"])
-def test_rgb_on_the_device_is_converted_there(tmp_path: Path, name: str, channels: int, encoder: str) -> None:
-    """NVENC takes it without a way through the host, and the file is the host's, byte by byte."""
-    device = FakeDevice()
-    device.gpu.opened()
-    pictures = [np.ascontiguousarray(np.dstack([rgb(n), rgb(n)[:, :, :1]])[:, :, :channels]) for n in range(3)]
-    options = {"fps": 25, "input_pix_fmt": name, "encoder": encoder}
-    wanted = encode(pictures, tmp_path / "host.mp4", device, **options)
-    items = [filled_later(device, "array", each) for each in pictures]
-    found = encode(items, tmp_path / "device.mp4", device, **options)
-    assert found.output_sha256 == wanted.output_sha256
-    assert found.from_device == (encoder == "nvenc")
-
-
 def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
     """With a constant rate a picture is taken when the next one is asked for, on the host and on the device."""
     device = FakeDevice()
     device.gpu.opened()
-    address = int(device.driver.cuMemAlloc(nv12(0).nbytes)[1])
+    there = put(device, nv12(0))
 
     def items() -> Iterator[object]:
         for number in range(COUNT):
-            np.ctypeslib.as_array(device.driver.memory[address])[:] = nv12(number).reshape(-1)
-            yield FakeDeviceTensor(address, nv12(0).shape, item_bytes=1)
+            there[...] = nv12(number)
+            yield FakeDeviceTensor(there.ctypes.data, there.shape, item_bytes=1)
 
     assert encode(items(), tmp_path / "out.mp4", device, fps=25).from_device
     assert all(close(frame, number) for number, frame in enumerate(shown(tmp_path / "out.mp4")))

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from codecfleet.actors.device.streams import PictureStream, StreamConsumer, Stre
 from codecfleet.actors.surfaces.device_frame import DevicePicture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 
-from ..frame_encoding import HEIGHT, WIDTH, rgb
-from .test_strided_inputs import on_device, shown
+from ..frame_encoding import HEIGHT, WIDTH, by_interface, put, rgb
 
 
 class Producer(StreamProducer):
@@ -76,12 +74,10 @@ def test_arrays_on_the_gpu_that_no_surface_holds_come_with_their_samples(step: i
     device = FakeDevice()
     stream = device.gpu.opened().cuda.stream().number
     wanted = rgb(3)
-    there = on_device(device, np.zeros_like(wanted))
+    there = put(device, np.zeros_like(wanted))
     device.driver.put(stream, lambda: np.copyto(there, wanted[::step]) or 0)
-    given: Any = shown(there[::step])
-    given.__cuda_array_interface__["stream"] = stream
     target = Stream(device)
-    report = asyncio.run(codecfleet.present([given], target))
+    report = asyncio.run(codecfleet.present([by_interface(there[::step], stream)], target))
     (found,) = target.producer.pictures
     assert isinstance(found, VideoFrame)
     assert np.array_equal(found.to_ndarray(), wanted)

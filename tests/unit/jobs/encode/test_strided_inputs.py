@@ -20,7 +20,9 @@ from codecfleet.jobs.encode.device_inputs import DeviceInput, find_tensor, strid
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 
+from ..frame_encoding import by_interface as shown
 from ..frame_encoding import encode
+from ..frame_encoding import put as on_device
 
 WIDTH, HEIGHT, COUNT = 64, 48, 3
 
@@ -31,27 +33,6 @@ def samples(number: int, pix_fmt: str) -> NDArray[Any]:
     if pix_fmt == "p010le":  # of which PyAV makes no array
         return np.concatenate([plane.reshape(-1, WIDTH) for plane in plane_arrays(frame)])
     return np.asarray(frame.to_ndarray())
-
-
-def on_device(device: FakeDevice, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of that shape and content in the device's memory."""
-    address = int(device.driver.cuMemAlloc(array.nbytes)[1])
-    memory = np.ctypeslib.as_array(device.driver.memory[address])
-    found: NDArray[Any] = memory.view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found
-
-
-def shown(view: NDArray[Any]) -> Any:
-    """Return an array of the device by the CUDA array interface, with its strides."""
-    data = {
-        "shape": view.shape,
-        "strides": view.strides,
-        "typestr": view.dtype.str,
-        "data": (view.ctypes.data, False),
-        "version": 3,
-    }
-    return SimpleNamespace(__cuda_array_interface__=data, owner=view)
 
 
 def pitched(device: FakeDevice, array: NDArray[Any]) -> Any:
@@ -98,6 +79,7 @@ WAYS: dict[str, tuple[str, Callable[[FakeDevice, NDArray[Any]], Any]]] = {
     "YUV420 rows": ("yuv420p", lambda device, array: shown(on_device(device, array))),
     "YUV420 planes": ("yuv420p", three_planes),
     "ARGB": ("bgra", lambda device, array: shown(on_device(device, array))),
+    "BGRA": ("argb", lambda device, array: shown(on_device(device, array))),
     "ABGR pitched": (
         "rgba",
         lambda device, array: shown(on_device(device, np.pad(array, ((0, 0), (0, 9), (0, 0))))[:, :WIDTH]),

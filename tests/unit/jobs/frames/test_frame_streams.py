@@ -18,7 +18,7 @@ from codecfleet.actors.nvidia.gpu import Gpu, assemble_gpu, open_beside
 from codecfleet.errors import UsageError
 from codecfleet.testing.nvidia.fake_device import FakeDevice, drop_idle
 
-from ..frame_streams import Told, no_gpu, read, reference, source, stream, told, workers
+from ..frame_streams import Told, read, reference, source, stream, told, workers
 
 __all__ = ["source"]
 
@@ -78,20 +78,6 @@ def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:
         thread.join(30)
     assert threads
     assert not workers()
-
-
-def test_a_closed_stream_has_no_threads_and_no_frames(source: Path) -> None:
-    """``aclose`` ends what the stream began."""
-
-    async def begin() -> None:
-        begun = codecfleet.frames(source, gpu=no_gpu())
-        await anext(begun)
-        await begun.aclose()
-        assert not workers()
-        with pytest.raises(StopAsyncIteration):
-            await anext(begun)
-
-    asyncio.run(begin())
 
 
 def test_giving_up_waiting_loses_no_frame(source: Path) -> None:

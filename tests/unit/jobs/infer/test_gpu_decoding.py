@@ -15,7 +15,7 @@ from codecfleet.errors import EngineUnfit
 from codecfleet.jobs.board.events import Run
 from codecfleet.jobs.infer.plan import plan_inference
 from codecfleet.testing.nvidia.fake_device import FakeDevice
-from codecfleet.testing.nvidia.host_converter import ReferenceConverter
+from codecfleet.testing.nvidia.host_kernels import ReferenceConverter
 
 from ...actors.dla.inference.test_device_input import Launching, kernel
 from .test_infer import Bench, bench

@@ -55,12 +55,10 @@ class Bench:
         self.told: list[int] = []
         self.fake = FakeMachine(dlas=3)
         self.networks = WarmNetworks(
-            lambda timing, mode: open_host(
+            lambda timing, _mode: open_host(  # the fake has hybrid mode alone
                 dataclasses.replace(timing, patience=self.fake.patience),
-                mode,
                 environment={},
                 import_module=self.fake.import_module,
-                standalone=self.fake.standalone,
             )
         )
         keyframes = frozenset(range(0, FRAMES, 8))
@@ -121,6 +119,10 @@ async def test_every_frame_has_its_tensor_at_its_time(bench: Bench) -> None:
     assert sum(report.segments_by_device.values()) == report.segments == 5
     assert (report.frames, report.warnings) == (FRAMES, ())
     assert bench.left_over() == {"out.npz"}
+    document = json.loads(json.dumps(report.to_json()))
+    assert (document["schema"], document["frames"], sum(document["segments_by_device"].values())) == (1, FRAMES, 5)
+    assert document["tensors"] == [{"name": "mean_s", "shape": [FRAMES, 3, 1, 1], "dtype": "float32"}]
+    assert f"tensor mean_s: {FRAMES} x 3 x 1 x 1 float32" in report.lines()
 
 
 async def test_the_file_does_not_depend_on_who_did_what(bench: Bench) -> None:
@@ -187,8 +189,8 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) ->
             await infer(bench.spec(**changes), unused, networks=lambda: bench.networks)
 
 
-async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
-    """What a pool knows that it never has is refused before work starts; else the worker that finds out says so."""
+async def test_a_dla_that_is_not_there_and_a_network_not_for_pictures_are_refused(bench: Bench) -> None:
+    """What a pool knows that it never has is refused before work starts; else the first worker says so, once."""
 
     class Without(LocalPool):
         async def preview(self, demand: Demand) -> PlacementPreview:
@@ -199,15 +201,11 @@ async def test_a_dla_that_is_not_there_is_refused(bench: Bench) -> None:
         await bench.infer(Without(1), devices=(3,))
     with pytest.raises(Unsupported, match="there is no DLA 3"):
         await bench.infer(devices=(3,))
-    assert bench.left_over() == set()
-
-
-async def test_a_network_that_is_not_for_pictures_is_refused(bench: Bench) -> None:
-    """A loadable with an input of 7 channels fails at once, without retries."""
     odd = FakeLoadable(fake_tensor("x", (1, 7, 4, 4)), fake_tensor("y", (1, 7, 1, 1)))
     bench.loadable.write_bytes(odd.to_bytes())
     with pytest.raises(Unsupported, match="7 channels"):
         await bench.infer()
+    assert bench.left_over() == set()
 
 
 async def test_cancelling_leaves_nothing(bench: Bench) -> None:
@@ -219,15 +217,3 @@ async def test_cancelling_leaves_nothing(bench: Bench) -> None:
     with pytest.raises(asyncio.CancelledError):
         await job
     assert bench.left_over() == set()
-
-
-async def test_the_report_tells_people_and_programs_the_same(bench: Bench) -> None:
-    """Lines and JSON say how many frames there are, in which tensors, and who did them."""
-    report = await bench.infer()
-    document = json.loads(json.dumps(report.to_json()))
-    assert (document["schema"], document["frames"]) == (1, FRAMES)
-    assert document["tensors"] == [{"name": "mean_s", "shape": [FRAMES, 3, 1, 1], "dtype": "float32"}]
-    assert sum(document["segments_by_device"].values()) == 5
-    text = "\n".join(report.lines())
-    assert f"{FRAMES} frames in 5 segments" in text
-    assert f"tensor mean_s: {FRAMES} x 3 x 1 x 1 float32" in text

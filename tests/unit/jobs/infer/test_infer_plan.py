@@ -39,15 +39,6 @@ def entry_of(plan: InferPlan, run: Run) -> int:
     return 0 if entry is None else entry.packet
 
 
-def test_segments_cover_the_track_once(clip: Path) -> None:
-    """Each begins where the one before ends, the outer ones are open, and every frame is counted."""
-    plan = plan_of(clip)
-    assert [(s.start_ticks, s.end_ticks) for s in plan.ranges.segments] == [
-        (320 * n or None, 320 * (n + 1) if n < 9 else None) for n in range(10)
-    ]
-    assert plan.ranges.frames == 80
-
-
 def test_an_entry_moves_back_twice_as_far_each_time(clip: Path) -> None:
     """A segment starts at its own keyframe; each move goes back further, and in the end to the track's start."""
     plan = plan_of(clip)

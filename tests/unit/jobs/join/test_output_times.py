@@ -76,15 +76,6 @@ def test_the_lead_is_as_long_as_the_delayed_pictures(shown: list[int], reorder: 
     assert decoding_lead(np.array(shown), reorder, Fraction(40), Fraction(1, 1000)) == lead
 
 
-def test_segments_continue_each_other() -> None:
-    """A later segment's decoding times go on from the earlier one's, and durations reach across the cut."""
-    joined = times(1)
-    first = joined.segment([0, 1001], 2502)
-    second = joined.segment([2502, 3503], None)
-    assert [p.duration for p in first + second] == [1001, 1501, 1001, 1001]
-    assert [p.dts for p in first + second] == [-1001, 0, 1001, 2502]
-
-
 def test_a_tick_too_coarse_is_refused() -> None:
     """Two pictures that would share a tick of the container are an error, never a silent loss."""
     with pytest.raises(ProofFailed, match="same tick"):

@@ -1,31 +1,28 @@
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.join.rate_guard import LeakyBucket
+from codecfleet.jobs.join.rate_guard import LeakyBucket, Passage
 
 BUCKET = LeakyBucket(size_bits=1_000_000, rate_bps=1_000_000)
 FRAME_S = Fraction(1, 25)
 
 
-def test_a_steady_stream_at_the_rate_keeps_its_level() -> None:
-    """Pictures of exactly a frame's share of the rate leave the buffer as full as it was."""
-    passage = BUCKET.pass_through(Fraction(900_000), [5000] * 50, [FRAME_S] * 50)
-    assert passage.fullness_bits == 900_000
-    assert passage.underflows == 0
-
-
-def test_a_picture_larger_than_the_buffer_holds_is_an_underflow() -> None:
-    """A picture that needs more bits than have arrived is late, and counted once."""
-    passage = BUCKET.pass_through(Fraction(100_000), [20_000, 1], [FRAME_S] * 2)
-    assert passage.underflows == 1
-    assert passage.fullness_bits == 80_000 - 8
-
-
-def test_the_buffer_never_overflows() -> None:
-    """A variable-rate channel waits while the buffer is full."""
-    assert BUCKET.pass_through(Fraction(1_000_000), [1] * 10, [Fraction(1)] * 10).fullness_bits == 1_000_000
+@pytest.mark.parametrize(
+    ("fullness", "sizes", "duration_s", "after"),
+    [
+        (900_000, [5000] * 50, FRAME_S, Passage(Fraction(900_000), 0)),  # exactly the rate
+        (100_000, [20_000, 1], FRAME_S, Passage(Fraction(80_000 - 8), 1)),  # one late picture, counted once
+        (1_000_000, [1] * 10, Fraction(1), Passage(Fraction(1_000_000), 0)),  # the channel waits while it is full
+    ],
+)
+def test_pictures_leave_the_buffer_and_bits_arrive(
+    fullness: int, sizes: list[int], duration_s: Fraction, after: Passage
+) -> None:
+    """A steady stream keeps the level, what has not arrived is an underflow, and the buffer never overflows."""
+    assert BUCKET.pass_through(Fraction(fullness), sizes, [duration_s] * len(sizes)) == after
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=1, max_size=60), st.integers(0, 60), st.integers(0, 1_000_000))

@@ -9,8 +9,7 @@ from codecfleet.actors.media.stores import open_store
 from codecfleet.errors import JournalRefused, StorageFailed
 from codecfleet.jobs.join.owner import OWNER_FILE
 from codecfleet.jobs.journal.found_work import unfinished_spec
-from codecfleet.jobs.journal.lease import StoreLease
-from codecfleet.jobs.journal.stores import JOURNAL_FILE, ObjectStore
+from codecfleet.jobs.journal.stores import JOURNAL_FILE, ObjectStore, StoreLease
 from codecfleet.jobs.journal.work import WorkPlace, place_of
 from codecfleet.jobs.request.spec import TranscodeSpec
 

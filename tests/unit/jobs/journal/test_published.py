@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecfleet.jobs.journal.header import header_of
+from codecfleet.jobs.journal.journal import Replay, replay
 from codecfleet.jobs.journal.records import Begun, Complete, JobHeader, Record, read_stream
-from codecfleet.jobs.journal.replay import Replay, replay
 from codecfleet.jobs.journal.work import published
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.jobs.request.spec import TranscodeSpec

@@ -19,7 +19,7 @@ from codecfleet.errors import JournalRefused, OutputInUse
 from codecfleet.jobs.join.owner import Owner, still_holds
 from codecfleet.jobs.join.spool import Spool
 from codecfleet.jobs.journal.header import difference
-from codecfleet.jobs.journal.journal import Journal
+from codecfleet.jobs.journal.journal import Journal, Replay, replay
 from codecfleet.jobs.journal.records import (
     BadRecord,
     Begun,
@@ -31,7 +31,6 @@ from codecfleet.jobs.journal.records import (
     read_stream,
     unpacked,
 )
-from codecfleet.jobs.journal.replay import Replay, replay
 from codecfleet.jobs.journal.stores import FolderStore, ObjectStore, Store
 
 SEGMENTS = 6
@@ -220,7 +219,7 @@ def test_what_differs_is_named() -> None:
     same = JobHeader(job=HEADER.job, encoder=other.encoder, spec=SPEC, output="o.mp4", segments=SEGMENTS)
     assert "libx264" in str(difference(HEADER, same))
     older = JobHeader(job={**HEADER.job, "spec": {}}, encoder={}, spec={}, output="o.mp4", segments=SEGMENTS)
-    assert difference(older, HEADER) == ("its options are another version's", "run the command that began it")
+    assert difference(older, HEADER) == ("its options belong to another version", "run the command that began it")
     assert difference(HEADER, same, encoder=False) is None
 
 

@@ -20,20 +20,21 @@ def codes(transfer: int, source: str, output: str, codec: Codec = Codec.HEVC, **
     return [each.code for each in advice(picture, replace(picture, pix_fmt=output), codec, spec)]
 
 
-@pytest.mark.parametrize("transfer", [PQ, HLG])
-def test_hdr_in_8_bits_is_warned_of(transfer: int) -> None:
-    """PQ and HLG that lose bits down to 8 are warned of, for codecs with and without a deeper format."""
-    assert codes(transfer, "yuv420p10le", "yuv420p") == ["hdr-in-8-bits"]
-    assert codes(transfer, "yuv420p10le", "yuv420p", Codec.VP9) == ["hdr-in-8-bits"]
-
-
 @pytest.mark.parametrize(
-    ("transfer", "source", "output"),
-    [(PQ, "yuv420p10le", "yuv420p10le"), (SDR, "yuv420p10le", "yuv420p"), (PQ, "yuv420p", "yuv420p")],
+    ("transfer", "source", "output", "codec", "found"),
+    [
+        (PQ, "yuv420p10le", "yuv420p", Codec.HEVC, ["hdr-in-8-bits"]),
+        (HLG, "yuv420p10le", "yuv420p", Codec.VP9, ["hdr-in-8-bits"]),
+        (PQ, "yuv420p10le", "yuv420p10le", Codec.HEVC, []),
+        (SDR, "yuv420p10le", "yuv420p", Codec.HEVC, []),
+        (PQ, "yuv420p", "yuv420p", Codec.HEVC, []),
+    ],
 )
-def test_other_depths_are_not(transfer: int, source: str, output: str) -> None:
-    """HDR that keeps its depth, SDR, and a source that has 8 bits itself bring no warning."""
-    assert codes(transfer, source, output) == []
+def test_hdr_that_loses_bits_down_to_8_is_warned_of(
+    transfer: int, source: str, output: str, codec: Codec, found: list[str]
+) -> None:
+    """PQ and HLG, whether or not the codec has a deeper format; not HDR that keeps its depth, and not SDR."""
+    assert codes(transfer, source, output, codec) == found
 
 
 def test_a_bitrate_in_the_wrong_unit_is_warned_of() -> None:

@@ -90,7 +90,7 @@ def test_all_black_is_not_cropped(tmp_path: Path) -> None:
     assert found_in(source) == FoundPicture(None, 0)
     plan = plan_transcode(TranscodeSpec.model_validate({"source": source, "output": "out.mp4", "crop": "auto"}))
     assert plan.filters.steps is None
-    assert any("all pictures of the sample are black" in line for line in plan.lines())
+    assert any("all sampled pictures are black" in line for line in plan.lines())
 
 
 def test_the_plan_states_what_was_found(tmp_path: Path) -> None:

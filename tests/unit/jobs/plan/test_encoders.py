@@ -1,6 +1,7 @@
 """What encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +20,7 @@ from codecfleet.cluster.fleet.pool import JobState, PoolState
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.errors import FleetUnavailable, ProofFailed, SegmentFailed, Unsupported
-from codecfleet.jobs.board import waiting
+from codecfleet.jobs.board import loop as board_loop
 from codecfleet.jobs.plan.placing import demand_of, settled_demand
 from codecfleet.jobs.plan.plan import plan_transcode
 from codecfleet.testing import LocalPool
@@ -117,7 +118,7 @@ async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes
 
 async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Path) -> None:
     """A job that requires NVENC fails where there is none, and leaves nothing behind."""
-    with pytest.raises(Unsupported, match="no NVENC can be had: no device of this fleet has one"):
+    with pytest.raises(Unsupported, match="no NVENC is available: no device of this fleet has one"):
         await run(Asked(FakeDevice(), kind=None), spec_of(source, tmp_path / "out.mkv", encoder="nvenc"))
     assert not (tmp_path / "out.mkv").exists()
 
@@ -148,20 +149,48 @@ class Deaf(Asked):
         return replace(await super().preview(demand), unknown="it is gone", encoder_kind=None)
 
 
-async def test_without_an_answer_software_encodes(source: Path, tmp_path: Path) -> None:
-    """A job that may do without an NVENC does, with a warning; one that requires it fails."""
-    report = await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "out.mkv"))
-    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
-    assert warning.message == "software encodes: the fleet cannot say which encoder to use: it is gone"
-    with pytest.raises(FleetUnavailable, match="the fleet cannot say which encoder to use: it is gone"):
-        await run(Deaf(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
+class Strange(Asked):
+    """A pool whose NVENC writes one segment with parameter sets of its own."""
+
+    async def result_of(self, work: Work[Any], look: Look) -> Any:
+        """Change them."""
+        result = await super().result_of(work, look)
+        if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:
+            return replace(result, extradata=result.extradata + b"!")
+        return result
+
+
+def denied() -> LocalPool:
+    """Return a pool whose driver denies the encoder that the tables promise."""
+    device = FakeDevice()
+    device.encoder.capabilities = {}
+    return Asked(device)
+
+
+@pytest.mark.parametrize(
+    ("pool", "message", "error"),
+    [
+        (lambda: Deaf(FakeDevice()), "the fleet cannot say which encoder to use: it is gone", FleetUnavailable),
+        (denied, "this GPU has no h264 encoder", Unsupported),
+        (lambda: Strange(FakeDevice()), "segment 1 was encoded with different parameter sets", ProofFailed),
+    ],
+)
+async def test_software_replaces_an_nvenc_that_is_not_required(
+    source: Path, tmp_path: Path, pool: Callable[[], LocalPool], message: str, error: type[Exception]
+) -> None:
+    """With auto a failing NVENC costs a warning, and the work so far; a job that requires NVENC fails."""
+    report = await run(pool(), spec_of(source, tmp_path / "auto.mkv"))
+    assert report.encoder_kind.startswith("libx264")
+    assert [each.message.endswith(message) for each in report.warnings if each.code == "encoder"] == [True]
+    with pytest.raises(error, match=message):
+        await run(pool(), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
-    monkeypatch.setattr(waiting, "WAITING_S", 0)
+    monkeypatch.setattr(board_loop, "WAITING_S", 0)
     asked = asyncio.Event()
     reason = "no GPU came for it within 30 s: Ray has given it to others"
 
@@ -187,18 +216,6 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     assert warning.message == f"software encodes: {reason}"
     with pytest.raises(FleetUnavailable, match="no GPU came for it"):
         await run(Promised(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
-
-
-async def test_a_device_that_cannot_leaves_the_track_to_software(source: Path, tmp_path: Path) -> None:
-    """What the tables promised and the driver denies costs a warning, and no job."""
-    device = FakeDevice()
-    device.encoder.capabilities = {}
-    report = await run(Asked(device), spec_of(source, tmp_path / "out.mkv"))
-    assert report.encoder_kind.startswith("libx264")
-    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
-    assert warning.message == "software encodes: this GPU has no h264 encoder"
-    with pytest.raises(Unsupported, match="no NVENC can be had: this GPU has no h264 encoder"):
-        await run(Asked(device), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
@@ -231,27 +248,6 @@ async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path
     with pytest.raises(SegmentFailed):
         await run(Asked(device), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
     assert not (tmp_path / "required.mkv").exists()
-
-
-class Strange(Asked):
-    """A pool whose NVENC writes one segment with parameter sets of its own."""
-
-    async def result_of(self, work: Work[Any], look: Look) -> Any:
-        """Change them."""
-        result = await super().result_of(work, look)
-        if isinstance(work, EncodeSegment) and work.encoder.on_device and work.segment == 1:
-            return replace(result, extradata=result.extradata + b"!")
-        return result
-
-
-async def test_software_restarts_what_does_not_fit_together(source: Path, tmp_path: Path) -> None:
-    """Two GPUs that should write alike and do not cost the work so far, and no job."""
-    report = await run(Strange(FakeDevice()), spec_of(source, tmp_path / "auto.mkv"))
-    assert report.encoder_kind.startswith("libx264")
-    (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
-    assert warning.message.endswith("segment 1 was encoded with parameter sets of its own")
-    with pytest.raises(ProofFailed, match="parameter sets of its own"):
-        await run(Strange(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 
 def test_a_settled_demand_binds_the_workers(source: Path) -> None:

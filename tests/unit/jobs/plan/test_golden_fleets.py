@@ -70,8 +70,3 @@ def test_a_fleet_places_a_known_job_as_people_have_read_it(name: str) -> None:
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.write_text(placed, encoding="utf-8")
     assert placed == path.read_text(encoding="utf-8")
-
-
-def test_every_golden_file_has_a_fleet() -> None:
-    """No golden file is left over from a fleet that is gone."""
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(FILES)

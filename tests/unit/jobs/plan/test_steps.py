@@ -18,6 +18,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 
 SD = VideoFormat(720, 576, "yuv420p", Fraction(25), sample_aspect_ratio=Fraction(64, 45))
 HD = VideoFormat(1920, 1080, "yuv420p", Fraction(25))
+FIELDS = replace(HD, interlaced=True)
 ONE = 1 << 16
 PHONE = StreamExtras(display_matrix=(0, ONE, 0, -ONE, 0, 0, 1080 * ONE, 0, 1 << 30))
 """A quarter turn clockwise, as phones write it."""
@@ -76,12 +77,12 @@ def test_a_fitted_region_is_the_largest_within(
         (HD, {"crop": (1920, 1080, 2, 0)}, "reaches outside", "auto"),
         (HD, {"crop": (1919, 801, 1, 139)}, "multiples of 2x2", "1918:800:2:140"),
         (replace(HD, pix_fmt="yuv422p"), {"crop": (99, 99, 0, 1)}, "multiples of 2x1", "98:99:0:1"),
-        (replace(HD, interlaced=True), {"crop": (1920, 802, 0, 2)}, "multiples of 2x4", "1920:800:0:4"),
-        (HD, {"crop": (1, 1, 1, 1)}, "cuts through chroma", "Ask for more"),
-        (replace(HD, interlaced=True), {"rotate": "90"}, "interlaced", "--deinterlace on"),
-        (replace(HD, interlaced=True), {"flip": "v"}, "interlaced", "--deinterlace on"),
-        (replace(HD, interlaced=True), {"denoise": "light"}, "interlaced", "--deinterlace on"),
-        (HD, {"pad": (1280, 1080)}, "smaller than the picture", "--scale"),
+        (FIELDS, {"crop": (1920, 802, 0, 2)}, "multiples of 2x4", "1920:800:0:4"),
+        (HD, {"crop": (1, 1, 1, 1)}, "cuts through chroma", "a larger crop"),
+        (FIELDS, {"rotate": "90"}, "interlaced", "--deinterlace on"),
+        (FIELDS, {"flip": "v"}, "interlaced", "--deinterlace on"),
+        (FIELDS, {"denoise": "light"}, "interlaced", "--deinterlace on"),
+        (HD, {"pad": (1280, 1080)}, "smaller than the 1920x1080", "--scale"),
         (HD, {"pad": (1920, 1200), "scale": (1919, 1080)}, "cannot be padded", "--scale"),
     ],
 )
@@ -94,16 +95,11 @@ def test_what_does_not_fit_says_what_would(
     assert next_step in str(refused.value)
 
 
-def test_an_edge_of_the_picture_may_be_odd() -> None:
-    """A crop may end with the picture, whose last sample of chroma is then half used."""
-    odd = replace(HD, width=1919)
-    assert framing_of(odd, crop=(1917, 1080, 2, 0)).crop == Region(1917, 1080, 2, 0)
-
-
-def test_interlaced_pictures_may_be_mirrored_and_those_without_fields_turned() -> None:
-    """A mirror from left to right keeps fields; deinterlaced pictures have none."""
-    assert framing_of(replace(HD, interlaced=True), flip="h").turn == (-1, 0, 0, 1)
-    assert framing_of(replace(HD, interlaced=True), rotate="90", deinterlace="on").turn[0] == 0
+def test_what_just_fits_is_taken() -> None:
+    """An odd crop may end with the picture; interlaced pictures may be mirrored, and turned once deinterlaced."""
+    assert framing_of(replace(HD, width=1919), crop=(1917, 1080, 2, 0)).crop == Region(1917, 1080, 2, 0)
+    assert framing_of(FIELDS, flip="h").turn == (-1, 0, 0, 1)
+    assert framing_of(FIELDS, rotate="90", deinterlace="on").turn[0] == 0
 
 
 def test_samples_keep_their_shape_through_every_step() -> None:
@@ -147,21 +143,27 @@ def test_the_picture_lies_in_the_middle_where_chroma_may_be_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "turn"),
+    ("extras", "fields", "turn", "declares"),
     [
-        ({"rotate": "0"}, (0, 1, -1, 0)),
-        ({"rotate": "90"}, (-1, 0, 0, -1)),
-        ({"rotate": "270"}, UPRIGHT),
-        ({"flip": "h"}, (0, 1, 1, 0)),
-        ({"flip": "v"}, (0, -1, -1, 0)),
+        (PHONE, {"rotate": "0"}, (0, 1, -1, 0), True),
+        (PHONE, {"rotate": "90"}, (-1, 0, 0, -1), True),
+        (PHONE, {"rotate": "270"}, UPRIGHT, True),
+        (PHONE, {"flip": "h"}, (0, 1, 1, 0), True),
+        (PHONE, {"flip": "v"}, (0, -1, -1, 0), True),
+        (PHONE, {"crop": (1920, 800, 0, 140)}, UPRIGHT, False),
+        # The sample aspect ratio in a matrix is no turn, and a description of a single view is no stereo.
+        (StreamExtras(display_matrix=(0, 2 * ONE, 0, -ONE, 0, 0, 0, 0, 1 << 30)), {"rotate": "0"}, (0, 1, -1, 0), True),
+        (StreamExtras(stereo3d=b"\0" * 44), {"rotate": "90"}, (0, 1, -1, 0), False),
     ],
 )
-def test_a_turn_is_on_top_of_what_players_show(fields: dict[str, object], turn: tuple[int, ...]) -> None:
-    """The display matrix is carried out first, is not stated any more, and that is declared."""
-    framing = framing_of(HD, PHONE, **fields)
+def test_a_turn_is_on_top_of_what_players_show(
+    extras: StreamExtras, fields: dict[str, object], turn: tuple[int, ...], *, declares: bool
+) -> None:
+    """With a turn, the display matrix is applied first, no longer stated, and that is declared; else it is kept."""
+    framing = framing_of(HD, extras, **fields)
     assert framing.turn == turn
-    assert framing.extras(PHONE).display_matrix is None
-    assert [choice.checks for choice in step_choices(None, framing, PHONE)] == [("metadata.rotation",)]
+    assert framing.extras(extras).display_matrix == (None if declares else extras.display_matrix)
+    assert [choice.checks for choice in step_choices(None, framing, extras)] == [("metadata.rotation",)] * declares
 
 
 def test_a_matrix_does_not_turn_an_overlay() -> None:
@@ -171,20 +173,6 @@ def test_a_matrix_does_not_turn_an_overlay() -> None:
     assert "--rotate 0" in caught.value.next_step
     assert framing_of(HD, PHONE, overlay="logo.png", rotate="0").turn != UPRIGHT
     assert framing_of(HD, overlay="logo.png").turn == UPRIGHT
-
-
-def test_without_a_turn_the_display_matrix_is_carried() -> None:
-    """A crop counts in the pictures as they are stored, and leaves the matrix."""
-    framing = framing_of(HD, PHONE, crop=(1920, 800, 0, 140))
-    assert framing.turn == UPRIGHT
-    assert framing.extras(PHONE) == PHONE
-    assert step_choices(None, framing, PHONE) == ()
-
-
-def test_a_stretched_matrix_turns_all_the_same() -> None:
-    """What a matrix says of the samples' shape is not a turn."""
-    stretched = StreamExtras(display_matrix=(0, 2 * ONE, 0, -ONE, 0, 0, 0, 0, 1 << 30))
-    assert framing_of(HD, stretched, rotate="0").turn == (0, 1, -1, 0)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +188,3 @@ def test_what_cannot_be_turned_is_refused(extras: StreamExtras) -> None:
     """A matrix between quarter turns, and pictures that players project."""
     with pytest.raises(Unsupported):
         framing_of(HD, extras, rotate="90")
-
-
-def test_pictures_of_one_view_are_turned() -> None:
-    """A description that says that there are no two views changes nothing."""
-    assert framing_of(HD, StreamExtras(stereo3d=b"\0" * 44), rotate="90").turn[0] == 0

@@ -30,25 +30,24 @@ SPEC = TranscodeSpec(source="in.mkv", output="out.mp4", tonemap="bt2390")
 
 
 @pytest.mark.parametrize(
-    ("hdr", "peak_cd"),
+    ("source", "transfer", "peak_cd"),
     [
-        (HDR10.hdr, 1100),
-        (HdrStatic(DISPLAY, ContentLight(0, 300)), 4000),
-        (HdrStatic(DISPLAY), 4000),
-        (HdrStatic(), 1000),
-        (HdrStatic(light=ContentLight(90, 0)), 203),
-        (HdrStatic(light=ContentLight(60_000, 0)), 10_000),
+        (HDR10, Transfer.PQ, 1100),
+        (replace(HDR10, hdr=HdrStatic(DISPLAY, ContentLight(0, 300))), Transfer.PQ, 4000),
+        (replace(HDR10, hdr=HdrStatic(DISPLAY)), Transfer.PQ, 4000),
+        (replace(HDR10, hdr=HdrStatic()), Transfer.PQ, 1000),
+        (replace(HDR10, hdr=HdrStatic(light=ContentLight(90, 0))), Transfer.PQ, 203),
+        (replace(HDR10, hdr=HdrStatic(light=ContentLight(60_000, 0))), Transfer.PQ, 10_000),
+        (replace(HDR10, colour=replace(HDR10.colour, transfer=18)), Transfer.HLG, 1000),
     ],
 )
-def test_the_peak_is_the_contents_then_the_displays(hdr: HdrStatic, peak_cd: int) -> None:
-    """MaxCLL, else the mastering display, else 1000 cd/m²; from SDR's white to PQ's end."""
-    assert settle_tone(replace(HDR10, hdr=hdr), SPEC) == ToneMap(Operator.BT2390, Transfer.PQ, Fraction(peak_cd))
+def test_the_peak_is_the_contents_then_the_displays(source: VideoFormat, transfer: Transfer, peak_cd: int) -> None:
+    """MaxCLL, else the mastering display, else 1000 cd/m²; from SDR's white to PQ's end. HLG is relative to a display.
 
-
-def test_hlg_has_a_peak_of_its_own() -> None:
-    """HLG is relative to a display, whatever a file states."""
-    hlg = replace(HDR10, colour=replace(HDR10.colour, transfer=18))
-    assert settle_tone(hlg, SPEC) == ToneMap(Operator.BT2390, Transfer.HLG, Fraction(1000))
+    Without a request, HDR stays HDR.
+    """
+    assert settle_tone(source, SPEC) == ToneMap(Operator.BT2390, transfer, Fraction(peak_cd))
+    assert settle_tone(source, TranscodeSpec(source="in.mkv", output="out.mp4")) is None
 
 
 def test_the_output_says_that_it_is_sdr() -> None:
@@ -84,8 +83,3 @@ def test_other_colours_than_bt_2020_are_refused(source: VideoFormat) -> None:
     """Their formula would be another."""
     with pytest.raises(Unsupported, match=r"BT\.2020"):
         settle_tone(source, SPEC)
-
-
-def test_hdr_stays_hdr_without_being_asked() -> None:
-    """The default changes no colour."""
-    assert settle_tone(HDR10, TranscodeSpec(source="in.mkv", output="out.mp4")) is None

@@ -22,30 +22,17 @@ from codecfleet.jobs.board.board import seams_agree
 from codecfleet.jobs.plan.track_ranges import PACKET_MARGIN, TrackRanges
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.source import read_source
-from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.clips import Clip, make_clip
 
+from ..gop_clips import CLIPS as GOP_CLIPS
+from ..gop_clips import FRAMES, KEYS, TIMES, of_x264
 from ..source.test_index_and_cuts import TICK, index_of
 
-FRAMES, GOP = 60, 12
-X264 = f"keyint={GOP}:min-keyint=4:scenecut=0:b-adapt=0"
-X265 = f"{X264}:log-level=none:pools=1:frame-threads=1"
-TIMES = constant_times(FRAMES)
-KEYS = frozenset(range(0, FRAMES, GOP))
-CLIPS = {
-    "pyramid.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=7:b-pyramid=normal"),)),
-    "open.mkv": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:open-gop=1"),)),
-    "no-b.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=0"),)),
-    "fields.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:interlaced=1"),)),
-    "hevc.mp4": Clip(times=TIMES, encoder="libx265", options=(("x265-params", f"{X265}:bframes=4:open-gop=1"),)),
+CLIPS = GOP_CLIPS | {
+    "pyramid.mp4": of_x264("bframes=7:b-pyramid=normal"),
+    "no-b.mp4": of_x264("bframes=0"),
+    "fields.mp4": of_x264("bframes=3:interlaced=1"),
     "vp8.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx", options=(("lag-in-frames", "8"),)),
-    "vp9.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx-vp9", options=(("lag-in-frames", "8"),)),
-    "mpeg2.ts": Clip(
-        times=tuple(range(FRAMES)),
-        time_base=Fraction(1, 25),
-        keyframes=KEYS,
-        encoder="mpeg2video",
-        options=(("bf", "2"),),
-    ),
 }
 
 
@@ -77,21 +64,22 @@ def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -
         assert last == index.packets - 1 or int(index.pts[last - margin]) in wanted
 
 
-def test_a_part_of_a_track_that_is_there_twice_begins_in_the_first() -> None:
-    """Pictures of the part lie ahead of the access point that is nearest in time."""
-    once = [place * 40 for place in range(24)]
-    index = index_of([*once, *once], {0, 6, 12, 24, 30, 36}, dts=[*once, *once])
-    ranges = TrackRanges.cut(index, start_s=Fraction(3, 5), end_s=None, segment_s=None)
-    assert ranges.segments[0].cut_packet == 6
-
-
-def test_a_part_begins_ahead_of_pictures_that_are_spread_into_it() -> None:
-    """Pictures that share the time before the start are shown up to the one after it."""
-    once = [place * 40 for place in range(8)]
-    times = [*once * 3, *range(320, 800, 40)]
-    index = index_of(times, {0, 8, 16, 24}, dts=times)
-    ranges = TrackRanges.cut(index, start_s=300 * TICK, end_s=None, segment_s=None)
-    assert ranges.segments[0].cut_packet == 0
+@pytest.mark.parametrize(
+    ("times", "keys", "start_s", "packet"),
+    [
+        # The track is there twice: pictures of the part precede the access point that is nearest in time.
+        ([place * 40 for place in range(24)] * 2, {0, 6, 12, 24, 30, 36}, Fraction(3, 5), 6),
+        # Pictures that share the time before the start are spread past it (rule R4).
+        ([*[place * 40 for place in range(8)] * 3, *range(320, 800, 40)], {0, 8, 16, 24}, 300 * TICK, 0),
+    ],
+)
+def test_a_part_begins_before_all_of_its_pictures(
+    times: list[int], keys: set[int], start_s: Fraction, packet: int
+) -> None:
+    """Also where clocks step back or times repeat."""
+    index = index_of(times, keys, dts=times)
+    ranges = TrackRanges.cut(index, start_s=start_s, end_s=None, segment_s=None)
+    assert ranges.segments[0].cut_packet == packet
 
 
 def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:

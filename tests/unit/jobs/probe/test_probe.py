@@ -1,10 +1,10 @@
 import inspect
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,36 +16,19 @@ from codecfleet.jobs.probe.oddities import find_oddities
 from codecfleet.jobs.probe.packets import PacketTally, SourceTally
 from codecfleet.jobs.probe.timeline import describe_timeline
 from codecfleet.jobs.probe.values import AudioFacts, TimelineFacts, TrackFacts, VideoFacts
-from codecfleet.jobs.source.index import DISCARD, KEY, MISSING, TrackIndex
+from codecfleet.jobs.source.index import MISSING, TrackIndex
 
-TICK = Fraction(1, 1000)
+from ..source.test_index_and_cuts import index_of as plain_index
+
 COMMON: dict[str, Any] = {"tag": "", "language": None, "title": None, "dispositions": (), "decodable": True}
 COMMON |= {"size_bytes": 1000, "audio": None, "video": None, "attachment": None}
 
 
 def index_of(
-    pts: list[int],
-    kinds: dict[int, RandomAccess],
-    *,
-    dts: list[int] | None = None,
-    discard: frozenset[int] = frozenset(),
+    pts: list[int], kinds: dict[int, RandomAccess], *, dts: list[int] | None = None, discard: set[int] = frozenset()
 ) -> TrackIndex:
     """Return an index of packets in demux order, with times in milliseconds; ``kinds`` are those flagged as keys."""
-    flags = [KEY * (n in kinds) | DISCARD * (n in discard) for n in range(len(pts))]
-    return TrackIndex(
-        source="clip",
-        stream_index=0,
-        codec="h264",
-        time_base=TICK,
-        frame_rate=Fraction(25),
-        pts=np.array(pts, dtype=np.int64),
-        dts=np.array(sorted(pts) if dts is None else dts, dtype=np.int64),
-        pos_bytes=np.arange(len(pts), dtype=np.int64),
-        sizes_bytes=np.full(len(pts), 100, dtype=np.int64),
-        flags=np.array(flags, dtype=np.uint8),
-        kinds=kinds,
-        shifts=(),
-    )
+    return replace(plain_index(pts, set(kinds), dts=dts, discard=discard), kinds=kinds)
 
 
 def constant(keys: dict[int, RandomAccess], frames: int = 100) -> TrackIndex:
@@ -121,25 +104,16 @@ def test_a_flag_alone_is_no_access_point() -> None:
         (constant({}), {"no-keyframe-flags"}),  # encrypted packets offer no place to begin, which is no error
         (index_of([MISSING] * 100, IDR_EVERY_SECOND, dts=[MISSING] * 100), {"no-pts", "dts-missing"}),  # raw bitstream
         (index_of([0, 33, 67, 100, 300, 333], {0: RandomAccess.IDR, 3: RandomAccess.IDR}), VARIABLE),
+        # Steps of 33 and 34 ms are a constant rate on a millisecond clock.
+        (index_of([round(n * 1000 / 30) for n in range(90)], {0: RandomAccess.IDR, 30: RandomAccess.IDR}), set()),
+        (index_of([n * 40 for n in range(100)], IDR_EVERY_SECOND, discard={0, 1}), {"edit-list-discards"}),
     ],
 )
 def test_oddities_of_an_index(index: TrackIndex, expected: set[str]) -> None:
-    """Each oddity has its code, and what is ordinary has none."""
+    """Each oddity has its code, and what is ordinary has none; discarded packets are not pictures."""
     assert timeline_codes(index) == expected
-
-
-def test_rounding_to_ticks_is_no_variable_rate() -> None:
-    """Steps of 33 and 34 ms are a constant rate on a millisecond clock."""
-    rounded = index_of([round(n * 1000 / 30) for n in range(90)], {0: RandomAccess.IDR, 30: RandomAccess.IDR})
-    assert describe_timeline(rounded).rate.constant
-
-
-def test_what_edit_lists_hide_is_counted() -> None:
-    """Discarded packets are not pictures."""
-    index = index_of([n * 40 for n in range(50)], IDR_EVERY_SECOND, discard=frozenset(range(5)))
     timeline = describe_timeline(index)
-    assert (timeline.packets, timeline.pictures, timeline.discarded_packets) == (50, 45, 5)
-    assert "edit-list-discards" in timeline_codes(index)
+    assert timeline.packets == timeline.pictures + timeline.discarded_packets == index.packets
 
 
 def test_missing_and_repeated_times_are_unreliable_spans() -> None:

@@ -18,12 +18,6 @@ def spec(*places: Mapping[str, object]) -> TranscodeSpec:
     return spec_of(TranscodeSpec, layers, "See the docs.")
 
 
-def test_a_later_place_counts_option_by_option() -> None:
-    """What a later place gives replaces an earlier one's, and what it leaves out stays."""
-    merged = spec({"codec": "hevc", "preset": 2, "quality": 20}, {"preset": 6})
-    assert (merged.codec, merged.preset, merged.quality) == (Codec.HEVC, 6, 20)
-
-
 @pytest.mark.parametrize(
     ("earlier", "later", "left"),
     [

@@ -60,8 +60,8 @@ def report_of(plan: Plan, segments: list[SpooledSegment]) -> Report:
         warnings=(),
         loudness={},
     )
-    facts: dict[str, Any] = {"job": "job", "output_bytes": 1000, "workers": 1, "stages_s": {"encode": 1.0}}
-    return make_report(plan, track, proof=proof, warnings=(), resumed=None, gpu_refusal="", warm_fleet=None, **facts)
+    facts: dict[str, Any] = {"job": "job", "output_bytes": 1000, "workers": 1, "warnings": ()}
+    return make_report(plan, track, proof, {"encode": 1.0}, facts)
 
 
 NVDEC = ("nvdec", "")

@@ -53,7 +53,7 @@ def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
     """The refusal says that there is no driver, and the workers need not have started."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(3)))
     machine = Inventory((processor_of("this machine", "this machine", 2, 8_000_000_000),))
-    with pytest.raises(Unsupported, match=f"{option} cannot be had: this machine has no NVIDIA driver") as caught:
+    with pytest.raises(Unsupported, match=f"{option} is not possible: this machine has no NVIDIA driver") as caught:
         run_on(machine, TranscodeSpec(source=source, output=tmp_path / "out.mp4", **asked), monkeypatch)
     assert "codecfleet doctor" in caught.value.next_step
 

@@ -55,7 +55,7 @@ async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -
             return said, [each.message for each in (await job).warnings if each.code == "worker-lost"]
 
     said, reported = await codes(FaultyPool(LocalPool(2), kills=[("segment 0", 1), ("segment 0", 2)]))
-    again = "a worker died at work on here/cpu#0: 2 pieces of work ran again"
+    again = "a worker died while running on here/cpu#0: 2 runs repeated"
     died = "segment 0 lost its worker: worker of segment 0 was killed at attempt"
     assert said == [f"{died} 1, as asked", f"{died} 2, as asked", again]
     assert reported == [again]
@@ -101,7 +101,7 @@ async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
     assert all("still differ at the cut" in each.reason for each in pool.doubts)
 
 
-LATE = "processors had done it before a GPU was ready for it"
+LATE = "the processors finished before a GPU was ready"
 
 
 class Beside(AlteringPool):

@@ -2,7 +2,6 @@
 
 import itertools
 import zlib
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -46,14 +45,11 @@ def showing(start_s: Fraction, end_s: Fraction | None, number: int | None) -> Pa
     return PackedShowing(start_s, end_s, None if number is None else subtitle)
 
 
-def test_a_track_is_named_by_number_or_language() -> None:
+@pytest.mark.parametrize(("asked", "index"), [(0, 2), (2, 4), ("deu", 3), ("DEU", 3), (None, None)])
+def test_a_track_is_named_by_number_or_language(asked: int | str | None, index: int | None) -> None:
     """Counted from 0 among subtitles; of a language the first."""
-    source = source_of((PGS, "eng"), (PGS, "deu"), (PGS, "deu"))
-    for asked, index in ((0, 2), (2, 4), ("deu", 3), ("DEU", 3)):
-        found = burnt_track(source, asked)
-        assert found is not None
-        assert found.index == index
-    assert burnt_track(source, None) is None
+    found = burnt_track(source_of((PGS, "eng"), (PGS, "deu"), (PGS, "deu")), asked)
+    assert (None if found is None else found.index) == index
 
 
 def test_what_cannot_be_burnt_in_is_refused() -> None:
@@ -136,15 +132,3 @@ def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "MOST_BYTES", 40_000)
     with pytest.raises(InputTooLarge, match="take more than"):
         read_burnt(source.url, track, (128, 96), None).burnt((128, 96), Fraction(1))
-
-
-def test_very_many_subtitles() -> None:
-    """Twenty thousand are put in order, each with its end."""
-
-    def many() -> Iterator[PackedShowing]:
-        for number in range(20_000):
-            yield showing(Fraction(number * 7919 % 20_000, 10), None, number)
-
-    found = in_order(many())
-    assert len(found) == 20_000
-    assert found[0].end_s == Fraction(1, 10)

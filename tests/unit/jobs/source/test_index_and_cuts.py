@@ -2,6 +2,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,23 +52,21 @@ def cuts_s(index: TrackIndex, asked: int | None = None) -> list[float]:
     return [float(cut.ticks * TICK) for cut in choose_cuts(index, None if asked is None else Fraction(asked))]
 
 
-def test_long_sources_get_segments_of_about_ten_seconds() -> None:
-    """With a keyframe every second, cuts fall every 10 s, and in the last third every 5 s."""
-    assert cuts_s(constant(60, list(range(60)))) == [10, 20, 30, 40, 45, 50, 55]
-
-
-def test_no_more_than_two_minutes_get_short_segments() -> None:
-    """However long the source is, what its end costs in bytes stays the same."""
-    cuts = cuts_s(constant(600, list(range(600))))
-    assert cuts == [*range(10, 480, 10), *range(480, 600, 5)]
-    assert cuts_s(constant(60, list(range(60))), 10) == [10, 20, 30, 40, 50]
-
-
-def test_short_sources_are_shared_but_not_below_four_seconds() -> None:
-    """10 s are cut into segments of 4 s at least."""
-    assert usual_segment_s(Fraction(10)) == 4
-    assert usual_segment_s(Fraction(24)) == 6
-    assert cuts_s(constant(10, list(range(10)))) == [4]
+@pytest.mark.parametrize(
+    ("seconds", "asked", "expected"),
+    [
+        (60, None, [10, 20, 30, 40, 45, 50, 55]),  # about 10 s, in the last third 5 s
+        (600, None, [*range(10, 480, 10), *range(480, 600, 5)]),  # but for no more than two minutes
+        (10, None, [4]),  # short sources are shared, but not below 4 s
+        (60, 10, [10, 20, 30, 40, 50]),
+        (10, 2, [2, 4, 6, 8]),
+    ],
+)
+def test_segments_have_the_usual_or_the_requested_length(seconds: int, asked: int | None, expected: list[int]) -> None:
+    """With a keyframe every second; without another access point there is no cut, however long the source."""
+    assert cuts_s(constant(seconds, list(range(seconds))), asked) == expected
+    assert cuts_s(constant(seconds, [0]), asked) == []
+    assert [usual_segment_s(Fraction(duration_s)) for duration_s in (10, 24, 600)] == [4, 6, 10]
 
 
 def test_scene_changes_are_preferred_to_the_grid() -> None:
@@ -76,16 +75,6 @@ def test_scene_changes_are_preferred_to_the_grid() -> None:
     (first, *_) = choose_cuts(constant(40, keys))
     assert float(first.ticks * TICK) == 11.4
     assert first.reason is CutReason.SCENE
-
-
-def test_a_single_group_of_pictures_is_one_segment() -> None:
-    """Without another access point there is no cut, however long the source."""
-    assert cuts_s(constant(60, [0])) == []
-
-
-def test_an_asked_length_is_the_aim() -> None:
-    """--segment-seconds 2 cuts every two seconds where there are keyframes."""
-    assert cuts_s(constant(10, list(range(10))), asked=2) == [2, 4, 6, 8]
 
 
 def test_no_cut_near_a_repeated_time() -> None:
@@ -107,41 +96,27 @@ def test_flagged_packets_that_are_no_access_points_are_not_cut_at() -> None:
 
 
 def test_a_clock_reset_is_undone() -> None:
-    """Rule R1: after the clock jumps back by more than a second, time continues where it was."""
-    pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
+    """Rule R1: time continues after a jump back of over a second; seeking uses the container's own clock."""
+    pts = [n * 40 for n in range(100)] * 2
     index = index_of(pts, {0, 100}, dts=pts)
     assert index.shifts == (TimeShift(100, 4000),)
     assert list(index.times) == [n * 40 for n in range(200)]
-
-
-def test_an_access_point_keeps_the_containers_own_times() -> None:
-    """Seeking uses the container's clock, not the repaired one."""
-    pts = [n * 40 for n in range(100)] + [n * 40 for n in range(100)]
-    assert index_of(pts, {0, 100}, dts=pts).access_point(100).pts == 0
+    assert index.access_point(100).pts == 0
 
 
 def test_packets_that_look_alike_are_known_as_such() -> None:
-    """A sample that an edit list reads twice at the same time is not a packet that seeking finds for certain."""
+    """A sample that an edit list reads twice at one time is not unique for seeking; missing times are not shared."""
     index = index_of([0, 80, 160, 80, 160], {0, 1, 3}, dts=[-40, 0, 40, 0, 80])
     index.pos_bytes[:] = [0, 100, 200, 100, 300]
     assert [point.is_unique for point in index.access_points] == [True, False, False]
-
-
-def test_packets_without_a_place_or_time_are_told_apart_by_what_they_have() -> None:
-    """Packets without a time or a position share none."""
     index = index_of([MISSING, MISSING, 80], {0, 1, 2}, dts=[0, 40, 80])
     index.pos_bytes[:] = -1
     assert all(point.is_unique for point in index.access_points)
 
 
-def test_discarded_packets_are_not_shown() -> None:
-    """What an edit list discards has no presentation time in the index."""
-    index = index_of([0, 40, 80, 120], {0}, discard={0, 1})
-    assert list(index.times) == [80, 120]
-
-
-def test_a_track_without_times_is_counted_and_not_cut() -> None:
-    """With no PTS at all, frames are counted, and there is nowhere to cut."""
+def test_the_index_has_the_times_that_are_shown() -> None:
+    """Not those that an edit list discards; with no PTS at all, frames are counted, and there is nowhere to cut."""
+    assert list(index_of([0, 40, 80, 120], {0}, discard={0, 1}).times) == [80, 120]
     index = index_of([MISSING] * 50, {0, 25}, dts=[MISSING] * 50)
     assert index.untimed
     assert list(index.times[:3]) == [0, 40, 80]

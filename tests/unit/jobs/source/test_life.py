@@ -42,9 +42,11 @@ def matrices(first: int, *stated: int) -> list[int]:
 
 
 def test_a_track_that_never_changes_has_no_runs() -> None:
-    """Neither with one header, nor with several that mean the same."""
+    """Neither with one header, nor with several that mean the same, nor where an edit list hides the change."""
     assert life_of(PLAIN).runs == ()
     assert life_of(PLAIN, PLAIN, PLAIN).runs == ()
+    hidden = index_of([40 * number for number in range(40)], {0, 10}, discard=set(range(10, 40)))
+    assert picture_life(hidden, [(0, 0), (10, 1)], {0: PLAIN, 1: with_matrix(1)}, ()).runs == ()
 
 
 def test_runs_begin_where_something_changes() -> None:
@@ -62,12 +64,6 @@ def test_fields_change_within_a_run() -> None:
     orders = [(0, FieldOrder.PROGRESSIVE), (15, FieldOrder.TOP_FIRST)]
     (change,) = life_of(PLAIN, orders=orders).changes
     assert (change.ticks, change.after) == (600, "interlaced, top field first")
-
-
-def test_pictures_that_no_one_sees_count_for_nothing() -> None:
-    """An edit list hides them."""
-    hidden = index_of([40 * number for number in range(40)], {0, 10}, discard=set(range(10, 40)))
-    assert picture_life(hidden, [(0, 0), (10, 1)], {0: PLAIN, 1: with_matrix(1)}, ()).runs == ()
 
 
 @pytest.mark.parametrize(

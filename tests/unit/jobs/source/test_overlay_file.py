@@ -15,6 +15,8 @@ from tests.pngs import logo, png, write_png
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+PALETTE = logo(16, 1)[0]
+PLACES = (np.arange(23 * 13) % 16).reshape(13, 23, 1).astype(np.uint8)
 
 
 def with_first(name: bytes, body: bytes) -> bytes:
@@ -31,7 +33,7 @@ def read(path: Path, content: bytes) -> OverlayFile:
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_samples_are_the_files(tmp_path: Path, channels: int) -> None:
-    """Grey, grey with alpha, colours, colours with alpha: no sample is converted."""
+    """Grey, grey with alpha, colours, colours with alpha: no sample is converted; a palette is looked up."""
     given = logo()[..., :channels]
     found = read(tmp_path / "a.png", png(given))
     colours: NDArray[np.uint8] = given[..., [0, 0, 0]] if channels < 3 else given[..., :3]
@@ -39,13 +41,7 @@ def test_samples_are_the_files(tmp_path: Path, channels: int) -> None:
     assert np.array_equal(found.samples()[..., :3], colours)
     assert np.array_equal(found.samples()[..., 3], alpha)
     assert found.size == (23, 13)
-
-
-def test_a_palette_is_looked_up(tmp_path: Path) -> None:
-    """With the transparency that it has for each colour."""
-    palette = logo(16, 1)[0]
-    places = (np.arange(23 * 13) % 16).reshape(13, 23, 1).astype(np.uint8)
-    assert np.array_equal(read(tmp_path / "a.png", png(places, palette)).samples(), palette[places[..., 0]])
+    assert np.array_equal(read(tmp_path / "a.png", png(PLACES, PALETTE)).samples(), PALETTE[PLACES[..., 0]])
 
 
 @pytest.mark.parametrize(
@@ -74,8 +70,7 @@ def test_anything_else_is_one_line(tmp_path: Path, content: bytes, words: str) -
 @pytest.mark.parametrize("name", [b"IHDR", b"PLTE", b"tRNS", b"IDAT"])
 def test_a_wrong_checksum_is_damage(tmp_path: Path, name: bytes) -> None:
     """Of whichever chunk: its content is not used."""
-    places = (np.arange(23 * 13) % 16).reshape(13, 23, 1).astype(np.uint8)
-    content = bytearray(png(places, logo(16, 1)[0]))
+    content = bytearray(png(PLACES, PALETTE))
     at = content.index(name)
     (size,) = struct.unpack(">I", content[at - 4 : at])
     content[at + 4 + size] ^= 1
@@ -83,17 +78,13 @@ def test_a_wrong_checksum_is_damage(tmp_path: Path, name: bytes) -> None:
         read(tmp_path / "a.png", bytes(content)).samples()
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """With the option that named it."""
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    """A missing one, a folder, and a pipe, at once: one that is never written would be waited for without end."""
+    os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InputNotFound, match=r"no\.png"):
         OverlayFile.read(str(tmp_path / "no.png"))
     with pytest.raises(InputUnreadable):
         OverlayFile.read(str(tmp_path))
-
-
-def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    """At once: one that is never written would be waited for without end."""
-    os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InputUnreadable, match="is a pipe or a device"):
         OverlayFile.read(str(tmp_path / "pipe.png"))
 

@@ -50,10 +50,12 @@ def test_the_index_knows_which_tracks_have_whole_pictures(tmp_path: Path, name: 
         ("vp8", [VP8_SHOWN, VP8_HIDDEN, VP8_SHOWN], False),
         ("vp9", [VP9_SHOWN, VP9_AGAIN], True),
         ("vp9", [VP9_SHOWN, VP9_HIDDEN, VP9_AGAIN], False),
+        ("h264", [], False),
+        ("hevc", [], False),
     ],
 )
 def test_a_packet_that_shows_nothing_is_no_picture(codec: str, packets: list[bytes], *, expected: bool) -> None:
-    """One hidden frame in a packet of its own, and the track's packets are not its pictures."""
+    """One hidden frame in a packet of its own, and packets are not pictures; unread parameter sets prove nothing."""
     pictures = WholePictures(codec, b"")
     for packet in packets:
         pictures.see(Packet(packet))
@@ -92,12 +94,6 @@ def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> N
     assert "new_extradata" in beside
     pictures.see(announced, beside)
     assert not pictures.are_proven
-
-
-def test_no_configuration_proves_nothing() -> None:
-    """Unread parameter sets may say anything."""
-    assert not WholePictures("h264", b"").are_proven
-    assert not WholePictures("hevc", b"").are_proven
 
 
 def seen(path: Path) -> tuple[WholePictures, list[Packet]]:

@@ -14,27 +14,14 @@ from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.jobs.stills.job import StillsReport, make_stills
 from codecfleet.jobs.stills.spec import StillsSpec
 from codecfleet.testing import LocalPool
-from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+from codecfleet.testing.clips import make_clip, uneven_times
 
-FRAMES, GOP = 60, 12
-X264 = f"keyint={GOP}:min-keyint=4:scenecut=0:b-adapt=0"
-X265 = f"{X264}:log-level=none:pools=1:frame-threads=1"
-TIMES = constant_times(FRAMES)
-UNEVEN = uneven_times([40, 7, 300, 40, 1, 90] * 10)
-KEYS = frozenset(range(0, FRAMES, GOP))
-CLIPS = {
-    "closed.mp4": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3"),)),
-    "open.mkv": Clip(times=TIMES, options=(("x264-params", f"{X264}:bframes=3:open-gop=1"),)),
-    "hevc.mp4": Clip(times=TIMES, encoder="libx265", options=(("x265-params", f"{X265}:bframes=4:open-gop=1"),)),
-    "uneven.mp4": Clip(times=UNEVEN, options=(("x264-params", f"{X264}:bframes=2"),)),
-    "vp9.webm": Clip(times=TIMES, keyframes=KEYS, encoder="libvpx-vp9", options=(("lag-in-frames", "8"),)),
-    "mpeg2.ts": Clip(
-        times=tuple(range(FRAMES)),
-        time_base=Fraction(1, 25),
-        keyframes=KEYS,
-        encoder="mpeg2video",
-        options=(("bf", "2"),),
-    ),
+from ..gop_clips import CLIPS as GOP_CLIPS
+from ..gop_clips import of_x264
+
+CLIPS = GOP_CLIPS | {
+    "closed.mp4": of_x264("bframes=3"),
+    "uneven.mp4": of_x264("bframes=2", uneven_times([40, 7, 300, 40, 1, 90] * 10)),
 }
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,17 +69,19 @@ def test_without_any_promise_everything_is_decoded() -> None:
     assert [moment for shot in shots.shots for moment in shot.moments] == [500, 18_100]
 
 
-def test_neighbours_are_decoded_together() -> None:
-    """Groups that follow one another make one range, and a gap ends it."""
-    shots = _plan(_index(), [100, 2100, 6100, 6500, 8100])
-    assert [shot.moments for shot in shots.shots] == [(100, 2100), (6100, 6500, 8100)]
-
-
-def test_too_many_pictures_are_split() -> None:
-    """A range has as many pictures as were allowed; one that stays on screen counts once."""
-    shots = _plan(_index(), [0, 40, 50, 60, 80, 120], most_pictures=2)
-    assert [shot.moments for shot in shots.shots] == [(0, 40, 50, 60), (80, 120)]
-    assert [shot.segment.start_ticks for shot in shots.shots] == [None, 80]
+@pytest.mark.parametrize(
+    ("moments", "most", "expected"),
+    [
+        ([100, 2100, 6100, 6500, 8100], 100, [(100, 2100), (6100, 6500, 8100)]),
+        ([0, 40, 50, 60, 80, 120], 2, [(0, 40, 50, 60), (80, 120)]),
+    ],
+)
+def test_neighbours_are_decoded_together(moments: list[int], most: int, expected: list[tuple[int, ...]]) -> None:
+    """A gap ends a range, and so do too many pictures; one that stays on screen counts once."""
+    shots = _plan(_index(), moments, most_pictures=most)
+    assert [shot.moments for shot in shots.shots] == expected
+    starts = [shot.segment.start_ticks for shot in shots.shots]
+    assert starts == [None, 80 if most == 2 else 6000]
 
 
 @given(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from codecfleet import errors
 from codecfleet.actors.device.work import Work
 from codecfleet.actors.stills.look import StillLook, Turn
-from codecfleet.actors.stills.painting import Painter
+from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.stills.folder import check_folder
@@ -29,8 +29,9 @@ from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, make_clip
 from codecfleet.testing.fleet.local_pool import Look
 
+from ..gop_clips import FRAMES
 from ..pools import WatchedPool, damage_packet
-from .conftest import CLIPS, FRAMES, StillsBench, decoded, on_screen
+from .conftest import CLIPS, StillsBench, decoded, on_screen
 
 ResultT = TypeVar("ResultT")
 

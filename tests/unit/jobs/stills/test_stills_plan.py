@@ -1,7 +1,6 @@
 """What stills look like, and what is asked for."""
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from codecfleet.actors.decode.describe import Crop, StreamExtras
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.segment.steps import Region
 from codecfleet.actors.segment.tone import Operator
-from codecfleet.actors.stills.look import StillFormat, Turn
+from codecfleet.actors.stills.look import Turn
 from codecfleet.cluster.placement.assign import place
 from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model import Policy
@@ -27,6 +26,7 @@ from .conftest import StillsBench
 FULL = 2
 ONE = 1 << 16
 QUARTER_TURN = (0, ONE, 0, -ONE, 0, 0, 0, 0, 1 << 30)
+SD = {"width": 720, "height": 576, "sample_aspect_ratio": Fraction(64, 45)}
 
 
 def _spec(**changes: Any) -> StillsSpec:
@@ -38,36 +38,30 @@ def _format(width: int = 1920, height: int = 1080, **changes: Any) -> VideoForma
 
 
 @pytest.mark.parametrize(
-    ("changes", "size"),
+    ("changes", "source", "extras", "size"),
     [
-        ({}, (1920, 1080)),
-        ({"width": 320}, (320, 180)),
-        ({"scale": (None, 360)}, (640, 360)),
-        ({"scale": (100, 100)}, (100, 100)),
-        ({"sheet": (10, 10)}, (160, 90)),
-        ({"sheet": (10, 10), "width": 200}, (200, 112)),
-        ({"width": 1}, (1, 1)),
+        ({}, {}, {}, (1920, 1080)),
+        ({"width": 320}, {}, {}, (320, 180)),
+        ({"scale": "360p"}, {}, {}, (640, 360)),
+        ({"scale": (100, 100)}, {}, {}, (100, 100)),
+        ({"sheet": "10x10"}, {}, {}, (160, 90)),
+        ({"sheet": (10, 10), "width": 200}, {}, {}, (200, 112)),
+        ({"width": 1}, {}, {}, (1, 1)),
+        # Edges that the container hides are not on a still, but chroma is not cut.
+        ({}, {}, {"crop": Crop(top=131, bottom=131, left=0, right=8)}, (1912, 816)),
+        # A width is that of the picture as it is shown: upright, with square pixels.
+        ({"width": 288}, SD, {"display_matrix": QUARTER_TURN}, (288, 512)),
     ],
 )
-def test_the_size_is_what_was_asked_for(changes: dict[str, Any], size: tuple[int, int]) -> None:
-    """One side gives the other by the shape on screen; sheets have small stills."""
-    look = look_of(_spec(**changes), _format(), StreamExtras())
+def test_the_size_is_what_was_asked_for(
+    changes: dict[str, Any], source: dict[str, Any], extras: dict[str, Any], size: tuple[int, int]
+) -> None:
+    """One side gives the other by the shape on screen; sheets have small stills; the look has turn and crop."""
+    look = look_of(_spec(**changes), _format(**source), StreamExtras(**extras))
     assert (look.width, look.height) == size
     assert (look.format is None) == ("sheet" in changes)
-
-
-def test_what_the_container_hides_is_not_on_a_still() -> None:
-    """The size is that of what is shown, whose edges lie where chroma may be cut."""
-    look = look_of(_spec(), _format(), StreamExtras(crop=Crop(top=131, bottom=131, left=0, right=8)))
-    assert (look.width, look.height) == (1912, 816)
-    assert look.crop == ((1920, 1080), Region(1912, 816, 0, 132))
-
-
-def test_what_turns_and_stretches_counts_before_the_size() -> None:
-    """A width is that of the picture as it is shown: upright, with square pixels."""
-    shape = _format(720, 576, sample_aspect_ratio=Fraction(64, 45))
-    look = look_of(_spec(width=288), shape, StreamExtras(display_matrix=QUARTER_TURN))
-    assert (look.width, look.height, look.turn) == (288, 512, Turn.of(QUARTER_TURN))
+    assert look.turn == Turn.of(extras.get("display_matrix"))
+    assert look.crop == (((1920, 1080), Region(1912, 816, 0, 132)) if "crop" in extras else None)
 
 
 def test_an_unspecified_matrix_is_chosen_as_players_do() -> None:
@@ -108,20 +102,13 @@ def test_senseless_requests_are_refused(fields: dict[str, Any], problem: str) ->
         StillsSpec(source="film.mkv", output="stills", **fields)
 
 
-def test_text_is_read_as_on_the_command_line() -> None:
-    """A program may write values as a user does."""
-    spec = StillsSpec(source=Path("film.mkv"), output="stills", every_s="0.1", scale="180p", sheet="4x3", format="webp")
-    assert (spec.every_s, spec.scale, spec.sheet) == (Fraction(1, 10), (None, 180), (4, 3))
-    assert spec.format is StillFormat.WEBP
-
-
 @pytest.mark.parametrize(
     ("colour", "said"),
     [
         (Colour(), ""),
         (Colour(transfer=16, primaries=9, matrix=9), "the stills are tone mapped from PQ of up to 1000 cd/m²"),
         (Colour(transfer=18, primaries=9), "the stills are tone mapped from HLG of up to 1000 cd/m²"),
-        (Colour(transfer=16, primaries=12, matrix=9), "HDR (PQ) of other colours than BT.2020's, and is not mapped"),
+        (Colour(transfer=16, primaries=12, matrix=9), "HDR (PQ) in colours other than BT.2020's"),
     ],
 )
 def test_hdr_is_mapped_and_said(colour: Colour, said: str) -> None:

@@ -65,9 +65,11 @@ def test_cues_cover_the_part_without_a_gap(
 
 
 def test_a_still_that_is_missing_is_covered_by_the_one_before() -> None:
-    """A player that has no picture for a time shows the last one."""
+    """A player that has no picture for a time shows the last one. A clock of more than a day has three digits."""
     shown = stills(Fraction(1), Fraction(0), Fraction(4), without=frozenset({1, 3}))
     assert cues(webvtt(shown, Fraction(0), Fraction(4), SIZE)) == [(0, 3000, "00002.jpg"), (3000, 4000, "00004.jpg")]
+    end_s = Fraction(360_001)
+    assert "100:00:01.000" in webvtt(stills(Fraction(100_000), Fraction(0), end_s), Fraction(0), end_s, SIZE)
 
 
 def test_sheets_are_named_with_a_place() -> None:
@@ -80,12 +82,6 @@ def test_sheets_are_named_with_a_place() -> None:
     assert index["sheets"] == [{"file": "sheet-00002.jpg", "width": 1600, "height": 900, "sha256": "ab" * 32}]
     (entry,) = index["stills"]
     assert (entry["pts"], entry["time_s"], entry["at_s"], entry["x"], entry["y"]) == (128, 1.0, 0.0, 320, 90)
-
-
-def test_hours_are_written() -> None:
-    """A film of more than a day still has a clock that WebVTT takes."""
-    end_s = Fraction(360_001)
-    assert "100:00:01.000" in webvtt(stills(Fraction(100_000), Fraction(0), end_s), Fraction(0), end_s, SIZE)
 
 
 WIDTH, HEIGHT = 3, 2

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from codecfleet.jobs.verify.video import OutputPacket, OutputScan, check_stream,
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 MILLISECOND = Fraction(1, 1000)
+NTSC = [1001 * n for n in range(100)]
+FINE = {"muxer": "mov,mp4", "time_base": Fraction(1, 16000)}
 
 
 def scan(*packets: OutputPacket, muxer: str = "matroska,webm", time_base: Fraction = MILLISECOND) -> OutputScan:
@@ -35,32 +38,27 @@ def failed(checks: list[Check]) -> list[str]:
     return [one.name for one in checks if one.failed]
 
 
-def test_times_in_coarser_ticks_may_be_rounded() -> None:
-    """Milliseconds hold the times of 30000/1001 frames per second within a tick."""
-    expected = [1001 * n for n in range(100)]
-    found = [round(Fraction(1001 * n, 30)) for n in range(100)]
-    assert failed(check_times(expected, Fraction(1, 30000), found, scan())) == []
-
-
-def test_times_that_fit_must_be_exact() -> None:
-    """Where every tick of the source is a whole number of the output's, nothing may be rounded."""
-    expected, tick = [0, 40, 80], Fraction(1, 16000)
-    assert failed(check_times(expected, MILLISECOND, [640, 1280, 1920], scan(muxer="mov,mp4", time_base=tick))) == []
-    assert failed(check_times(expected, MILLISECOND, [640, 1281, 1920], scan(muxer="mov,mp4", time_base=tick))) == [
-        "times.equal"
-    ]
-
-
-@pytest.mark.parametrize("found", [[0, 40, 40], [0, None, 80]])
-def test_equal_or_missing_times_are_found(found: list[int | None]) -> None:
-    """A doubled time and a frame without one both fail."""
-    assert "times.increasing" in failed(check_times([0, 40, 80], MILLISECOND, found, scan()))
-
-
-def test_a_raw_bitstream_is_not_asked_for_times() -> None:
-    """What a container cannot hold is not applicable, and no failure."""
-    checks = check_times([0, 40], MILLISECOND, [None, None], scan(muxer="h264"))
-    assert [one.passed for one in checks] == [None, None]
+@pytest.mark.parametrize(
+    ("expected", "tick_s", "found", "output", "failing"),
+    [
+        # Milliseconds hold the times of 30000/1001 frames per second within a tick.
+        (NTSC, Fraction(1, 30000), [round(Fraction(ticks, 30)) for ticks in NTSC], {}, []),
+        # Where every tick of the source is a whole number of the output's, nothing may be rounded.
+        ([0, 40, 80], MILLISECOND, [640, 1280, 1920], FINE, []),
+        ([0, 40, 80], MILLISECOND, [640, 1281, 1920], FINE, ["times.equal"]),
+        ([0, 40, 80], MILLISECOND, [0, 40, 40], {}, ["times.equal", "times.increasing"]),
+        ([0, 40, 80], MILLISECOND, [0, None, 80], {}, ["times.equal", "times.increasing"]),
+        ([0, 40, 80], MILLISECOND, [0, 40], {}, ["times.equal"]),
+        ([0, 40], MILLISECOND, [None, None], {"muxer": "h264"}, []),
+    ],
+)
+def test_each_time_is_the_sources(
+    expected: list[int], tick_s: Fraction, found: list[int | None], output: dict[str, Any], failing: list[str]
+) -> None:
+    """Rounded only where the output's ticks are coarser; a raw bitstream is not asked for times."""
+    checks = check_times(expected, tick_s, found, scan(**output))
+    assert failed(checks) == failing
+    assert ("h264" in output.values()) == ([one.passed for one in checks] == [None, None])
 
 
 def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
@@ -119,19 +117,15 @@ def test_access_points_are_named_by_the_frame_they_show() -> None:
 
 
 def test_a_declared_loss_is_no_failure() -> None:
-    """A warning of the transcode that names a check excuses it, and no other check."""
-    checks = [check("metadata.chapters", 3, 0), check("metadata.tags", 1, 0), check("frames.count", 3, 2)]
-    lost = Warning_(code="chapters-dropped", message="ts holds no chapters", checks=("metadata.chapters",))
-    marked = with_declared(checks, [lost])
-    assert [one.failed for one in marked] == [False, True, True]
-    assert marked[0].declared == "chapters-dropped: ts holds no chapters"
-
-
-def test_first_words_stand_for_the_checks_that_begin_with_them() -> None:
-    """All checks of a track can be named together; not those of another track whose name begins alike."""
-    lost = Warning_(code="audio-damaged", message="", checks=("audio.1",))
+    """A warning excuses the checks whose names begin with the words it names, and no other check."""
     names = ("audio.1.payload", "audio.1", "audio.10.payload", "audio")
-    assert [lost.explains(name) for name in names] == [True, True, False, False]
+    checks = [check(name, 3, 0, held="none is lost") for name in names]
+    lost = Warning_(code="audio-damaged", message="packets are missing", checks=("audio.1",))
+    marked = with_declared(checks, [lost])
+    assert [one.failed for one in marked] == [False, False, True, True]
+    assert marked[0].declared == "audio-damaged: packets are missing"
+    assert check("a.b", 3, 0, held="none is lost").line() == "FAILED   a.b: expected 3, found 0"
+    assert check("a.b", 3, 3, held="none is lost").line() == "ok       a.b: none is lost"
 
 
 def verdict(*checks: Check) -> Verdict:
@@ -140,39 +134,26 @@ def verdict(*checks: Check) -> Verdict:
     return Verdict(**files, **frames, repaired={}, damaged_packets=0, pictures=None, checks=checks, wall_s=0.1)
 
 
-def test_one_failure_makes_the_output_inexact() -> None:
-    """The verdict is exact only if no check speaks against it, and names those that do."""
-    wrong = verdict(check("frames.count", 3, 3), check("times.equal", "all", "one off", passed=False))
-    assert wrong.lines()[-1] == "NOT complete: times.equal"
-    assert wrong.model_dump(mode="json")["exact"] is False
-
-
 def test_people_read_complete_and_lossless() -> None:
-    """A verdict without failures is complete; lossless too only where all frames are there and identical."""
+    """A verdict without failures is complete, else it names them; lossless only where all frames are identical."""
     likeness = dict.fromkeys(("psnr_y_mean_db", "psnr_y_min_db", "psnr_u_mean_db", "psnr_v_mean_db"), 100)
     likeness |= {"ssim_y_mean": 1, "ssim_y_min": 1}
     alike = PictureNumbers(**likeness, worst_frames=((0, 100, 1),), identical=True)
     held = verdict(check("frames.count", 3, 3))
-    assert held.exact
+    wrong = verdict(check("frames.count", 3, 3), check("times.equal", "all", "one off", passed=False))
+    assert (held.exact, wrong.model_dump(mode="json")["exact"]) == (True, False)
     same = held.model_copy(update={"pictures": alike})
-    assert held.lines()[-1] == "complete: 3 frames, 1 check"
-    assert same.lines()[-2:] == ("pictures: identical, sample by sample", "complete and lossless: 3 frames, 1 check")
-    assert not same.model_copy(update={"output_frames": 2}).lossless
-    assert not same.model_copy(update={"checks": (check("tracks.audio", 1, 0),)}).lossless
-    assert not held.model_copy(update={"pictures": alike.model_copy(update={"identical": False})}).lossless
-
-
-def test_a_check_that_holds_says_what_is_good() -> None:
-    """What stands behind ok is good news; a failure says what was expected and what was found."""
-    lines = [check("a.b", "none", n, passed=not n, held="none is lost").line() for n in (0, 3)]
-    assert lines == ["ok       a.b: none is lost", "FAILED   a.b: expected none, found 3"]
-
-
-def test_another_number_of_times_is_named() -> None:
-    """Where one file has more frames, the check of their times says how many, and not that none is off."""
-    short, _ = check_times([0, 40, 80], MILLISECOND, [0, 40], scan())
-    assert (short.passed, short.expected) == (False, "every time as the source's: 3 of them")
-    assert short.found == "2; those that both have are equal"
+    assert [one.lines()[-1] for one in (held, wrong, same)] == [
+        "complete: 3 frames, 1 check",
+        "NOT complete: times.equal",
+        "complete and lossless: 3 frames, 1 check",
+    ]
+    for changes in (
+        {"output_frames": 2},
+        {"checks": (check("tracks.audio", 1, 0),)},
+        {"pictures": alike.model_copy(update={"identical": False})},
+    ):
+        assert not same.model_copy(update=changes).lossless
 
 
 @pytest.mark.parametrize("changes", [0, 1])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from codecfleet.actors.dla.engine import session
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE
-from codecfleet.actors.dla.engine.states import EDGES, DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus, error_of
 from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 from codecfleet.actors.dla.engine.watchdog import TimeLimits
@@ -15,40 +14,6 @@ from codecfleet.actors.dla.inference.pictures import PixelRule
 PAGE = (Path(__file__).parents[5] / "docs" / "dla.md").read_text(encoding="utf-8")
 TEGRA = (Path(__file__).parents[5] / "docs" / "nvidia" / "tegra.md").read_text(encoding="utf-8")
 ENGINE = "".join(path.read_text(encoding="utf-8") for path in Path(str(session.__file__)).parent.glob("*.py"))
-
-NVMEDIA = [
-    "GetVersion",
-    "PingById",
-    "Create",
-    "Destroy",
-    "GetUMDVersion",
-    "GetNumEngines",
-    "GetMaxOutstandingTasks",
-    "Init",
-    "GetInstanceId",
-    "GetNumTasks",
-    "LoadableCreate",
-    "LoadableDestroy",
-    "AppendLoadable",
-    "SetCurrentLoadable",
-    "GetNumOfInputTensors",
-    "GetInputTensorDescriptor",
-    "GetNumOfOutputTensors",
-    "GetOutputTensorDescriptor",
-    "DataRegister",
-    "DataUnregister",
-    "LoadLoadable",
-    "RemoveLoadable",
-    "Submit",
-    "NvSciSyncGetVersion",
-    "FillNvSciSyncAttrList",
-    "RegisterNvSciSyncObj",
-    "UnregisterNvSciSyncObj",
-    "SetNvSciSyncObjforEOF",
-    "InsertPreNvSciSyncFence",
-    "GetEOFNvSciSyncFence",
-]
-"""The calls of CUDA for Tegra's table in 5.2."""
 
 
 def rows(title: str) -> list[list[str]]:
@@ -71,11 +36,6 @@ def test_every_function_that_is_called_has_a_row() -> None:
     assert called - {"cudlaDeviceGetAttribute", "cudlaSetTaskTimeoutInMs"} <= set(re.findall(r"\w+", TEGRA))
 
 
-def test_every_call_of_nvmediadla_has_a_row() -> None:
-    """All thirty calls are items, or cuDLA has none for them."""
-    assert {f"NvMediaDla{name}" for name in NVMEDIA} == set(re.findall(r"NvMediaDla\w+", TEGRA))
-
-
 def test_every_setting_is_described() -> None:
     """Every field and member that can be set is in the table, and nothing that cannot."""
     described = [name for row in rows("Settings") for name in codes(row[0])]
@@ -87,16 +47,6 @@ def test_every_setting_is_described() -> None:
     wanted |= {f"PixelRule.{name}" for name in PixelRule.__dataclass_fields__}
     assert set(described) == wanted | {EXECUTION_MODE, "CUDLA_NVTX_LEVEL"}
     assert len(described) == len(set(described))
-
-
-def test_the_states_and_ways_are_the_code_s() -> None:
-    """Every state has a row, and every way that a row names is an edge."""
-    table = {codes(state)[0]: ways for state, _, ways in rows("The life of a session")}
-    assert set(table) == {state.value for state in DlaSessionState}
-    edges = {(start.value, target.value) for (start, _), target in EDGES.items()}
-    for state, ways in table.items():
-        for target in re.findall(r"-> `(\w+)`", ways):
-            assert (state, target) in edges
 
 
 def test_the_errors_are_the_code_s() -> None:

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from codecfleet.actors.device.memory_choice import Waiting
-from codecfleet.actors.device.work import Blob
 from codecfleet.actors.dla.engine.cuda_calls import CONTEXT_ACTIVE
 from codecfleet.actors.dla.engine.host import EXECUTION_MODE, isolate_errors, require_dlas
-from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaSessionState
 from codecfleet.actors.dla.engine.statuses import CudlaStatus
 from codecfleet.actors.dla.engine.watchdog import TimeLimits, Timing
-from codecfleet.actors.dla.inference.network import NetworkSettings, WarmNetworks, read_loadable
+from codecfleet.actors.dla.inference.network import read_loadable
 from codecfleet.errors import (
     CodecfleetError,
     DeviceLost,
@@ -27,7 +25,7 @@ from codecfleet.errors import (
 )
 from codecfleet.testing.nvidia.fake_cudla import HANG, FakeMachine
 
-from ..dla_machines import NETWORK, Machine, machine, prepared
+from ..dla_machines import Machine, machine, prepared
 
 __all__ = ["machine"]
 
@@ -74,14 +72,6 @@ def test_a_host_knows_its_machine(machine: Machine) -> None:
         host.open(3)
 
 
-def test_the_task_limit_reaches_cudla(machine: Machine) -> None:
-    """A session tells cuDLA how long a task may take when it opens, and again when that changes."""
-    session = machine.host().open(0)
-    assert machine.fake.timeouts_ms == {session.handle: 1000}
-    session.set_task_limit(0.25)
-    assert machine.fake.timeouts_ms == {session.handle: 250}
-
-
 @pytest.fixture
 def machine_without_limits(machine: Machine) -> Machine:
     """A machine whose libcudla lacks ``cudlaSetTaskTimeoutInMs``, as CUDA for Tegra describes it."""
@@ -106,46 +96,6 @@ def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: 
         session.synchronize()
 
 
-def test_networks_need_no_time_limits_of_cudla(machine_without_limits: Machine) -> None:
-    """A network is loaded and ready where libcudla has no time limits."""
-    networks = WarmNetworks(machine_without_limits.host)
-    with networks.acquire(NetworkSettings(loadable=Blob.of(NETWORK.to_bytes()))) as network:
-        assert network.is_ready
-    networks.close()
-
-
-@pytest.mark.parametrize("isolated", [True, False])
-def test_an_asynchronous_error_condemns_every_session(machine: Machine, *, isolated: bool) -> None:
-    """Found by asking, or told by CUDA: the guilty session raises it, and the whole process is lost for DLAs."""
-    machine.fake.isolated = isolated
-    host = machine.host()
-    one, two = host.open(0), host.open(1)
-    task = prepared(one)
-    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_DATA_MISMATCH)
-    one.submit([task])
-    with pytest.raises(EngineFailed, match="DLA 0: cudlaSubmitTask: the engine's data does not match"):
-        one.synchronize()
-    for lost in (one.synchronize, two.attributes, lambda: host.open(2)):
-        with pytest.raises(DeviceLost, match="data does not match"):
-            lost()
-    host.close()
-    assert {one.state, two.state} == {DlaSessionState.ABANDONED}
-    assert machine.fake.open_handles == 2, "nothing is destroyed under tasks of an unknown state"
-
-
-def test_every_handle_is_asked_for_the_guilty_one(machine: Machine) -> None:
-    """The session whose stream fails is not the one whose task failed: the error names the DLA to blame."""
-    host = machine.host()
-    guilty, innocent = host.open(2), host.open(0)
-    guilty_task, task = prepared(guilty), prepared(innocent)
-    machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_ENGINE_TIMEOUT)
-    guilty.submit([guilty_task])
-    innocent.submit([task])
-    with pytest.raises(EngineHung, match=r"DLA 2: .* did not end the task in time"):
-        innocent.synchronize()
-    assert guilty.state is DlaSessionState.FAILED
-
-
 def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
     """An illegal address in CUDA leaves nothing to rely on."""
     session = machine.host().open(0)
@@ -153,29 +103,6 @@ def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> 
     with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
         session.allocate(16)
     assert session.state is DlaSessionState.FAILED
-
-
-@pytest.mark.parametrize(
-    "function", ["cudlaSubmitTask", "cuStreamSynchronize", "cudlaTask", "cudlaGetLastError", "cuMemcpyHtoDAsync"]
-)
-def test_a_hang_anywhere_is_noticed(machine: Machine, function: str) -> None:
-    """Whatever never returns, the caller is told; the session is HUNG, and closing it calls nothing."""
-    host = machine.host()
-    session = host.open(1)
-    machine.fake.fault(function, 1, HANG)
-    with pytest.raises(EngineHung, match="DLA 1"):
-        _whole_life(session)
-    assert session.state is DlaSessionState.HUNG
-    calls = len(machine.fake.calls)
-    session.close()
-    host.close()
-    assert session.state is DlaSessionState.ABANDONED
-    assert len(machine.fake.calls) == calls
-
-
-def _whole_life(session: DlaSession) -> None:
-    session.submit([prepared(session)])
-    session.synchronize()
 
 
 def test_closing_tells_of_late_errors(machine: Machine) -> None:
@@ -198,21 +125,6 @@ def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
     with pytest.raises(EngineHung):
         session.close()
     assert session.state is DlaSessionState.ABANDONED
-
-
-def test_a_host_ends_things_in_order(machine: Machine) -> None:
-    """Tasks, memory, module, handle, and last the context; twice is once."""
-    host = machine.host()
-    session = host.open(0)
-    session.submit([prepared(session)])
-    host.close()
-    host.close()
-    ends = ("cuStreamSynchronize", "cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice", "cuMemFree")
-    order = [call for call in machine.fake.calls if call in (*ends, "cuDevicePrimaryCtxRelease")]
-    assert list(dict.fromkeys(order)) == [*ends, "cuDevicePrimaryCtxRelease"]
-    assert (machine.fake.open_handles, len(machine.fake.memory)) == (0, 0)
-    with pytest.raises(DeviceLost, match="closed"):
-        host.open(0)
 
 
 def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
@@ -260,20 +172,6 @@ def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Ma
     states = [session.state for session in sessions]
     assert states == [DlaSessionState.CLOSED, DlaSessionState.ABANDONED, DlaSessionState.ABANDONED]
     assert "cuDevicePrimaryCtxRelease" not in machine.fake.calls
-
-
-@pytest.mark.parametrize("call", ["cudlaCreateDevice", "cudlaMemRegister", "cudlaModuleGetAttributes"])
-def test_a_synchronous_error_is_final(machine: Machine, call: str) -> None:
-    """Every status but one makes the session FAILED, whichever call returned it."""
-    host = machine.host()
-    machine.fake.fault(call, 1, CudlaStatus.UMD)
-
-    def life() -> None:
-        prepared(host.open(0))
-
-    with pytest.raises(DeviceLost, match=f"{call}: the DLA runtime failed"):
-        life()
-    assert "DLA runtime failed" in host.failure
 
 
 def test_loadables_are_read_or_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from codecfleet.actors.surfaces.to_rgb import rgb_of, rgb_rule
 from codecfleet.errors import DeviceMemory, Unsupported
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_cudla import fake_tensor
-from codecfleet.testing.nvidia.host_converter import ReferenceConverter
+from codecfleet.testing.nvidia.host_kernels import ReferenceConverter
 from tests.device.tensor_cases import CASES, COLOURS, TensorCase, picture_at, surface_of_picture
 
 PRELUDE = """

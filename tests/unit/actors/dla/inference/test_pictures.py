@@ -103,6 +103,6 @@ def test_wrong_numbers_of_means_are_refused() -> None:
 )
 def test_inputs_that_are_no_pictures_are_refused(changes: dict[str, Any]) -> None:
     """A network whose input no RGB or grey picture can fill is refused by name."""
-    with pytest.raises(Unsupported, match="no picture is that"):
+    with pytest.raises(Unsupported, match="which no picture has"):
         check_input(descriptor(**changes))
     check_input(descriptor(c=4, data_category=DataCategory.IMAGE, pixel_format=PixelFormat.A8R8G8B8))

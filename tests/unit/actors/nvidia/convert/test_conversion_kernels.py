@@ -15,7 +15,7 @@ from codecfleet.actors.surfaces.host_scaling import converted
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.errors import DeviceMemory
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
-from codecfleet.testing.nvidia.host_converter import ReferenceConverter
+from codecfleet.testing.nvidia.host_kernels import ReferenceConverter
 from tests.device.conversion_cases import FORMATS, Bench, conversions
 
 from ..conversion_surfaces import random_surface

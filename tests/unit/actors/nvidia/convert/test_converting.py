@@ -7,17 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from av.video.frame import VideoFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codecfleet.actors.surfaces.conversion import Conversion
-from codecfleet.actors.surfaces.host_pictures import plane_samples
 from codecfleet.actors.surfaces.host_scaling import converted
 from codecfleet.actors.surfaces.scaling import ChromaLocation, ScaleFilter
 from codecfleet.errors import Unsupported
-from codecfleet.testing.nvidia.surface_decoder import surface_of
 from tests.device.conversion_cases import FORMATS
 
 from ..conversion_surfaces import planes_of, random_surface
@@ -195,46 +192,3 @@ def test_sizes_that_no_surface_has_are_refused(size: tuple[int, int]) -> None:
         Conversion(source=NV12, source_size=size, target=NV12, target_size=(2, 2))
     with pytest.raises(Unsupported, match="no NV12 surface is of"):
         Conversion(source=NV12, source_size=(2, 2), target=NV12, target_size=size)
-
-
-def scene(width: int, height: int) -> VideoFrame:
-    """Return a picture with what films have: shading, texture, soft and hard edges, and colours."""
-    x, y = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
-    luma = 110 + 60 * np.sin(5 * x + 3 * y) + 18 * np.sin(90 * x) * np.cos(70 * y) + 12 * np.sin(150 * (x * x + y))
-    luma += 40 * (np.hypot(x - 0.6, y - 0.4) < 0.2) - 30 * (x + y > 1.4)
-    picture = VideoFrame(width, height, "yuv420p")
-    for samples, plane in zip(
-        plane_samples(picture, NV12), (luma, 128 + 50 * x - 30 * y, 128 - 40 * x * y), strict=True
-    ):
-        step = width // samples.shape[1]
-        samples[:] = plane[::step, ::step].clip(16, 235).round()
-    return picture
-
-
-def decibels(found: NDArray[np.int64], expected: NDArray[np.int64], largest: int) -> float:
-    """Return the peak signal-to-noise ratio."""
-    error = float(np.mean((found - expected) ** 2.0))
-    return 10 * math.log10(largest**2 / error) if error else math.inf
-
-
-@pytest.mark.parametrize("filter_", ScaleFilter)
-@pytest.mark.parametrize("becomes", [(200, 114), (480, 270), (320, 360)])
-@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p"])
-def test_quality_is_swscales(filter_: ScaleFilter, becomes: tuple[int, int], pix_fmt: str) -> None:
-    """On a picture like a film's, the two scalers agree to within what their rounding and their windows differ."""
-    picture, format_ = scene(320, 180), FORMATS[pix_fmt]
-    # swscale takes chroma to lie amid luma unless it is told.
-    conversion = Conversion(
-        source=NV12,
-        source_size=(320, 180),
-        target=format_,
-        target_size=becomes,
-        filter=filter_,
-        source_location=ChromaLocation.CENTER,
-        target_location=ChromaLocation.CENTER,
-    )
-    found = planes_of(converted(conversion, surface_of(picture, NV12)), format_, becomes)
-    wanted = picture.reformat(*becomes, format=pix_fmt, interpolation=filter_.value.upper())
-    expected = [samples.astype(np.int64) for samples in plane_samples(wanted, format_)]
-    for plane, other in zip(found, expected, strict=True):
-        assert decibels(plane, other, (1 << format_.bits) - 1) >= 56 + 6 * (format_.bits - 8)

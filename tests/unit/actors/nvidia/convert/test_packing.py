@@ -17,7 +17,7 @@ from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.from_rgb import chroma_rows
 from codecfleet.actors.surfaces.strided import StridedChannel, StridedPicture
-from codecfleet.testing.nvidia.host_packer import packed
+from codecfleet.testing.nvidia.host_kernels import packed
 
 from ..kernel_machine import HostCudaCore, KernelMachine
 

@@ -26,7 +26,7 @@ from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.nvidia.nvdec.decoder import NvdecDecoder
 from codecfleet.actors.nvidia.nvdec.pool import NvdecPool
 from codecfleet.actors.nvidia.nvdec.session import NvdecSession, SessionKey
-from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFailed, EngineUnfit
+from codecfleet.errors import DeviceError, DeviceLost, EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaCore, FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
@@ -99,24 +99,6 @@ def decoded(
             yield number, picture_hash(picture.pts, picture)
 
 
-def _entries(path: Path) -> int:
-    with av.open(str(path)) as container:
-        return sum(packet.is_keyframe for packet in container.demux(container.streams.video[0]) if packet.size)
-
-
-@pytest.mark.parametrize("name", CLIPS)
-def test_every_entry_gives_softwares_pictures(bench: Bench, clips: dict[str, Path], name: str) -> None:
-    """Wherever decoding begins, pictures, times and packet numbers are software's; one session is enough for it all."""
-    path = clips[name]
-    entries = _entries(path)
-    assert entries >= 2
-    for entry in (*range(entries), 0):
-        wanted = list(decoded(SOFTWARE, path, entry))
-        assert list(decoded(bench.decoder, path, entry)) == wanted
-    counts = bench.pool.counts
-    assert (counts.made, counts.in_use, counts.closed) == (1, entries + 1, 0)
-
-
 def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
     """Closed sessions leave no stream and no memory of theirs on the device."""
     for name in CLIPS:
@@ -126,15 +108,6 @@ def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
     pinned = bench.driver.calls["cuMemHostAlloc"] - bench.driver.calls.get("cuMemFreeHost", 0)
     assert bench.driver.streams == {}
     assert len(bench.driver.memory) == pinned
-
-
-def test_who_stops_early_costs_a_session(bench: Bench, clips: dict[str, Path]) -> None:
-    """A session with half a range in it is closed; the next range is right."""
-    pictures = decoded(bench.decoder, clips["h264.mkv"])
-    next(pictures)
-    pictures.close()  # type: ignore[attr-defined]
-    assert bench.pool.counts.closed == 1
-    assert list(decoded(bench.decoder, clips["h264.mkv"])) == list(decoded(SOFTWARE, clips["h264.mkv"]))
 
 
 def test_nothing_is_given_back_that_is_still_written_to(
@@ -183,37 +156,11 @@ def test_a_picture_left_out_is_missed(bench: Bench, clips: dict[str, Path], name
         list(decoded(bench.decoder, clips[name]))
 
 
-def test_a_wrong_picture_is_never_trusted(bench: Bench, clips: dict[str, Path]) -> None:
-    """What the decoder itself calls wrong fails the range; the next one is right again."""
-    bench.device.wrong = frozenset({7})
-    with pytest.raises(EngineFailed, match="could not decode every picture"):
-        list(decoded(bench.decoder, clips["h264.mkv"]))
-    assert list(decoded(bench.decoder, clips["h264.mkv"])) == list(decoded(SOFTWARE, clips["h264.mkv"]))
-
-
 def test_a_picture_of_another_size_is_refused(bench: Bench, clips: dict[str, Path]) -> None:
     """A surface that is larger than the track's is not cut to it."""
     bench.device.spare_bytes = 64
     with pytest.raises(EngineFailed, match="instead of"):
         list(decoded(bench.decoder, clips["h264.mkv"]))
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [(2, DeviceMemory), (801, EngineUnfit), (999, DeviceLost), (719, DeviceLost), (46, DeviceLost), (1, DeviceError)],
-)
-@pytest.mark.parametrize("where", ["create_code", "decode_code"])
-def test_codes_say_what_to_do(
-    bench: Bench, clips: dict[str, Path], where: str, code: int, kind: type[DeviceError]
-) -> None:
-    """The code in the package's message becomes the error of our tree; nothing of the session is left."""
-    setattr(bench.device, where, code)
-    with pytest.raises(DeviceError, match=str(code)) as caught:
-        list(decoded(bench.decoder, clips["h264.mkv"]))
-    assert type(caught.value) is kind
-    assert bench.driver.streams == {}
-    setattr(bench.device, where, 0)
-    assert list(decoded(bench.decoder, clips["h264.mkv"]))
 
 
 @pytest.mark.parametrize("call", ["begins", "cuStreamSynchronize", "cuMemHostAlloc"])

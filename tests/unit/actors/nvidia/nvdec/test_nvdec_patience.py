@@ -14,35 +14,12 @@ from hypothesis import strategies as st
 
 from codecfleet.actors.nvidia.nvdec.pool import PATIENT_OPENINGS, NvdecPool, SessionRequest
 from codecfleet.actors.nvidia.nvdec.session import SessionKey
-from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
+
+from .pooled import Session, key
 
 LIMIT_S = 30.0
 """After which a test has failed; nothing waits so long otherwise."""
-
-
-def key(codec: str = "h264") -> SessionKey:
-    """Return what a session may be made for."""
-    surface = surface_format("yuv420p")
-    assert surface is not None
-    return SessionKey(codec, "yuv420p", surface, 64, 64)
-
-
-class Session:
-    """Stands for a session."""
-
-    is_clean = True
-
-    def __init__(self, wanted: SessionKey) -> None:
-        self.key = wanted
-        self.is_closed = False
-
-    def prime(self, first: bytes) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Note it."""
-        self.is_closed = True
 
 
 class Maker:
@@ -172,25 +149,11 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_few_wait_and_the_others_go_without(bench: Bench) -> None:
-    """Behind as many openings as one is patient for, one waits; who comes later is refused at once."""
-    waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
-    requests = [bench.refused() for _ in range(5)]
-    assert bench.pool.counts.refused == 5
-    for each in waiting:
-        assert bench.maker.began() == "h264"
-        bench.maker.finish()
-        each.session()
-    for request in requests:
-        request.is_over = True
-    for each in waiting:
-        each.return_it()
-
-
 def test_a_session_without_a_waiter_is_opened_all_the_same(bench: Bench) -> None:
-    """As many sessions come as were wanted at once, one after the other, in one thread, and wait for the next."""
-    waiting = [bench.wait_for() for _ in range(3)]
+    """As many come as were wanted at once, one after the other; who came behind too many openings went without."""
+    waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
     requests = [bench.refused() for _ in range(4)]
+    assert bench.pool.counts.refused == 4
     for _ in range(7):
         assert bench.maker.began() == "h264"
         bench.maker.finish()
@@ -300,17 +263,6 @@ def test_a_failure_without_a_waiter_is_raised_to_the_next_caller(bench: Bench) -
         each.return_it()
 
 
-def test_a_failure_reaches_the_one_who_waits(bench: Bench) -> None:
-    """One opening's failure is one borrower's; the next opening is its own."""
-    first, second = bench.wait_for(), bench.wait_for()
-    bench.maker.finish(DeviceLost("not this one"))
-    with pytest.raises(DeviceLost, match="not this one"):
-        first.session()
-    bench.maker.finish()
-    assert second.session() is bench.maker.made[0]
-    second.return_it()
-
-
 def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
     """Neither a thread nor a session of the pool is left, and openings without a waiter are cancelled."""
     waiting = [bench.wait_for() for _ in range(3)]
@@ -328,7 +280,7 @@ def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
     closing.join(LIMIT_S)
     bench.pool.close()
     assert (made_when_closed, bench.pool.counts.made) == ([3], 3)
-    assert all(session.is_closed for session in bench.maker.made)
+    assert all(session.closed == 1 for session in bench.maker.made)
     assert not any(each.is_alive() for each in bench.maker.threads)
 
 

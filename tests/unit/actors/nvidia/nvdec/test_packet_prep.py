@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -87,42 +86,12 @@ def _without_headers(track: _Track) -> bytes:
     return again.payload
 
 
-@pytest.mark.parametrize(("encoder", "quiet"), [("libx264", ""), ("libx265", QUIET)])
-def test_a_range_from_the_middle_gets_its_headers_too(tmp_path: Path, encoder: str, quiet: str) -> None:
-    """Wherever a range begins, the parameter sets lie before its first packet."""
-    track = _track(tmp_path, encoder, f"{GOP}:open-gop=1:{quiet}")
-    whole = track.fed()
-    headers = len(_units(whole[0])) - len(_units(_without_headers(track)))
-    middle = track.fed(track.keys[1])
-    assert _units(middle[track.keys[1]])[:headers] == _units(whole[0])[:headers]
-    assert _units(middle[track.keys[1]])[headers:] == _units(whole[track.keys[1]])
-
-
 def test_annex_b_stays_as_it_is(tmp_path: Path) -> None:
     """Packets of a transport stream are Annex B already: nothing but the headers is added."""
     track = _track(tmp_path, "libx264", GOP, ".ts")
     fed = track.fed()
     assert fed[0].endswith(track.packets[0])
     assert [fed[number] for number in range(1, len(track.packets))] == track.packets[1:]
-
-
-def test_leading_pictures_of_a_first_cra_are_dropped(tmp_path: Path) -> None:
-    """What is shown before a range's CRA and refers to what lies before it is never fed; a later CRA's is."""
-    track = _track(tmp_path, "libx265", f"{GOP}:open-gop=1:{QUIET}")
-    for entry in track.keys[1:-1]:
-        kept = track.fed(entry)
-        leading = {n for n in range(entry, len(track.packets)) if track.pts[n] < track.pts[entry]}
-        assert leading
-        assert set(kept) == set(range(entry, len(track.packets))) - leading
-        later = next(key for key in track.keys if key > entry)
-        assert any(track.pts[number] < track.pts[later] for number in kept if number > later)
-
-
-def test_from_an_idr_nothing_is_dropped(tmp_path: Path) -> None:
-    """A range that begins at an IDR gets every packet."""
-    track = _track(tmp_path, "libx265", f"{GOP}:open-gop=0:{QUIET}")
-    for entry in track.keys:
-        assert list(track.fed(entry)) == list(range(entry, len(track.packets)))
 
 
 def _prefixed(units: Sequence[bytes]) -> bytes:
@@ -182,11 +151,6 @@ def test_other_codecs_are_fed_as_they_are(codec: str) -> None:
     assert feeder.counts_pictures is (codec != "mpeg2video")
 
 
-def test_codecs_that_reorder_are_not_counted() -> None:
-    """H.264, HEVC and MPEG-2 show pictures in another order than their packets'."""
-    assert not any(Feeder(codec, b"").counts_pictures for codec in ("h264", "hevc", "mpeg2video"))
-
-
 def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
     """The packets of VP8 show what a software decoder shows, alternate references included."""
     options = (("auto-alt-ref", "1"), ("lag-in-frames", "16"), ("deadline", "good"), ("cpu-used", "5"))
@@ -200,19 +164,6 @@ def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
     assert vp8_headers(b"").shown == 0
     assert vp8_headers(b"\x10").shown == 1
     assert vp8_headers(b"\x00").shown == 0
-
-
-@given(
-    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mpeg2video"]),
-    packets=st.lists(st.binary(), max_size=5),
-)
-def test_noise_is_fed_without_an_exception(codec: str, packets: list[bytes]) -> None:
-    """Damage passes through, packet by packet: what it is worth, the decoder tells."""
-    feeder = Feeder(codec, EXTRADATA.get(codec, b""))
-    given_ = [feeder.chunk(number, data) for number, data in enumerate(packets)]
-    chunks = [chunk for chunk in given_ if chunk is not None]
-    assert all(one.number < other.number for one, other in pairwise(chunks))
-    assert all(chunk.headers.shown >= 0 for chunk in chunks)
 
 
 @given(

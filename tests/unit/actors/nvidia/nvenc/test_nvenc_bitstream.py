@@ -1,5 +1,6 @@
 """What is done to NVENC's bitstream: parameter sets out of band, colour and HDR values in it."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -11,24 +12,24 @@ from codecfleet.actors.bitstream.access_points import nal_units
 from codecfleet.actors.decode.describe import frame_side_data
 from codecfleet.actors.encode.settings import Codec, EncoderSettings
 from codecfleet.actors.encode.software import SoftwareEncoder
-from codecfleet.actors.media.hdr import content_light_from_bytes, mastering_display_from_bytes
-from codecfleet.actors.media.values import Colour, ContentLight, HdrStatic, MasteringDisplay, VideoFormat
+from codecfleet.actors.media.values import (
+    Colour,
+    ContentLight,
+    HdrStatic,
+    VideoFormat,
+    content_light_from_bytes,
+    mastering_display_from_bytes,
+)
 from codecfleet.actors.nvidia.nvenc.bitstream import BitstreamWriter, hdr_units, metadata_filter, obus
 from codecfleet.actors.settle.request import settle
 from codecfleet.actors.settle.software import software_request
 from codecfleet.errors import EngineFailed
 from codecfleet.testing.clips import picture
+from tests.unit.actors.encode.test_encoders import DISPLAY as MASTERING
 
 CODECS = (Codec.H264, Codec.HEVC, Codec.AV1)
 PLAIN = VideoFormat(128, 96, "yuv420p", Fraction(25))
-DISPLAY = MasteringDisplay(
-    red=(Fraction(34000, 50000), Fraction(16000, 50000)),
-    green=(Fraction(13250, 50000), Fraction(34500, 50000)),
-    blue=(Fraction(7500, 50000), Fraction(3000, 50000)),
-    white=(Fraction(15635, 50000), Fraction(16450, 50000)),
-    max_luminance=Fraction(1000),
-    min_luminance=Fraction(1, 16),
-)
+DISPLAY = replace(MASTERING, min_luminance=Fraction(1, 16))  # which AV1 can state exactly, too
 HDR = HdrStatic(mastering=DISPLAY, light=ContentLight(1000, 400))
 COLOUR = Colour(range=2, primaries=9, transfer=16, matrix=9, chroma_location=3)
 

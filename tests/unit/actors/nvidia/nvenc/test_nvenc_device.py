@@ -12,7 +12,7 @@ from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.nvidia.nvenc.device import NvencDevice
 from codecfleet.actors.settle.nvenc import EncoderCapabilities
 from codecfleet.actors.surfaces.formats import SurfaceFormat
-from codecfleet.errors import DeviceLost, DeviceMemory, EngineUnfit, SessionLimit, Unsupported
+from codecfleet.errors import DeviceMemory, EngineUnfit, SessionLimit, Unsupported
 from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
 from tests.device.conversion_cases import FORMATS
@@ -106,36 +106,12 @@ def test_what_no_nvenc_does_is_refused_without_asking_the_device() -> None:
     assert not package.asked
 
 
-@pytest.mark.parametrize(("free_bytes", "kind"), [(1 << 40, SessionLimit), (1 << 20, DeviceMemory)])
-def test_the_evidence_is_asked_for_when_an_encoder_fails(free_bytes: int, kind: type[Exception]) -> None:
-    """A session too many is told from too little memory by what the device has free at that moment."""
-    package = FakeNvenc(sessions_max=1)
-    device = NvencDevice(package, free_bytes=lambda: free_bytes)
-    held = device.open(SETTINGS, NV12, *SIZE, from_host=True)
-    with pytest.raises(kind, match="1 encoders of this process are open"):
-        device.open(SETTINGS, NV12, *SIZE, from_host=True)
-    held.close()
-    assert device.counts.open == 0
-
-
 def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
     """Older builds of the package name fewer capabilities; those are not assumed."""
     silent = EncoderCapabilities(Codec.H264, {"width_max": 4096})
     assert not silent.has("yuv422_encode")
     assert silent.b_frames_max == 0
     silent.check(replace(SETTINGS, bf=0), NV12, *SIZE)
-
-
-def test_a_device_that_answers_nothing_is_lost() -> None:
-    """The package reports a lost device as a failed picture; the device itself reports more, and that counts."""
-
-    def lost() -> int:
-        message = "cuMemGetInfo failed with CUDA error 999"
-        raise DeviceLost(message)
-
-    device = NvencDevice(FakeNvenc(faults={"nvEncInitializeEncoder": 20}), free_bytes=lost)
-    with pytest.raises(DeviceLost, match="999"):
-        device.open(SETTINGS, NV12, *SIZE, from_host=True)
 
 
 def test_encoders_take_of_the_devices_budget() -> None:

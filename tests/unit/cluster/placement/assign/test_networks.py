@@ -15,7 +15,7 @@ from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.report.device_kinds import Route
-from codecfleet.cluster.supervisor.state.planner import Planner
+from codecfleet.cluster.supervisor.state.state import Planner
 
 
 def orin(name: str, dlas: int, **changes: object) -> Node:
@@ -63,7 +63,7 @@ def test_jobs_share_by_weight_and_priority_comes_first() -> None:
     assert {job: sum(given.values()) for job, given in sessions(two).items()} == {"j": 3, "k": 1}
     first = placed([wanted("j"), wanted("k", priority=1)], orin("a", 2))
     assert set(sessions(first)) == {"k"}
-    assert [refusal.reason for refusal in first.refusals] == ["every DLA is taken by other work just now"]
+    assert [refusal.reason for refusal in first.refusals] == ["all DLAs are busy with other work"]
 
 
 def test_some_dlas_are_asked_for() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.assign.prediction import predict, schedule
+from codecfleet.cluster.placement.assign.prediction import predict
 from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.placement.model.policy import Policy
@@ -53,9 +53,3 @@ def test_gpu_sessions_open_one_after_the_other() -> None:
     fps = placement.lanes[0].fps / 2
     assert prediction.wall_s == pytest.approx(0.45 + 5000 / fps)
     assert prediction.gpu_s == prediction.wall_s
-
-
-def test_nothing_placed_takes_no_known_time() -> None:
-    """Without lanes there is no schedule, and no time is promised."""
-    assert schedule(demand(), ()) == ()
-    assert predict(demand(), place([], inventory(), RATES, Policy())).wall_s is None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from codecfleet.cluster.placement.assign.assignment import place
-from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind
 from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
 from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
@@ -99,14 +99,6 @@ def test_what_is_taken_just_now_may_be_done_later() -> None:
 def test_nothing_is_impossible_where_machines_may_join() -> None:
     """Unknown machines are not asked."""
     assert ask(software(needs_gpu=True), inventory(node("n")), idle=None).never == ""
-
-
-def test_there_may_be_no_machine_at_all() -> None:
-    """That is said, and nothing else."""
-    nothing = inventory()
-    assert ask(plain_demand("j", 1), nothing, idle=nothing, times=2) == PlacementPreview(
-        never="there is no device at all"
-    )
 
 
 def test_a_job_that_asks_for_nvenc_waits_for_one() -> None:

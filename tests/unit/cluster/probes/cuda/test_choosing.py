@@ -60,11 +60,11 @@ def test_a_package_that_fits_and_starts_is_loaded() -> None:
     [
         (replace(TRIED, init_code=804), "cuInit returned CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804)"),
         (replace(TRIED, init_code=803), "cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"),
-        (replace(TRIED, ended="the process was ended by SIGSEGV while cuInit"), "the process was ended by SIGSEGV"),
+        (replace(TRIED, ended="the process was killed by SIGSEGV while cuInit"), "the process was killed by SIGSEGV"),
         (replace(TRIED, library=own_library("580.159.04")), "/usr/lib/libcuda.so.580.159.04 was loaded instead"),
         (replace(TRIED, library=Unavailable(Absence.NO_LIBRARY, "it does not load")), "it does not load"),
-        (replace(TRIED, device_count=0, devices=()), "it found 0 devices, and the system's driver 1"),
-        (replace(TRIED, devices=(device(context_code=999),)), "making a context on device 0 returned CUDA error 999"),
+        (replace(TRIED, device_count=0, devices=()), "it found 0 devices, but the system's driver finds 1"),
+        (replace(TRIED, devices=(device(context_code=999),)), "creating a context on device 0 returned CUDA error 999"),
     ],
 )
 def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason: str) -> None:
@@ -81,7 +81,7 @@ def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason
         (replace(SYSTEM, compat_libraries=()), {}, ""),
         (replace(SYSTEM, is_tegra=True), {}, ""),
         (SYSTEM, {"CODECFLEET_CUDA_COMPAT": "never"}, "CODECFLEET_CUDA_COMPAT forbids compat packages"),
-        (replace(SYSTEM, runtimes=()), {}, "it serves every CUDA runtime here, so no compat package is needed"),
+        (replace(SYSTEM, runtimes=()), {}, "it supports every CUDA runtime here, so no compat package is needed"),
         (replace(SYSTEM, devices=(device(name="NVIDIA GeForce RTX 4090"),)), {}, "compat packages are not for GeForce"),
         (
             replace(SYSTEM, compat_libraries=(replace(COMPAT_590, note=ForwardNote("13.1", (535,))),)),
@@ -105,7 +105,8 @@ def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, s
 def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
     """Where CODECFLEET_CUDA_COMPAT names no package, nodes and jobs say so, unless there is no driver."""
     environ = {"CODECFLEET_CUDA_COMPAT": "/nonexistent"}
-    note = "workers load the system's CUDA driver: CODECFLEET_CUDA_COMPAT names /nonexistent, where no package is"
+    reason = "CODECFLEET_CUDA_COMPAT names /nonexistent, which holds no compat package"
+    note = f"workers load the system's CUDA driver: {reason}"
     choice, _, paths = chosen(replace(SYSTEM, compat_libraries=()), environ=environ)
     assert (choice.note, choice.search_path, paths) == (note, None, [])
     assert workers_driver(60, root=tmp_path, environ=environ) == DriverChoice()
@@ -161,7 +162,7 @@ def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded:
         FakeDriver(package).build(name, "int nothing;")
     (package / "libnvidia-nvvm.so.1").rename(package / "libnvidia-nvvm.so.4")
     choice = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
-    if choice.reason.startswith("it serves"):
+    if choice.reason.startswith("it supports"):
         pytest.skip("no CUDA runtime newer than the driver is installed")
     assert _on_geforce(tmp_path, system.folder) == DriverChoice(reason="compat packages are not for GeForce")
     if is_loaded:

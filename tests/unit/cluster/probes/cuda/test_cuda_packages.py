@@ -47,7 +47,7 @@ def test_a_copy_without_links_is_found(tmp_path: Path) -> None:
     found = found_in(package(tmp_path / "mine", links=False))
     assert found.version == VERSION
     assert found.missing_links == tuple(LINKS.values())
-    assert "libcuda.so.1 leads to no file" in package_troubles(found)
+    assert "the link libcuda.so.1 is missing or broken" in package_troubles(found)
 
 
 def test_the_newest_of_a_folder_counts(tmp_path: Path) -> None:
@@ -56,13 +56,13 @@ def test_the_newest_of_a_folder_counts(tmp_path: Path) -> None:
     (folder / "libcuda.so.610.43.02").write_bytes(b"")
     found = found_in(folder)
     assert found.version == "610.43.02"
-    assert f"libnvidia-ptxjitcompiler is of version {VERSION}, and libcuda of 610.43.02" in package_troubles(found)
+    assert f"libnvidia-ptxjitcompiler is version {VERSION}, but libcuda is 610.43.02" in package_troubles(found)
 
 
 @pytest.mark.parametrize(
     ("versions", "trouble"),
     [
-        ({"libnvidia_ptxjitcompiler": "580.65.06"}, "libnvidia-ptxjitcompiler is of version 580.65.06"),
+        ({"libnvidia_ptxjitcompiler": "580.65.06"}, "libnvidia-ptxjitcompiler is version 580.65.06"),
         ({"libnvidia_nvvm": ""}, "libnvidia-nvvm is missing"),
         ({"libcudadebugger": ""}, "libcudadebugger is missing"),
     ],
@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path)
     assert unused.limits == ("it cannot be used as it is",)
     assert f"ln -s libcuda.so.{VERSION} {linked.folder}/libcuda.so.1" in unused.fix
     broken = found_in(package(tmp_path / "other" / "compat", libnvidia_nvvm=""))
-    assert verdicts(broken, MODULE.version)[0].fix.startswith("copy the four libraries of one driver into")
+    assert verdicts(broken, MODULE.version)[0].fix.startswith("copy the four libraries of one driver version into")
 
 
 @pytest.mark.parametrize(("driver", "is_left"), [("580.159.04", False), ("590.48.01", False), ("595.45.04", True)])

@@ -10,12 +10,8 @@ from codecfleet.cluster.probes.cuda.runtime import minimum_driver
 from codecfleet.cluster.probes.cuda.tables import (
     BRANCH_CUDA,
     CUDA_ERRORS,
-    END_OF_LIFE_BRANCHES,
-    FORWARD,
-    NEW_FEATURE_BRANCHES,
     TOOLKIT_DRIVERS,
     Forward,
-    cuda_error,
     forward_by_table,
     generation_of,
     newest_cuda_of,
@@ -77,21 +73,6 @@ def test_the_matrix_of_packages_and_drivers(cuda: str, branch: int, answer: Forw
     assert forward_by_table(cuda, branch) is answer
 
 
-@given(st.sampled_from(sorted(TOOLKIT_DRIVERS)), st.sampled_from(sorted(BRANCH_CUDA)))
-def test_no_package_works_on_a_branch_newer_than_itself(cuda: str, branch: int) -> None:
-    """A compat package only ever helps a driver that is older than it, and not needed is only its own."""
-    own = version_numbers(TOOLKIT_DRIVERS[cuda])[0]
-    answer = forward_by_table(cuda, branch)
-    assert answer is not Forward.WORKS or branch < own
-    assert (answer is Forward.NOT_NEEDED) == (branch == own)
-
-
-def test_ended_and_short_lived_branches_are_not_targets_in_the_newest_matrix() -> None:
-    """The newest edition's columns are none of the branches that have ended."""
-    newest = {branch for cuda, branch in FORWARD if cuda == "13.4"}
-    assert not newest & (END_OF_LIFE_BRANCHES | NEW_FEATURE_BRANCHES)
-
-
 @pytest.mark.skipif(not MATRIX.is_file(), reason=f"there is no {MATRIX}")
 def test_the_tables_agree_with_the_collected_ones() -> None:
     """Forward matrix, minimum drivers and toolkits' drivers are those collected from NVIDIA's pages."""
@@ -144,11 +125,6 @@ def test_the_generation_of_a_compute_capability(capability: str, name: str) -> N
     assert generation.name == name
 
 
-def test_what_is_older_than_maxwell_has_no_generation() -> None:
-    """Kepler is in no table."""
-    assert generation_of("3.5") is None
-
-
 def test_the_error_codes_have_the_names_that_cuda_gives_them() -> None:
     """Numbers and names are those of the installed binding, where one is installed."""
     driver = pytest.importorskip("cuda.bindings.driver")
@@ -156,13 +132,3 @@ def test_the_error_codes_have_the_names_that_cuda_gives_them() -> None:
     for code, error in CUDA_ERRORS.items():
         names = driver.CUresult if error.name.startswith("CUDA_") else runtime.cudaError_t
         assert names(code).name == error.name
-
-
-def test_every_error_of_the_document_says_what_it_means_and_how_to_fix_it() -> None:
-    """No code that a machine's state explains is left without a cause and a fix."""
-    assert {3, 34, 35, 36, 100, 222, 802, 803, 804, 805, 806, 807, 808, 809} <= CUDA_ERRORS.keys()
-    assert all(error.fix for error in CUDA_ERRORS.values())
-    assert len({error.meaning for error in CUDA_ERRORS.values()}) == len(CUDA_ERRORS)
-    assert "LD_LIBRARY_PATH and ld.so.conf, and install a newer driver" in cuda_error(804).fix
-    assert "of exactly the driver's version" in cuda_error(802).fix
-    assert cuda_error(700).name == "CUDA error 700"

@@ -1,34 +1,20 @@
 """Which GPU a worker process sees."""
 
+from dataclasses import replace
+
 import pytest
 
-from codecfleet.cluster.probes.gpus.hardware import load_hardware
 from codecfleet.cluster.probes.gpus.visible_device import TakenDevice, narrow, show_the_gpu
-from codecfleet.cluster.probes.report.device_kinds import DeviceKind
-from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
+from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeNvml
 
 
 def nvml_with(*uuids: str) -> FakeNvml:
     """Return a driver with these GPUs, in NVML's order."""
-    model = load_hardware().gpus["L4"]
-    devices = tuple(
-        SimulatedDevice(
-            kind=DeviceKind.GPU,
-            uuid=uuid,
-            name="NVIDIA L4",
-            architecture="ada",
-            compute_capability="8.9",
-            pci_bus_id=f"00000000:{number + 1:02X}:00.0",
-            memory_bytes=24 << 30,
-            max_video_clock_mhz=None,
-            engines=dict(model.engines),
-        )
-        for number, uuid in enumerate(uuids)
-    )
-    node = SimulatedNode(name="n", cores=8, memory_bytes=1 << 36, driver="580.95.05", devices=devices)
-    fake = FakeNvml(node)
+    node = load_fleet("l4-x4").nodes[0]
+    devices = tuple(replace(device, uuid=uuid) for device, uuid in zip(node.devices, uuids, strict=False))
+    fake = FakeNvml(replace(node, devices=devices))
     fake.nvmlInit()
     return fake
 

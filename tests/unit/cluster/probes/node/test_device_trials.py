@@ -123,7 +123,7 @@ def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
     assert [trial.case for trial in devices[1].trials] == [trial.case for trial in devices[0].trials]
     assert {trial.how for trial in devices[1].trials} == {How.KIND}
     assert devices[1].smoke is None
-    assert problems == ("GPU-1: the time for trials was up, so it is taken to be like its kind",)
+    assert problems == ("GPU-1: no time to try it; assumed to work like others of its model",)
 
 
 def test_slices_of_two_profiles_are_two_kinds() -> None:
@@ -162,7 +162,7 @@ def test_no_time_left_is_said_and_nothing_is_started() -> None:
     run = Children()
     devices, problems = try_devices(EIGHT[:1], STREAMS, plan(), run=run, clock=lambda: 100.0)
     assert (devices[0].trials, run.asked) == ((), [])
-    assert problems == ("NVIDIA H200: the time for trials was up",)
+    assert problems == ("NVIDIA H200: the time limit for trials was reached",)
 
 
 def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:

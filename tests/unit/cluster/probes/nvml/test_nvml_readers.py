@@ -50,10 +50,6 @@ def test_the_largest_profile_is_the_whole_gpu() -> None:
     """Of all profiles the one with the most memory has the GPU's engines, and of equals the one with the most."""
     profiles = (profile("7g.40gb", 40, 5), profile("1g.5gb+me", 5, 9), profile("4g.40gb", 40, 2))
     assert whole_gpu_engines(profiles) == (EngineCount(Engine.NVDEC, 5, How.ASKED),)
-
-
-def test_a_gpu_without_profiles_has_no_counts() -> None:
-    """Where nothing was counted, nothing is claimed, not even zero."""
     assert whole_gpu_engines(()) == ()
 
 

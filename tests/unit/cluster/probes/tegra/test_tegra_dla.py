@@ -7,6 +7,8 @@ from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.report.absence import Absence, Maybe, Unavailable
 from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport, ask_cudla, dla_report_of, probe_dla
 
+from ...maybe import missing
+
 ONE, TWO = DlaDevice(0, 2, unified_addressing=True), DlaDevice(1, 2, unified_addressing=False)
 ABSENT = Unavailable(Absence.NO_LIBRARY, "cuDLA cannot be asked: no libcudla")
 
@@ -36,8 +38,7 @@ def test_accelerator_that_hangs_is_counted_without_attributes() -> None:
 )
 def test_probe_that_says_no_count_has_a_reason(end: ChildEnd, absence: Absence) -> None:
     """A hang and a crash are absences of their own kind, with how the process ended."""
-    report = dla_report_of(ChildOutcome(end, (), "the process ended"))
-    assert isinstance(report, Unavailable)
+    report = missing(dla_report_of(ChildOutcome(end, (), "the process ended")))
     assert (report.absence, "the process ended" in report.reason) == (absence, True)
 
 

@@ -13,6 +13,8 @@ from codecfleet.cluster.probes.tegra.memory import (
     read_meminfo,
 )
 
+from ...maybe import missing
+
 MIB = 1 << 20
 NOT_ASKED = Unavailable(Absence.NOT_FOUND, "CUDA was not asked")
 ORIN_MEMINFO = """MemTotal:        8192 kB
@@ -37,22 +39,6 @@ def _machine(root: Path, meminfo: str, clients: str | None = None) -> Path:
         folder.mkdir(parents=True)
         (folder / "clients").write_text(clients)
     return root
-
-
-def test_when_the_processors_pages_fit_into_swap_only_the_gpus_are_taken_off() -> None:
-    """First case of the formula: 100 in all, 30 used, 10 of it by the GPU, 50 swap free: 90 are allocatable."""
-    assert _allocatable(100, 70, 50, 10) == 90
-
-
-def test_when_they_do_not_fit_the_letter_takes_off_only_what_stays() -> None:
-    """Second case, to the letter: 100 in all, 80 used, 10 by the GPU, 20 swap free: 100 - (70 - 20) = 50, not 40."""
-    assert _allocatable(100, 20, 20, 10) == 50
-
-
-def test_equal_host_memory_and_swap_is_the_second_case() -> None:
-    """Where the processor's pages just fit, which the document leaves open, all memory counts as allocatable."""
-    assert _allocatable(100, 70, 20, 10) == 100
-    assert _allocatable(100, 70, 21, 10) == 90
 
 
 SIZE = st.integers(0, 1 << 48)
@@ -107,8 +93,7 @@ def test_thors_empty_counter_is_no_answer(tmp_path: Path) -> None:
     """Thor has no NvMapMemUsed and its clients say 0K: what CUDA calls free is taken, or there is a reason."""
     root = _machine(tmp_path, "MemTotal: 100 kB\nMemFree: 50 kB\n", "total 0K\n")
     assert allocatable_memory(root, 7 * MIB) == Allocatable(7 * MIB, MemorySource.CUDA)
-    nothing = allocatable_memory(root, NOT_ASKED)
-    assert isinstance(nothing, Unavailable)
+    nothing = missing(allocatable_memory(root, NOT_ASKED))
     assert "CUDA was not asked" in nothing.reason
 
 

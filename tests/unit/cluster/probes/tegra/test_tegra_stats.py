@@ -16,6 +16,8 @@ from codecfleet.cluster.probes.tegra.tegrastats import (
     read_tegrastats,
 )
 
+from ...maybe import missing
+
 MIB = 1 << 20
 ORIN = (
     "RAM 4011/8138MB (lfb 8x4MB) SWAP 12/4068MB (cached 3MB) CPU [12%@1190,0%@1190,off,off] EMC_FREQ 0% "
@@ -94,11 +96,9 @@ def test_first_line_of_a_running_program_is_read_and_the_program_ended() -> None
 
 def test_program_that_is_missing_or_silent_has_a_reason() -> None:
     """Without tegrastats, or where it says nothing, there is a reason and no exception."""
-    missing = read_tegrastats(60.0, ("/no/such/tegrastats",))
+    absent = missing(read_tegrastats(60.0, ("/no/such/tegrastats",)))
     silent = read_tegrastats(60.0, (sys.executable, "-c", ""))
-    hanging = read_tegrastats(0.0, (sys.executable, "-c", "import signal; signal.pause()"))
-    assert isinstance(missing, Unavailable)
-    assert missing.absence is Absence.NO_LIBRARY
+    hanging = missing(read_tegrastats(0.0, (sys.executable, "-c", "import signal; signal.pause()")))
+    assert absent.absence is Absence.NO_LIBRARY
     assert isinstance(silent, Unavailable)
-    assert isinstance(hanging, Unavailable)
     assert hanging.absence is Absence.TIMED_OUT

@@ -64,7 +64,8 @@ def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
 def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
     """The trials cover the encoder tables: each pixel format but planar RGB and 4:4:0, which no case asks for."""
     found = probe_software(run=InProcess())
-    tried = {(t.implementation, t.case.chroma, t.case.bit_depth) for t in found.trials if _encodes(t.case.direction)}
+    encodes = (trial for trial in found.trials if trial.case.direction is Direction.ENCODE)
+    tried = {(trial.implementation, trial.case.chroma, trial.case.bit_depth) for trial in encodes}
     offered = {
         (profile.implementation, pix_fmt)
         for profile in PROFILES.values()
@@ -75,13 +76,9 @@ def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
     assert {implementation for implementation, _, _ in tried} == set(SOFTWARE_ENCODERS.values())
 
 
-def _encodes(direction: Direction) -> bool:
-    return direction is Direction.ENCODE
-
-
 def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
     """The others are tried in a new child; the trial says what became of the first."""
-    run = InProcess({"hevc 8-bit 4:2:0": ChildOutcome(ChildEnd.KILLED, detail="the process was ended by SIGSEGV")})
+    run = InProcess({"hevc 8-bit 4:2:0": ChildOutcome(ChildEnd.KILLED, detail="the process was killed by SIGSEGV")})
     found = probe_software(run=run)
     failed = [trial for trial in found.trials if not trial.works]
     assert {trial.case.name for trial in failed} == {"hevc 8-bit 4:2:0 decode", "hevc 8-bit 4:2:0 encode"}

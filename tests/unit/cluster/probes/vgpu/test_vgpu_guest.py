@@ -20,6 +20,8 @@ from codecfleet.cluster.probes.vgpu.guest import (
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
+from ...maybe import held
+
 GUEST = SimulatedDevice(
     kind=DeviceKind.VGPU,
     uuid="GPU-random",
@@ -46,8 +48,7 @@ def _asked(nvml: FakeNvml) -> NvmlAnswers:
 
 def _reports(nvml: FakeNvml) -> tuple[DeviceReport, VgpuGuestReport]:
     found = _asked(nvml)
-    assert not isinstance(found.nvml, Unavailable)
-    (device,), (report,) = found.nvml.devices, found.vgpu_guests.values()
+    (device,), (report,) = held(found.nvml).devices, found.vgpu_guests.values()
     return device, report
 
 
@@ -85,6 +86,7 @@ def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
     assert (report.view, report.uuid, report.uuid_is_stable) == ("vgpu", "GPU-random", False)
     assert report.does_not_apply == GUEST_ABSENCES
     assert (device.kind, device.uuid_is_stable) == (DeviceKind.VGPU, False)
+    assert (device.engines, device.health.lost) == ((), "")
     assert isinstance(device.max_video_clock_mhz, Unavailable)
     assert isinstance(device.health.ecc_uncorrected, Unavailable)
     for name in ("serial", "vbios_version", "compute_mode", "temperature_c", "power_w", "pcie_width", "fan_percent"):

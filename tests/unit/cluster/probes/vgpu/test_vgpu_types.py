@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,26 +35,6 @@ def _shared(*running: VgpuType) -> HostLoad:
     return HostLoad(running=tuple(each.framebuffer_bytes for each in running))
 
 
-def test_empty_gpu_takes_every_supported_type() -> None:
-    """With nothing running, whatever the GPU supports can be created."""
-    assert all(why_creatable(each, _shared()).creatable for each in (SMALL, SMALL_TOO, LARGE))
-
-
-def test_beside_running_vgpus_only_their_frame_buffer_fits() -> None:
-    """A type of another size is refused, a different type of the same size is not."""
-    assert why_creatable(SMALL_TOO, _shared(SMALL)).creatable
-    refused = why_creatable(LARGE, _shared(SMALL))
-    assert not refused.creatable
-    assert "frame buffer" in refused.reason
-
-
-def test_full_gpu_takes_nothing() -> None:
-    """Once as many vGPUs run as fit, the same type is refused as well."""
-    refused = why_creatable(SMALL, _shared(*[SMALL] * 4))
-    assert not refused.creatable
-    assert "full" in refused.reason
-
-
 def _mig(gpu_instances: dict[int, int], *taken: int) -> HostLoad:
     return HostLoad(running=(GIB,) * len(taken), gpu_instances=gpu_instances, taken=frozenset(taken))
 
@@ -62,16 +43,27 @@ MIG_SMALL, MIG_LARGE = _type(1, GIB, profile=19), _type(3, 2 * GIB, profile=14)
 CUT = {7: 19, 8: 19}
 
 
-def test_mig_needs_a_free_gpu_instance_of_the_types_profile() -> None:
-    """With MIG a type is creatable where an instance of its profile exists on which no vGPU runs."""
-    assert "no GPU instance has been created" in why_creatable(MIG_SMALL, _mig({})).reason
-    assert why_creatable(MIG_SMALL, _mig(CUT)).creatable
-    assert why_creatable(MIG_SMALL, _mig(CUT, 7)).creatable
-    assert "every GPU instance" in why_creatable(MIG_SMALL, _mig(CUT, 7, 8)).reason
-    refused = why_creatable(MIG_LARGE, _mig(CUT))
-    assert not refused.creatable
-    assert "no free GPU instance has the profile" in refused.reason
-    assert not why_creatable(SMALL, _mig(CUT)).creatable
+@pytest.mark.parametrize(
+    ("wanted", "load", "why_not"),
+    [
+        # With nothing running, whatever the GPU supports can be created; then only types of the same frame buffer.
+        *((each, _shared(), "") for each in (SMALL, SMALL_TOO, LARGE)),
+        (SMALL_TOO, _shared(SMALL), ""),
+        (LARGE, _shared(SMALL), "frame buffer"),
+        (SMALL, _shared(*[SMALL] * 4), "full"),
+        # With MIG a type takes a GPU instance of its profile on which no vGPU runs.
+        (MIG_SMALL, _mig({}), "no GPU instance has been created"),
+        (MIG_SMALL, _mig(CUT), ""),
+        (MIG_SMALL, _mig(CUT, 7), ""),
+        (MIG_SMALL, _mig(CUT, 7, 8), "every GPU instance"),
+        (MIG_LARGE, _mig(CUT), "no free GPU instance has the profile"),
+        (SMALL, _mig(CUT), "no GPU instance profile"),
+    ],
+)
+def test_what_can_be_created(wanted: VgpuType, load: HostLoad, why_not: str) -> None:
+    """By the guide's rules (2.2); each refusal has its reason."""
+    found = why_creatable(wanted, load)
+    assert (found.creatable, why_not in found.reason) == (not why_not, True)
 
 
 @given(st.lists(st.sampled_from((SMALL, SMALL_TOO)), max_size=4), st.sampled_from((SMALL, SMALL_TOO, LARGE)))

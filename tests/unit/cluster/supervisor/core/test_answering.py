@@ -119,4 +119,4 @@ def test_first_and_last_slots_are_logged_once() -> None:
     world = Asking()
     world.ask("one")
     notes = [effect for effect in world.core.decide(Ticked(), world.now_s) if isinstance(effect, Note)]
-    assert [(note.line, note.is_shown) for note in notes] == [("job j has no slot any more", False)]
+    assert [(note.line, note.is_shown) for note in notes] == [("job j has no slots left", False)]

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.placement.model.demand import EncoderChoice
-from codecfleet.cluster.supervisor.state.events import Died, Effect, NodesSeen, Probed, ProbeFailed, Start, Started
+from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
+from codecfleet.cluster.supervisor.state.events import Died, Effect, Probed, ProbeFailed, Start, Started
 from codecfleet.cluster.supervisor.state.messages import JobReport, WorkerFacts
 from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
-
-HERE = replace(SETTINGS, bridges=True, device_wait_s=5.0)
 
 
 class SlowGpuWorld(World):
@@ -103,27 +101,6 @@ def test_an_nvenc_that_starts_later_must_be_worth_the_wait(frames: int, *, is_wo
     assert world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None
 
 
-def test_a_gpu_that_may_still_be_listed_is_waited_for() -> None:
-    """A machine whose GPUs are not listed yet is not one without them."""
-    ray, probed = gpu_node("a", "GPU-1")
-    world = World(replace(ray, gpus=0, unlisted="NVML has not answered yet"), settings=HERE)
-    world.gpus["a/gpu#0"] = "GPU-1"
-    world.say("one", nvenc("j", 10))
-    world.wait(HERE.device_wait_s + 1)
-    assert world.say("one", nvenc("j", 10)).broken == {}
-    world.feed(NodesSeen((ray,)))
-    world.feed(Probed(probed))
-    assert total(world.say("one", nvenc("j", 10)), "j") > 0
-
-
-def test_a_machine_whose_gpus_were_listed_is_without_those_that_it_lacks() -> None:
-    """Nothing is waited for then."""
-    world = World(node("a"), settings=HERE)
-    world.say("one", nvenc("j", 10))
-    world.wait(HERE.device_wait_s + 1)
-    assert "no GPU came for it" in world.say("one", nvenc("j", 10)).broken["j"]
-
-
 def test_a_gpus_station_rests_between_probes_that_fail() -> None:
     """Where Ray does not start, no probe ever reports: it is not asked again at every tick."""
     world = SlowGpuWorld()
@@ -135,3 +112,21 @@ def test_a_gpus_station_rests_between_probes_that_fail() -> None:
         world.wait(rests * (SETTINGS.quarantine_s + 1))
         assert len(world.probes) == 1 + probes
         world.feed(ProbeFailed("a", "Ray did not start"))
+
+
+SILENT = "NVML did not list this machine's GPUs: no answer within 10 s"
+
+
+@pytest.mark.parametrize(
+    ("demand", "never", "gpu_refusal"),
+    [
+        (replace(plain_demand("j", 4), needs_gpu=True), SILENT, SILENT),
+        (nvenc("j", 4).demand, SILENT, SILENT),
+        (plain_demand("j", 4), "", SILENT),
+        (replace(plain_demand("j", 4), software_decode="it is short"), "", "it is short"),
+    ],
+)
+def test_gpus_that_were_not_listed_are_the_reason(demand: Demand, never: str, gpu_refusal: str) -> None:
+    """A job that needs one hears what is wrong, not that there is none; software's is refused nothing."""
+    found = World(replace(node("a"), unlisted=SILENT)).core.preview(demand, nodes_may_join=False)
+    assert (found.never, found.gpu_refusal) == (never, gpu_refusal)

@@ -64,17 +64,3 @@ def test_a_job_that_no_node_can_go_on_with_is_told_why() -> None:
     grants = world.say("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))
     assert total(grants, "j") == 0
     assert f"its node has PyAV {NEW}, and the job's bytes are made with {OLD}" in grants.waiting["j"]
-
-
-def test_jobs_of_two_versions_run_beside_each_other() -> None:
-    """Each on its own nodes."""
-    world = Mixed(a=OLD, b=NEW)
-    world.probe()
-    jobs = {pyav: JobReport(replace(wants(f"j{pyav}", 4).demand, pyav=pyav)) for pyav in (OLD, NEW)}
-    for pyav, job in jobs.items():
-        world.report(pyav, job)
-    for pyav, job in jobs.items():
-        world.report(pyav, job)
-        assert {worker.station.node for worker in world.say(pyav, job).slots[f"j{pyav}"]} == {
-            name for name, has in world.has.items() if has == pyav
-        }

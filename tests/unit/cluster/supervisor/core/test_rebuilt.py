@@ -8,13 +8,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from codecfleet.actors.worker.orders import GoneClients
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.worker_events import ORPHANS_S
 from codecfleet.cluster.supervisor.state.events import (
-    AbandonOthers,
+    Abandon,
     Asked,
     Departed,
     Died,
@@ -50,7 +51,6 @@ class Kept(World):
     def __init__(self, first_epoch: int = 1, now_s: float = 100.0, orders: dict[str, Order] | None = None) -> None:
         self.records: bytes | None = None
         self.orders = dict(orders or {})
-        self.others: list[AbandonOthers] = []
         self.encoding: dict[str, Encoding] = {}
         self.passed: set[str] = set()
         super().__init__()
@@ -65,8 +65,6 @@ class Kept(World):
                 self.records = pack_kept(effect, UTC_S)[1]
             case Remember(orders):
                 self.orders = orders
-            case AbandonOthers():
-                self.others.append(effect)
             case Probe("g"):
                 self.probes.append(effect)
                 self.pending += decided(self.core, Probed(PROBED_GPUS), self.now_s)
@@ -284,9 +282,9 @@ def test_work_of_clients_that_died_meanwhile_is_dropped() -> None:
     world.feed(Departed("gone"))
     successor = world.successor()
     for _ in range(int(ORPHANS_S)):
-        assert successor.others == []
+        assert successor.abandoned == []
         successor.wait(1)
         successor.say("one", wants("j", 50, {worker: 1}))
-    assert successor.others == [AbandonOthers(worker, frozenset({"one"}))]
+    assert successor.abandoned == [Abandon(worker, GoneClients(frozenset({"one"}), are_left=True))]
     successor.wait(5)
-    assert len(successor.others) == 1
+    assert len(successor.abandoned) == 1

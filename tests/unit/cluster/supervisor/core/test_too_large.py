@@ -1,21 +1,9 @@
 """Jobs of which one segment is larger than every machine's memory."""
 
-import time
 from dataclasses import replace
 
-import pytest
-
-from codecfleet.cluster.fleet.leases.ground import Ground
-from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
-from codecfleet.cluster.fleet.pool import more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
-from codecfleet.cluster.placement.model.policy import Policy
-from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import JobReport
-from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.errors import NotEnoughMemory
-from codecfleet.testing import FakeClusterBackend
 
 from ..core_worlds import World, node, total
 
@@ -46,14 +34,3 @@ def test_a_large_machine_beside_a_small_one_takes_it() -> None:
     grants = world.say("one", JobReport(still("still")))
     assert not grants.too_large
     assert {worker.partition("/")[0] for worker in grants.slots["still"]} == {"b"}
-
-
-async def test_its_pool_refuses_it() -> None:
-    """Waiting for slots ends with the error of exit code 4, and what to do."""
-    settings = SupervisorSettings(idle_release_s=None)
-    runner = SupervisorRunner(FakeClusterBackend((SMALL,)), Core(settings, Policy(), 1, time.monotonic()), settings)
-    async with LeasedPool(Ground(supervisor=runner).reach) as pool:
-        pool.set_demand("still", still("still"))
-        with pytest.raises(NotEnoughMemory, match="--scale") as caught:
-            await more_slots(pool, "still", 0)
-    assert caught.value.exit_code == 4

@@ -1,5 +1,6 @@
 """What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import product
@@ -285,3 +286,17 @@ def test_without_prices_nothing_is_told() -> None:
     """Neither where no groups are set, nor where they cost nothing."""
     assert costs(world_of(None), GAUGES_S) == {}
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
+
+
+SERIES_MAX = 400
+"""Of a whole cluster: what one scrape costs does not grow with it."""
+
+
+def test_names_are_unique_and_series_few() -> None:
+    """No two metrics share a name, and all series together are few."""
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    series = sum(
+        (len(metric.bounds) + 3 if metric.bounds else 1) * math.prod(map(len, metric.labels.values()))
+        for metric in METRICS
+    )
+    assert series <= SERIES_MAX

@@ -145,7 +145,7 @@ async def test_why_no_nodes_come_is_told(backend: SlowCluster) -> None:
     await resizing(backend, heard).resize(want(MOST + 1))
     (event,) = heard
     assert isinstance(event, Resized)
-    assert event.trouble.startswith("as many nodes as are wanted cannot be given, so none is. ")
+    assert event.trouble.startswith("there are too few nodes for the request, so none is added. ")
 
 
 async def test_who_leads_no_more_orders_nothing(backend: SlowCluster) -> None:

@@ -124,16 +124,6 @@ async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
     assert (await waiting).dead == {victim}
 
 
-async def test_a_node_that_joins_is_used(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Within a second of its joining a node works for who waits."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    await settled(runner, report(1, 50))
-    backend.join(RayNode(node="c", name="host-c", cores=4, free_cores=4))
-    await clock.advance(1.5)
-    assert sum((await settled(runner, report(2, 50))).slots["j"].values()) == 8
-
-
 async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
     """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
     backend = two_nodes()
@@ -311,3 +301,29 @@ async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, cloc
     assert [(each["worker"], each["node"]) for each in lost] == [(victim, victim[0])]
     assert found["client.left"]["client"] == "one"
     assert found["node.gone"]["node"] == "b"
+
+
+class Defective(FakeClusterBackend):
+    """A cluster of which the supervisor makes something that it does not expect."""
+
+    is_defective = False
+
+    def world_is_gone(self) -> str:
+        """Fail where a defect of ours would show."""
+        if self.is_defective:
+            raise ZeroDivisionError("a defect")
+        return super().world_is_gone()
+
+
+async def test_a_task_that_fails_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Waiting clients are told which, and why; its process is to end, and it can be closed."""
+    ended = list[str]()
+    backend = Defective(tuple(await two_nodes().look()))
+    runner = await make_runner(backend, on_failure=lambda: ended.append(runner.failure))
+    held = (await settled(runner, report(1, 50))).slots["j"]
+    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
+    await all_quiet()
+    backend.is_defective = True
+    await clock.advance(0.25)
+    said = "the supervisor's task failed: ticks: ZeroDivisionError: a defect"
+    assert (ended, (await waiting).unrecoverable) == ([said], said)

@@ -1,5 +1,6 @@
 """What the core does about the dead and the silent: workers, clients and nodes that go, in any order."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from codecfleet.actors.worker.orders import GoneClients
+from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.model.demand import plain_demand
+from codecfleet.cluster.placement.model.inventory import DeviceState, Inventory
+from codecfleet.cluster.placement.model.placement import Placement
 from codecfleet.cluster.placement.model.policy import Policy
+from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.supervisor.core.core import Core
+from codecfleet.cluster.supervisor.core.effective import effective_nodes
 from codecfleet.cluster.supervisor.state.events import (
     Abandon,
     Asked,
@@ -44,51 +51,7 @@ def test_a_gone_clients_work_is_stopped() -> None:
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 2}))
     world.feed(Departed("one"))
-    assert world.abandoned == [Abandon(worker, "one")]
-
-
-def test_unused_workers_are_given_back() -> None:
-    """Thirty seconds after the last job has left, nothing is reserved any more."""
-    world = World(node("a"))
-    world.say("one", wants("j", 5))
-    world.feed(Departed("one"))
-    world.wait(29)
-    assert world.core.state.stations["a/cpu#0"].state is StationState.READY
-    world.wait(2)
-    assert world.core.state.stations["a/cpu#0"].state is StationState.EMPTY
-    assert world.stopped == [world.started[0].worker]
-
-
-def test_a_client_that_falls_silent_loses_what_it_held() -> None:
-    """Ten seconds without a word, and its slots go to others."""
-    world = World(node("a"))
-    (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    world.say("one", wants("j", 100, {worker: 2}))
-    world.say("two", wants("k", 100))
-    for _ in range(6):
-        world.wait(2)
-        grants = world.say("two", wants("k", 100))
-    assert total(grants, "k") == 2
-
-
-def test_a_dead_worker_is_replaced_and_its_clients_are_told() -> None:
-    """The next process has another name; a client that held the dead one learns that it is dead."""
-    world = World(node("a"))
-    (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    world.feed(Died(worker, "signal 9"))
-    grants = world.say("one", wants("j", 100, {worker: 2}))
-    assert grants.dead == {worker}
-    (successor,) = grants.slots["j"]
-    assert successor != worker
-
-
-def test_the_same_death_told_twice_counts_once() -> None:
-    """Several callers report one death; one replacement starts."""
-    world = World(node("a"))
-    (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    for _ in range(3):
-        world.feed(Died(worker, "signal 9"))
-    assert len(world.started) == 2
+    assert world.abandoned == [Abandon(worker, GoneClients(frozenset({"one"})))]
 
 
 def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
@@ -123,14 +86,8 @@ def test_a_long_life_clears_the_record() -> None:
     assert world.core.state.stations["a/cpu#0"].state is not StationState.QUARANTINED
 
 
-def test_a_lost_node_takes_its_workers_with_it() -> None:
-    """Clients learn that the workers of a vanished node are dead; its reservation is dropped."""
-    world = World(node("a"), node("b"))
-    held = world.say("one", wants("j", 100)).slots["j"]
-    world.feed(NodesSeen((node("b"),)))
-    grants = world.say("one", wants("j", 100, dict(held)))
-    assert grants.dead == {worker for worker in held if worker.startswith("a/")}
-    assert total(grants, "j") == 2
+def _places(placement: Placement) -> list[tuple[str, str, int]]:
+    return [(lane.job, lane.device, lane.sessions) for lane in placement.lanes]
 
 
 class Deaths(RuleBasedStateMachine):
@@ -144,6 +101,7 @@ class Deaths(RuleBasedStateMachine):
         self.held: dict[str, dict[str, int]] = {}
         self.granted: dict[str, Grants] = {}
         self.counter = 0
+        self.used = Counter[str]()
 
     @rule(cores=st.integers(1, 20))
     def node_joins(self, cores: int) -> None:
@@ -221,7 +179,7 @@ class Deaths(RuleBasedStateMachine):
             if book.facts is not None and book.station.node in self.alive
         )
         now_s, sequence = self.world.now_s, self.world.sequence
-        self.world = World(settings=SETTINGS)
+        self.world, self.used = World(settings=SETTINGS), Counter[str]()
         self.world.now_s, self.world.sequence = now_s, sequence
         self.world.core = Core(SETTINGS, Policy(), old.epoch + 1000, now_s)
         self.world.feed(NodesSeen(tuple(self.alive.values())))
@@ -235,7 +193,7 @@ class Deaths(RuleBasedStateMachine):
         state = self.world.core.state
         for book in state.stations.values():
             if book.state is StationState.READY:
-                used = sum(job.occupies(book.worker) for job in state.clients.jobs())
+                used = sum(job.occupied.get(book.worker, 0) for job in state.clients.jobs())
                 assert used <= book.ready_slots, book
 
     @invariant()
@@ -249,8 +207,25 @@ class Deaths(RuleBasedStateMachine):
         names = [start.worker for start in self.world.started]
         assert len(names) == len(set(names))
 
+    @invariant()
+    def nothing_is_given_out_that_is_not_there(self) -> None:
+        """Stations have no more than their slots, and nodes that drain no more than before."""
+        state, before = self.world.core.state, self.used
+        self.used = Counter[str]()
+        for station, wanted in state.targets.items():
+            assert sum(wanted.values()) <= state.stations[station].station.slots
+            self.used[station.node] += sum(wanted.values())
+        for book in state.nodes:
+            assert book.state is not DeviceState.DRAINING or self.used[book.ray.node] <= before[book.ray.node]
+
     def teardown(self) -> None:
-        """When all is quiet and everybody has left, everything is given back."""
+        """Jobs are where they would be if all were placed anew; when everybody has left, everything is given back."""
+        self.world.wait(SETTINGS.recovery_s + 1)
+        self.world.feed(NodesSeen(tuple(replace(each, memory_bytes=1 << 40) for each in self.alive.values())))
+        state = self.world.core.state
+        demands = [job.demand for job in state.clients.jobs()]
+        again = place(demands, Inventory(tuple(effective_nodes(state.nodes, state.stations))), start_rates(), Policy())
+        assert _places(state.placement) == _places(again)
         for client in list(self.granted):
             self.world.feed(Departed(client))
         self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]

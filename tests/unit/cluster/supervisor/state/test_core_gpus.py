@@ -5,48 +5,20 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.placement.model.demand import EncoderChoice, EncoderKind
+from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
-from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.state.events import (
     Died,
-    Measured,
     NodesSeen,
     Probed,
     Renewed,
     Reserve,
-    Reserved,
-    Start,
-    Started,
 )
-from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, WorkerFacts
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport
 from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX
 
-from ..core_worlds import SETTINGS, World, decided, gpu_node, node, nvenc, total, wants
-
-
-def test_a_gpu_is_reserved_by_its_share_and_known_by_what_its_worker_took() -> None:
-    """A station books 0.51 of some GPU of the node; its worker reports which one."""
-    ray, probed = gpu_node("g", "GPU-a", "GPU-b")
-    core = Core(SETTINGS, Policy(), 1, 0.0)
-    decided(core, NodesSeen((ray,)), 0.0)
-    decided(core, Probed(probed), 0.0)
-    effects = decided(core, Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
-    reserves = [effect for effect in effects if isinstance(effect, Reserve)]
-    assert {reserve.gpus for reserve in reserves} == {0.51}
-    assert {reserve.station.station for reserve in reserves} == {"g/gpu#0", "g/gpu#1"}
-    # Ray gives the second GPU to the first station.
-    for reserve, uuid in zip(reserves, ("GPU-b", "GPU-a"), strict=True):
-        (start,) = [e for e in decided(core, Reserved(reserve.worker, 0), 0.0) if isinstance(e, Start)]
-        assert start.station.kind.takes_gpu
-        decided(core, Started(reserve.worker, WorkerFacts(5, start.slots, uuid)), 0.0)
-    grants = grants_for(core.state, "one", 0.0)
-    lanes = {lane.device: lane.sessions for lane in core.state.placement.lanes}
-    given = {
-        core.state.stations[worker.rpartition(":")[0]].device: slots for worker, slots in grants.slots["j"].items()
-    }
-    assert given == lanes
-    assert set(lanes) == {"GPU-a", "GPU-b"}
+from ..core_worlds import SETTINGS, World, decided, gpu_node, nvenc, total, wants
 
 
 def world_of_two_gpus() -> World:
@@ -96,12 +68,33 @@ def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     assert "Ray was started without GPUs" in str(core.state.placement.refusals)
 
 
-def test_what_workers_measure_changes_the_rates() -> None:
-    """Rates begin as documented and follow what a worker of ours really gave."""
-    world = World(node("a"))
-    world.say("one", wants("j", 100))
-    before = world.core.state.placement.lanes[0].fps
-    station = world.core.state.stations["a/cpu#0"]
-    world.feed(Measured(station.worker, "j", 2, before / 4))
-    world.say("one", wants("j", 50))
-    assert world.core.state.placement.lanes[0].fps == pytest.approx(before / 4, rel=0.05)
+def started(search_path: str | None) -> World:
+    """Return a world whose one node's GPU and processor have workers."""
+    ray, probed = gpu_node("g", "GPU-0")
+    world = World()
+    world.gpus = {"g/gpu#0": "GPU-0"}
+    world.feed(NodesSeen((ray,)), Probed(replace(probed, search_path=search_path)))
+    world.say("one", nvenc("j", 40))
+    world.wait(2)
+    assert world.started
+    return world
+
+
+@pytest.mark.parametrize("path", ["/usr/local/cuda-13.1/compat:/opt/lib", "", None])
+def test_a_gpus_worker_gets_the_path_that_was_tried_on_its_node(path: str | None) -> None:
+    """Processes on a GPU load the driver that was chosen; those of the processor load what the node loads."""
+    for start in started(path).started:
+        assert start.search_path == (path if start.station.kind.takes_gpu else None)
+    assert any(start.station.kind.takes_gpu for start in started(path).started)
+
+
+def test_a_gpu_that_its_probe_closed_is_avoided() -> None:
+    """A worker that Ray gives a GPU on which CUDA does not start opens nothing on it."""
+    ray, probed = gpu_node("g", "GPU-0", "GPU-1")
+    closed = replace(probed.devices[0], state=DeviceState.QUARANTINED, state_reason="CUDA does not start on it")
+    world = World()
+    world.gpus = {"g/gpu#0": "GPU-1"}
+    world.feed(NodesSeen((ray,)), Probed(replace(probed, devices=(closed, *probed.devices[1:]))))
+    world.say("one", nvenc("j", 40))
+    world.wait(2)
+    assert {start.avoided for start in world.started if start.station.kind.takes_gpu} == {frozenset({closed.device})}

@@ -1,20 +1,13 @@
 """Workers of DLAs: a process for each, found again, left alone when sick; and jobs where there is none."""
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import pytest
-
-from codecfleet.actors.device.work import Blob, Work, WorkContext
 from codecfleet.actors.worker.heartbeat import WorkerFacts
-from codecfleet.cluster.fleet.leases.ground import Ground
-from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.inventory import Node, dlas_of
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.granting import grants_for
-from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.events import Died, Found, NodesSeen, Probed, ProbeFailed, Start
 from codecfleet.cluster.supervisor.state.messages import FoundWorker, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -22,8 +15,6 @@ from codecfleet.cluster.supervisor.state.stations import DEATHS_IN_A_ROW_MAX, St
 from codecfleet.cluster.supervisor.status.lines import status_lines
 from codecfleet.cluster.supervisor.status.status import status_of
 from codecfleet.cluster.worker_names import WorkerId
-from codecfleet.errors import Unsupported
-from codecfleet.testing import FakeClusterBackend
 
 from ..core_worlds import World, node, total, wants
 
@@ -156,47 +147,3 @@ def test_the_status_names_them() -> None:
     assert "8 cores, 2 DLA" in text
     assert "host-o/dla#1" in text
     assert "DLA, process 7, 2 slots" in text
-
-
-NETWORK = Blob.of(b"layers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Infer(Work[bytes]):
-    """Returns what is in its blob."""
-
-    network: Blob = NETWORK
-
-    def run(self, context: WorkContext) -> bytes:
-        """Run."""
-        context.advance()
-        return self.network.content
-
-
-def pool_on(dlas: int, cores: int = 4) -> tuple[Pool, FakeClusterBackend]:
-    """Return the pool of real fleets on one machine with that many DLAs, and the backend that holds its workers."""
-    from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
-
-    settings = SupervisorSettings(idle_release_s=None)
-    backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores, dlas=dlas),))
-    runner = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
-    return LeasedPool(Ground(supervisor=runner).reach), backend
-
-
-async def test_work_finds_its_network_where_it_runs() -> None:
-    """Bytes that travel beside the work are there; such work gets slots of DLAs alone."""
-    pool, backend = pool_on(1)
-    async with pool:
-        pool.set_demand("j", wanted())
-        assert await pool.submit(Infer(job="j", label="one")) == NETWORK.content
-        assert {worker.rpartition(":")[0] for worker in backend.workers} == {"here/dla#0"}
-
-
-async def test_a_job_that_nothing_can_do_is_refused() -> None:
-    """One line, as soon as every node was asked, instead of waiting without end."""
-    pool, _ = pool_on(0)
-    async with pool:
-        assert (await pool.preview(wanted())).never == "no machine has a DLA"
-        pool.set_demand("j", wanted())
-        with pytest.raises(Unsupported, match="no machine has a DLA"):
-            await more_slots(pool, "j", 0)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.worker.heartbeat import WorkerFacts
+from codecfleet.cluster.machine import CORES_PER_PROCESS
 from codecfleet.cluster.placement.build import documented_devices
 from codecfleet.cluster.placement.model.demand import plain_demand
-from codecfleet.cluster.placement.model.inventory import Device, DeviceState
+from codecfleet.cluster.placement.model.inventory import Device, DeviceState, processor_of
 from codecfleet.cluster.placement.model.placement import Lane
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
@@ -22,9 +23,9 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.effective import effective_nodes, reservable_cores
 from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.nodes import NodeBook
+from codecfleet.cluster.supervisor.state.nodes import NO_UNITS, NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState
+from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState, stations_of
 from codecfleet.cluster.worker_names import StationId
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
@@ -97,25 +98,6 @@ def test_no_more_is_reserved_than_is_free(wanted: int, free: int) -> None:
     assert taken == (min(wanted, free) if free > 0 else wanted)
 
 
-@given(wanted=st.lists(st.integers(0, 12), max_size=6), free=st.integers(0, 30))
-def test_gpus_of_a_node_share_its_free_cores(wanted: list[int], free: int) -> None:
-    """Several reservations in one turn never take a core twice."""
-    left = {"n": free}
-    taken = [reservable_cores(station(GPU), each, left) for each in wanted]
-    assert sum(taken) <= free
-    assert left["n"] == free - sum(taken)
-    if sum(wanted) <= free:
-        assert taken == wanted
-
-
-def test_who_shares_cores_reserves_none() -> None:
-    """A process that is to share what others have reserved takes nothing off the free cores."""
-    book = station(CPU)
-    book.unreserved_next = True
-    left = {"n": 6}
-    assert (reservable_cores(book, 4, left), left) == (0, {"n": 6})
-
-
 def _slots(free: int, *books: StationBook) -> int:
     node = NodeBook(RayNode(node="n", name="n", cores=16, free_cores=free))
     (known,) = effective_nodes([node], {f"{place}": book for place, book in enumerate(books)})
@@ -165,16 +147,6 @@ def test_a_name_that_no_table_has_can_do_nothing() -> None:
     assert not device.can(CodecCase(MediaCodec.H264, Direction.DECODE), Engine.NVDEC)
 
 
-def test_an_unprobed_node_has_the_gpus_that_are_known(machine: tuple[Device, ...]) -> None:
-    """Before any probe a node is its processor and the GPUs that are named already, in one list."""
-    node = RayNode(node="n", name="host", cores=12, free_cores=12, gpus=8, devices=machine).unprobed()
-    assert node.devices[:8] == machine
-    (processor,) = node.devices[8:]
-    assert (processor.kind, processor.engines) == (CPU, {Engine.CPU: 12})
-    (alone,) = RayNode(node="n", name="host", cores=12, free_cores=12).unprobed().devices
-    assert alone == processor
-
-
 def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
     """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
     core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
@@ -197,3 +169,13 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     assert core.state.capacity_slots == 12
     (again,) = core.state.placement.lanes
     assert (again.device, again.sessions) == (placed.device, placed.sessions)
+
+
+@given(st.integers(1, 2000))
+def test_stations_hold_every_core(cores: int) -> None:
+    """Every core has a station, no station is empty or too large, and stations of a node are alike."""
+    stations = stations_of(processor_of("n", "host", cores), 0, NO_UNITS)
+    assert sum(station.slots for station in stations) == cores
+    assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)
+    assert max(station.slots for station in stations) - min(station.slots for station in stations) <= 1
+    assert len({station.station for station in stations}) == len(stations)

@@ -6,8 +6,7 @@ import msgpack
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
-from codecfleet.cluster.probes.report.device_kinds import DeviceKind
-from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec, Trial
+from codecfleet.cluster.probes.report.engines import Engine, How
 from codecfleet.cluster.supervisor.state.events import KeepQuarantines, Order
 from codecfleet.cluster.supervisor.state.kept import pack_kept, unpack_orders, unpack_quarantines
 from codecfleet.cluster.supervisor.state.quarantine import (
@@ -32,34 +31,20 @@ from codecfleet.cluster.supervisor.state.quarantine import (
     with_fault,
 )
 
+from ..core_worlds import gpu_node
+
 REST_S = 30.0
 SICK = Quarantine(cause=Cause.POLL, reason="its driver advises: reset", since_s=100.0)
 
 
 def gpu(*works: Engine, state: DeviceState = DeviceState.OPEN) -> Device:
     """Return a GPU with NVDEC and NVENC, of which those in ``works`` passed their trial."""
-    directions = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
+    device, why = gpu_node("n", "GPU-a")[1].devices[0], "the picture came out wrong"
     trials = tuple(
-        Trial(
-            case=CodecCase(MediaCodec.H264, direction),
-            engine=engine,
-            implementation=engine.value,
-            works=engine in works,
-            how=How.TRIED,
-            reason="" if engine in works else "the picture came out wrong",
-        )
-        for engine, direction in directions.items()
+        replace(trial, works=trial.engine in works, reason="" if trial.engine in works else why)
+        for trial in device.trials
     )
-    return Device(
-        device="GPU-a",
-        node="n",
-        kind=DeviceKind.GPU,
-        name="L4",
-        engines={Engine.NVDEC: 4, Engine.NVENC: 2},
-        trials=trials,
-        state=state,
-        state_reason="" if state is DeviceState.OPEN else "it is sick",
-    )
+    return replace(device, trials=trials, state=state, state_reason="" if state is DeviceState.OPEN else "it is sick")
 
 
 BOTH = gpu(Engine.NVDEC, Engine.NVENC)

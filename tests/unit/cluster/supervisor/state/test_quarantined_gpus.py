@@ -15,8 +15,6 @@ from codecfleet.cluster.supervisor.state.events import (
     NodesSeen,
     Probe,
     Probed,
-    ProbeFailed,
-    QuarantinesRecalled,
     Renewed,
     Reserve,
     Start,
@@ -135,27 +133,6 @@ def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> No
     assert world.working() == set(UUIDS[1:])
 
 
-def test_it_returns_after_its_rest_and_a_trial(world: Lowest) -> None:
-    """A probe before the rest is over changes nothing; one that fails doubles it; one that passes ends it."""
-    _fail(world, *"abc")
-    assert world.working() == set(UUIDS[1:])
-    world.feed(Probed(world.probed))
-    assert world.quarantined() == {UUIDS[0]}
-    probes = len(world.probes)
-    _wait(world, 31)
-    assert world.probes[probes:] == [Probe("g", again=True)]
-    world.feed(ProbeFailed("g", "no answer"))
-    _wait(world, 31)
-    assert len(world.probes) == probes + 1
-    _wait(world, 31)
-    assert len(world.probes) == probes + 2
-    world.feed(Probed(world.probed))
-    assert world.quarantined() == set()
-    _wait(world, 2)
-    assert world.working() == set(UUIDS)
-    assert world.kept[-1].records == {}
-
-
 def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
     """What failed in it may have spoilt its CUDA: it ends once idle, and none opens that GPU before the trial."""
     worker = world.worker_on(UUIDS[0])
@@ -164,13 +141,6 @@ def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
     assert worker in world.stopped
     later = [start for start in world.started if UUIDS[0] in start.avoided]
     assert all(world.given.get(start.worker) != UUIDS[0] or start.avoided for start in later)
-
-
-def test_failures_of_one_file_or_of_limits_condemn_no_gpu(world: Lowest) -> None:
-    """The same file, again and again, and a report that is repeated: the file is the suspect."""
-    for _ in range(10):
-        _fail(world, "a")
-    assert world.quarantined() == set()
 
 
 def test_the_status_says_why_and_since_when(world: Lowest) -> None:
@@ -184,14 +154,6 @@ def test_the_status_says_why_and_since_when(world: Lowest) -> None:
     assert device.quarantine["trial_in_s"] == pytest.approx(20, abs=1)
     assert device.quarantine["times"] == 1
     assert any("GPU-0" in line and device.quarantine["since"] in line for line in status.quarantine)
-
-
-def test_a_successor_knows_the_quarantines(world: Lowest) -> None:
-    """What was kept holds for a new supervisor from the start."""
-    _fail(world, *"abc")
-    successor = Lowest()
-    successor.feed(QuarantinesRecalled(world.kept[-1].records))
-    assert successor.working() == set(UUIDS[1:])
 
 
 def test_a_job_that_needs_a_gpu_hears_at_once_that_none_is_left(world: Lowest) -> None:

@@ -57,25 +57,18 @@ def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched
     assert watched.sessions() == before
 
 
-def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched) -> None:
-    """An engine that was reset under a session costs the worker its place, not the device."""
+@pytest.mark.parametrize(
+    ("xids", "state"), [((68,), DeviceState.OPEN), ((45, 68, 48), DeviceState.QUARANTINED)], ids=["alone", "of several"]
+)
+def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[int, ...], state: DeviceState) -> None:
+    """It costs the worker its place, not the device, also beside an error that takes the device from it."""
     worker = _at_work(watched)
-    watched.nvml.raise_xid(watched.raw, 68)
-    watched.poll()
-    book = watched.world.core.state.stations[worker.rpartition(":")[0]]
-    assert (book.state, book.recycle_due) == (StationState.READY, "its GPU raised Xid 68")
-    assert watched.device.state is DeviceState.OPEN
-
-
-def test_of_several_xids_each_is_heeded(watched: Watched) -> None:
-    """A worker is replaced for the error that hurt it, also beside one that takes its device from it."""
-    worker = _at_work(watched)
-    for xid in (45, 68, 48):
+    for xid in xids:
         watched.nvml.raise_xid(watched.raw, xid)
     watched.poll()
     book = watched.world.core.state.stations[worker.rpartition(":")[0]]
-    assert book.recycle_due == "its GPU raised Xid 68"
-    assert watched.device.state is DeviceState.QUARANTINED
+    assert (book.state, book.recycle_due) == (StationState.READY, "its GPU raised Xid 68")
+    assert watched.device.state is state
 
 
 def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:

@@ -11,7 +11,7 @@ from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
 from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
-from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
+from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.effective import effective_nodes
@@ -221,25 +221,6 @@ def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, Simul
     assert world.core.state.stations["g/gpu#0"].state is StationState.EMPTY
 
 
-def test_a_privileged_pod_uses_only_what_it_was_given(machines: dict[str, SimulatedNode]) -> None:
-    """It sees every GPU, and Ray calls its one GPU 0: that is the one which the device plugin named."""
-    uuids = [device.uuid for device in _gpus(machines["four"])]
-    world = RayWorld(Started(machines["four"], 1, {CONTAINER_VARIABLE: uuids[3]}))
-    assert world.run_job()
-    assert world.served() == {uuids[3]}
-    reasons = {device.state_reason for name, device in world.devices().items() if name != uuids[3]}
-    assert reasons == {"it is hidden from its container by NVIDIA_VISIBLE_DEVICES"}
-
-
-def test_a_smaller_number_leaves_the_last_gpus_out(machines: dict[str, SimulatedNode]) -> None:
-    """`ray start --num-gpus=2` on four GPUs means the first two."""
-    uuids = [device.uuid for device in _gpus(machines["four"])]
-    world = RayWorld(Started(machines["four"], 2, {}))
-    assert world.run_job()
-    assert world.served() == set(uuids[:2])
-    assert "Ray was started with 2 of the GPUs of its node" in world.devices()[uuids[3]].state_reason
-
-
 def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]) -> None:
     """Each of the three workers asks for the same bundle, of the policy's share of one GPU."""
     world = RayWorld(plain(machines["three slices"]))
@@ -350,13 +331,3 @@ def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machin
 def _after_a_second(world: RayWorld) -> Grants:
     world.wait(1)
     return world.say("one", wanted())
-
-
-def test_compute_instances_share_their_engines(machines: dict[str, SimulatedNode]) -> None:
-    """Three in one GPU instance have its three NVDEC and its memory together, and not three times."""
-    node = node_of_report(simulated_report(machines["compute instances"]), node="g")
-    *shared, alone = [device for device in node.devices if device.kind is DeviceKind.MIG]
-    assert len(shared) == 3
-    assert sum(device.engines[Engine.NVDEC] * device.share for device in shared) == pytest.approx(3)
-    assert sum(device.free_memory_bytes or 0 for device in shared) == pytest.approx(40 << 30, rel=0.05)
-    assert (alone.share, alone.engines[Engine.NVDEC]) == (1, 2)

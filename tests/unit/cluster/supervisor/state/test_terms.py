@@ -74,16 +74,6 @@ Supervisors.TestCase.settings = hypothesis_settings(max_examples=60, stateful_st
 test_only_the_newest_gives_orders = Supervisors.TestCase
 
 
-def test_one_that_cannot_look_is_unsure_and_then_cut_off() -> None:
-    """A short time without an answer ends nothing; a long one ends it for good."""
-    unsure = after_look(Tenure(4, 100.0), None, 159.0, LIMIT_S)
-    assert (unsure.standing, unsure.is_over) == (Standing.UNSURE, False)
-    assert after_look(unsure, 4, 161.0, LIMIT_S) == Tenure(4, 161.0)
-    cut_off = after_look(unsure, None, 160.0, LIMIT_S)
-    assert (cut_off.standing, cut_off.is_over) == (Standing.CUT_OFF, True)
-    assert after_look(cut_off, 4, 161.0, LIMIT_S) == cut_off
-
-
 def test_a_store_that_was_lost_gives_no_old_term_again() -> None:
     """The epochs of workers that live show what was claimed."""
     assert next_term([], []) == 1

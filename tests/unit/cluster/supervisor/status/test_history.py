@@ -49,19 +49,6 @@ def test_pieces_begin_run_and_end() -> None:
     assert seen(history, 15.0) == [("segment 1", 0, 8.0, 3.5, "retry"), ("segment 2", 0, 3.5, None, "running")]
 
 
-def test_work_at_the_same_time_has_lanes_of_its_own_for_good() -> None:
-    """A piece keeps its lane, and takes the lowest that is free; a piece too short for a heartbeat is told too."""
-    history = WorkHistory(str)
-    history.note(WORKER, [running("1", 4.0), running("2", 3.0)], 10.0)
-    history.note(WORKER, [ended("1", 6.0, 1.5), ended("3", 1.4, 1.2), running("4", 1.0), running("2", 5.0)], 12.0)
-    assert [(label, lane) for label, lane, *_ in seen(history, 12.0)] == [
-        ("segment 1", 0),
-        ("segment 2", 1),
-        ("segment 3", 0),
-        ("segment 4", 0),
-    ]
-
-
 def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
     """Work ends as lost at its process's last heartbeat: that process is gone, or another, or names it no more."""
     history = WorkHistory(str)

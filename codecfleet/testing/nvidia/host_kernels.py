@@ -1,0 +1,134 @@
+"""The kernels that scale, convert and pack, in NumPy: for devices in host memory, and as a reference for the real ones.
+
+Scaling and conversion come from ``actors/surfaces/host_scaling.py``.
+"""
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...actors.nvidia.convert import PackingKernels, SurfaceConversion, SurfaceConverter
+from ...actors.nvidia.cuda import Stream
+from ...actors.surfaces.conversion import Conversion, PlanePlace
+from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
+from ...actors.surfaces.host_scaling import converted, source_bytes
+from ...actors.surfaces.strided import StridedChannel, StridedPicture
+
+Put = Callable[[Stream, Callable[[], int]], None]
+
+
+class ReferenceConverter(SurfaceConverter):
+    """Converts where device addresses are host addresses.
+
+    Args:
+        put: puts work, which returns a CUresult, into a stream; None: work runs at once, as if streams were
+            synchronous.
+    """
+
+    def __init__(self, put: Put | None = None) -> None:
+        self._put = put or (lambda _, work: (work(), None)[1])
+        self.prepared: list[Conversion] = []
+
+    def prepare(self, conversion: Conversion, target_address: int) -> "HostConverting":
+        """Return a conversion."""
+        self.prepared.append(conversion)
+        return HostConverting(self._put, conversion, target_address)
+
+
+class HostConverting(SurfaceConversion):
+    """A prepared conversion."""
+
+    def __init__(self, put: Put, conversion: Conversion, target_address: int) -> None:
+        self._put = put
+        self._conversion = conversion
+        self._target_address = target_address
+
+    def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
+        """Put the conversion of the surface at this address into a stream."""
+        target = self._target_address if target_address is None else target_address
+        self._put(stream, lambda: self._convert(surface_address, target))
+
+    def close(self) -> None:
+        """Do nothing: there is no memory to release."""
+
+    def _convert(self, surface_address: int, target_address: int) -> int:
+        surface = _bytes_at(surface_address, source_bytes(self._conversion))
+        _bytes_at(target_address, self._conversion.target_bytes)[:] = converted(self._conversion, surface)
+        return 0
+
+
+def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
+
+
+class ReferencePacking(PackingKernels):
+    """Packs where device addresses are host addresses; ``put`` puts work, which returns a CUresult, into a stream."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+
+    def launch(self, picture: StridedPicture, target: int, tables: int) -> "HostPacking":
+        """Return the packing of a picture."""
+        del tables
+        return HostPacking(self._put, picture, target)
+
+
+class HostPacking:
+    """A picture to pack into the surface at ``target``."""
+
+    def __init__(self, put: Put, picture: StridedPicture, target: int) -> None:
+        self._put = put
+        self._picture = picture
+        self._target = target
+
+    def begin(self, stream: Stream) -> None:
+        """Put the packing into a stream."""
+        self._put(stream, self._pack)
+
+    def _pack(self) -> int:
+        found = packed(self._picture)
+        ctypes.memmove(self._target, found.ctypes.data, found.nbytes)
+        return 0
+
+
+def packed(picture: StridedPicture) -> NDArray[np.uint8]:
+    """Return a picture as the bytes of a tight surface."""
+    found = np.zeros(picture.format.size_bytes(picture.width, picture.height), dtype=np.uint8)
+    if picture.matrix is None:
+        sources = [_samples(*each, picture) for each in zip(picture.channels, picture.places, strict=True)]
+    else:
+        size = PlanePlace(0, 1, 0, picture.width, picture.height)
+        sources = _converted([_samples(each, size, picture) for each in picture.channels], rgb_weights(picture.matrix))
+    step = picture.format.sample_bytes
+    target = found if step == 1 else found.view(np.uint16)
+    for source, place in zip(sources, picture.places, strict=True):
+        shape, strides = (place.rows, place.columns), (place.pitch * step, place.step * step)
+        np.ndarray(shape, target.dtype, target, place.offset * step, strides)[:] = source << picture.shift
+    return found
+
+
+def _samples(channel: StridedChannel, place: PlanePlace, picture: StridedPicture) -> NDArray[np.int32]:
+    step = picture.format.sample_bytes
+    across, down = (place.columns - 1) * channel.column_bytes, (place.rows - 1) * channel.row_bytes
+    begin = channel.address + min(across, 0) + min(down, 0)
+    end = channel.address + max(across, 0) + max(down, 0) + step
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - begin)).from_address(begin))
+    shape, strides = (place.rows, place.columns), (channel.row_bytes, channel.column_bytes)
+    kind = np.uint8 if step == 1 else np.uint16
+    return np.ndarray(shape, kind, memory.data, channel.address - begin, strides).astype(np.int32)
+
+
+def _converted(channels: list[NDArray[np.int32]], weights: RgbWeights) -> list[NDArray[np.int32]]:
+    luma = sum(weight * each for weight, each in zip(weights.luma, channels, strict=True)) + (0x801 << 8) >> 9
+    found = [np.minimum(2 * luma, 0x7FFF) + 64 >> 7]
+    rows = chroma_rows(channels[0].shape[0])
+    firsts, taps = np.array(rows.firsts), np.array(rows.weights, dtype=np.int32)
+    for part in (weights.blue, weights.red):
+        sums = [each[:, ::2] + each[:, 1::2] for each in channels]
+        chroma = sum(weight * each for weight, each in zip(part, sums, strict=True)) + (256 << 15) + (1 << 9) >> 10
+        chroma = np.minimum(2 * chroma, 0x7FFF)
+        total = sum(taps[:, tap, None] * chroma[firsts + tap] for tap in range(taps.shape[1])) + (1 << 18) >> 19
+        found.append(np.clip(total, 0, 255))
+    return [np.clip(each, 0, 255) for each in found]

@@ -1,0 +1,90 @@
+"""The contracts of tests/contract on the driver simulator, with NVIDIA's own packages: none of their tests fails."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps import swept
+
+from .scenario import Scenario, machine
+from .simulated_driver import run_simulated
+from .test_dla import scenario as orin
+
+CONTRACT = """
+import os, sys, pytest
+kept = {name: value for name, value in os.environ.items() if name.startswith("DRIVER_SIM")}
+class Keep:
+    '''Puts back what the tests' own configuration takes from the environment.'''
+    def pytest_collection(self):
+        os.environ.update(kept)
+sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Keep()]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Tests of one module: those that match ``only``, on a machine of which the devices ``visible`` are seen."""
+
+    module: str
+    scenario: Scenario
+    calls: tuple[str, ...]  # what they must have called of the simulated libraries
+    only: str = ""
+    visible: str | None = None
+    package: str = "cuda"  # NVIDIA's, without which they are skipped
+
+    def __str__(self) -> str:
+        return f"{self.module} on {self.scenario.machine.name}"
+
+    @property
+    def is_for_later(self) -> bool:
+        """Whether CI leaves it out: NVML's, on all machines but one."""
+        return self.package == "pynvml" and self.scenario.machine != CUT
+
+
+CUT = machine(Path(__file__).with_name("parts.toml"), "cut")
+L4 = Scenario(machine=machine("l4-x4"))
+BLACKWELL = Scenario(machine=machine("mixed-200", "blackwell-1"))
+STANDALONE = ("cudlaImportExternalMemory", "cudlaImportExternalSemaphore", "NvSciSyncFenceWait", "cudlaTask")
+NVDEC = ("nvdec and not fake", "0", "PyNvVideoCodec")
+NVENC = ("nvenc and not fake", "1", "PyNvVideoCodec")
+CONTRACTS = (
+    Contract("test_dla_session", orin(), ("cudlaMemRegister", "cudlaTask")),
+    Contract("test_dla_standalone", orin(), STANDALONE),
+    Contract("test_picture_decoder", L4, ("cuvidDecodePicture",), *NVDEC),
+    Contract("test_nvdec_sequences", L4, ("cuvidDecodePicture", "cuvidReconfigureDecoder"), *NVDEC),
+    Contract("test_encoder_session", BLACKWELL, ("NvEncEncodePicture",), *NVENC),
+    *(
+        Contract(module, Scenario(machine=node), ("nvmlInit",), "real", package="pynvml")
+        for module in ("test_nvml", "test_nvml_instances")
+        for node in (
+            CUT,
+            machine("vgpu", "hypervisor"),
+            machine("vgpu", "guest-1"),
+            machine("a100-mig"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "contract",
+    swept(CONTRACTS, is_slow=lambda each: each.is_for_later),
+    ids=str,
+)
+def test_the_contract_holds(contract: Contract) -> None:
+    """All its tests pass, and every encoder that they opened on the driver is closed again."""
+    if find_spec(contract.package) is None:
+        pytest.skip(f"{contract.package} is not installed")
+    ran = run_simulated(
+        CONTRACT,
+        contract.scenario,
+        visible_devices=contract.visible,
+        arguments=[f"tests/contract/{contract.module}.py", *(["-k", contract.only] if contract.only else [])],
+        timeout_s=110,
+    )
+    assert ran.exit_code == 0, ran.stdout
+    assert "passed" in ran.stdout
+    assert [function for function in contract.calls if not ran.calls(function)] == []
+    assert len(ran.calls("NvEncOpenEncodeSessionEx")) == len(ran.calls("NvEncDestroyEncoder"))

@@ -1,0 +1,19 @@
+"""What a probe's answer holds, and why there is none: each checks that it is so."""
+
+from typing import TypeVar
+
+from codecfleet.cluster.probes.report.absence import Maybe, Unavailable
+
+T = TypeVar("T")
+
+
+def held(answer: Maybe[T]) -> T:
+    """Return a value that is there."""
+    assert not isinstance(answer, Unavailable)
+    return answer
+
+
+def missing(answer: object) -> Unavailable:
+    """Return why there is no value."""
+    assert isinstance(answer, Unavailable)
+    return answer
