@@ -4,6 +4,7 @@ import itertools
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
@@ -14,13 +15,15 @@ from typing import Final
 
 DELAY_S: Final = 0.15
 CUT_EVERY: Final = 3
+CUTS_MOST: Final = 2
+"""Readers in step could have the same one of them cut each time; a read is tried five times."""
 
 
 class Mood(Enum):
     """How the server answers."""
 
     GOOD = auto()  #: as asked
-    SLOW = auto()  #: late; every third answer ends in its middle
+    SLOW = auto()  #: late; every third answer ends in its middle, but no range's more than CUTS_MOST times
     DOWN = auto()  #: 503
 
 
@@ -34,6 +37,7 @@ class ShakyServer(ThreadingHTTPServer):
         self.content = film.read_bytes()
         self.mood = Mood.GOOD
         self.numbers = itertools.count(1)
+        self.cuts: Counter[str] = Counter()
 
     @property
     def url(self) -> str:
@@ -78,7 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(DELAY_S)
         body = self._head()
         if is_get:
-            is_cut = mood is Mood.SLOW and number % CUT_EVERY == 0
+            asked = self.headers.get("Range", "")
+            is_cut = mood is Mood.SLOW and number % CUT_EVERY == 0 and self.server.cuts[asked] < CUTS_MOST
+            self.server.cuts[asked] += is_cut
             self.wfile.write(body[: len(body) // 2] if is_cut else body)
             self.close_connection = self.close_connection or is_cut
 

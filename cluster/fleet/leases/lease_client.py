@@ -72,17 +72,31 @@ class LeaseClient:
         self._jobs = 0
 
     async def enter(self) -> None:
-        """Open the supervisor, and release the leases of the fleet's earlier connections. Raises FleetUnavailable."""
-        try:
-            await self.supervisor.open()
-            for gone in self._name.earlier:
-                await self.supervisor.depart(gone)
-            self.files_address = self.supervisor.files_address(str(self._name))
-        except CodecfleetError:
-            raise
-        except Exception as error:  # Ray raises errors of many kinds
-            message = f"the supervisor cannot be reached: {first_line(error)}"
-            raise FleetUnavailable(message, self.supervisor.what_next) from error
+        """Open the supervisor, and release the leases of the fleet's earlier connections.
+
+        A supervisor out of reach may be restarting on another node, so it is tried again for ``LOST_PATIENCE_S``.
+        Raises FleetUnavailable.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + LOST_PATIENCE_S
+        while True:
+            try:
+                await self._open()
+            except CodecfleetError:
+                raise
+            except Exception as error:  # Ray raises errors of many kinds
+                if classify(error) is LossScope.CODE or loop.time() >= give_up_s:
+                    message = f"the supervisor cannot be reached: {first_line(error)}"
+                    raise FleetUnavailable(message, self.supervisor.what_next) from error
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _open(self) -> None:
+        await self.supervisor.open()
+        for gone in self._name.earlier:
+            await self.supervisor.depart(gone)
+        self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
         """Tell the supervisor that this client leaves; otherwise it would notice only the missing renewals."""

@@ -3,6 +3,7 @@
 import asyncio
 import selectors
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from codecfleet.cluster.placement.model.demand import Demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.supervisor.runner.client import SupervisorClient
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
-from codecfleet.errors import VersionRefused
+from codecfleet.errors import FleetUnavailable, VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
 Answer = Grants | Exception | None
@@ -55,6 +56,7 @@ class Scripted(SupervisorClient):
         self.sequences: list[int] = []
         self.opened = 0
         self.refusal: VersionRefused | None = None
+        self.is_away_for_s = 0.0
         self.under_way = self.most_under_way = 0
         self._answers = answers
 
@@ -63,6 +65,8 @@ class Scripted(SupervisorClient):
     async def open(self) -> None:
         """Note it."""
         self.opened += 1
+        if asyncio.get_running_loop().time() < self.is_away_for_s:
+            raise AWAY
         if self.refusal is not None:
             raise self.refusal
 
@@ -189,3 +193,19 @@ def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
     assert accepted(Scripted(None), LOST_PATIENCE_S) == []
     lost = accepted(Scripted(None), 2 * LOST_PATIENCE_S)
     assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"
+
+
+@pytest.mark.parametrize(("away_s", "is_found"), [(LOST_PATIENCE_S - 1, True), (2 * LOST_PATIENCE_S, False)])
+def test_a_client_waits_for_a_supervisor_that_moves_to_another_node(away_s: float, is_found: bool) -> None:  # noqa: FBT001
+    """Its node is stopped when the client starts: Ray restarts the supervisor elsewhere, within half a minute or so."""
+    supervisor = Scripted(None)
+    supervisor.is_away_for_s = away_s
+
+    async def enter() -> None:
+        client = LeaseClient(Ground(supervisor=supervisor), ClientName("c"), Demands(None), Leases(), lambda: None)
+        with nullcontext() if is_found else pytest.raises(FleetUnavailable, match="the supervisor cannot be reached"):
+            await client.enter()
+        assert asyncio.get_running_loop().time() == pytest.approx(min(away_s, LOST_PATIENCE_S), abs=1)
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(enter())
