@@ -4,7 +4,9 @@ Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex 
 ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from .access_points import annex_b_units, sei_messages
@@ -22,7 +24,7 @@ _MPEG2_SLICE: Final = b"\x00\x00\x01\x01"
 _MPEG2_STATED_BYTES: Final = 5
 """A sequence header's start, size, aspect ratio and frame rate; a bitrate and matrices follow."""
 _MPEG4_LAYERS: Final = range(0x20, 0x30)
-_VC1_SEQUENCE: Final = 0x0F
+_VC1_SEQUENCES: Final = (0x0F,)
 _PRORES_STATED: Final = slice(16, 26)
 """Size, sampling, interlacing, aspect ratio, frame rate, colours and alpha of an ``icpf`` frame."""
 _JPEG_FRAMES, _JPEG_SCAN = (0xC0, 0xC1, 0xC2, 0xC3), 0xDA
@@ -81,16 +83,8 @@ def _mpeg2_stated(data: bytes) -> Hashable:
     return frozenset(found)
 
 
-def _mpeg4_stated(data: bytes) -> Hashable:
-    return frozenset(unit for unit in annex_b_units(data) if unit[0] in _MPEG4_LAYERS)
-
-
-def _vc1_stated(data: bytes) -> Hashable:
-    return frozenset(unit for unit in annex_b_units(data) if unit[0] == _VC1_SEQUENCE)
-
-
-def _prores_stated(data: bytes) -> Hashable:
-    return data[_PRORES_STATED]
+def _units(kinds: Container[int], data: bytes) -> Hashable:
+    return frozenset(unit for unit in annex_b_units(data) if unit[0] in kinds)
 
 
 def _jpeg_stated(data: bytes) -> Hashable:
@@ -110,9 +104,9 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "av1": _av1_stated,
     "mpeg1video": _mpeg2_stated,
     "mpeg2video": _mpeg2_stated,
-    "mpeg4": _mpeg4_stated,
-    "vc1": _vc1_stated,
-    "prores": _prores_stated,
+    "mpeg4": partial(_units, _MPEG4_LAYERS),
+    "vc1": partial(_units, _VC1_SEQUENCES),
+    "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
 """By FFmpeg's canonical name of the codec; for other codecs only a changed configuration is noticed."""

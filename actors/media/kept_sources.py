@@ -18,7 +18,7 @@ from av.container import InputContainer
 from ..limits import NO_LIMITS
 from .av_abi import add_to_index, configure_decoder, set_parameters
 from .av_stream import extradata
-from .fragments import FilePart
+from .headers import FilePart
 from .location import is_local
 from .opening import open_source
 from .remote_file import KnownBytes, WantedBytes

@@ -20,7 +20,7 @@ from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadabl
 from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
-from .fragments import FragmentWatch, SplicedFile
+from .headers import FragmentWatch, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
-from .fragments import FilePart, FragmentWatch
+from .headers import FilePart, FragmentWatch
 from .shared_blocks import MOST_AT_ONCE, SharedBlocks
 from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store

@@ -25,11 +25,12 @@ from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
-from .convert.converting import SurfaceConverter, open_converter
+from .convert.converting import Converter, SurfaceConverter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
-from .convert.packing import CudaPacker, PackingKernels, open_packing
-from .convert.unpacking import PictureFetcher, Unpacker, open_unpacker
+from .convert.packing import CompiledPacking, CudaPacker, PackingKernels
+from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
+from .cuda.kernels import KernelsT, compiled
 from .cuda.memory import USABLE_PART, MemoryBudget, PinnedMemory
 from .nvdec.decoder import NvdecCapabilities, NvdecDecoder
 from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
@@ -48,7 +49,6 @@ _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
-KernelsT = TypeVar("KernelsT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +269,7 @@ def _opened(
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
     shared = is_shared(cuda.free_bytes())
-    return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures, is_shared=shared)
+    return assemble_gpu(cuda, package, compiled(Unpacker, cuda)[0], wrong_pictures, is_shared=shared)
 
 
 def assemble_gpu(
@@ -307,8 +307,8 @@ def assemble_gpu(
         budget=budget,
         pinned=pinned,
         memory=memory,
-        converter=converter or _CompiledOnce(cuda, open_converter),
-        packing=packing or _CompiledOnce(cuda, open_packing),
+        converter=converter or _CompiledOnce(cuda, Converter),
+        packing=packing or _CompiledOnce(cuda, CompiledPacking),
         # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
@@ -316,18 +316,18 @@ def assemble_gpu(
 
 
 class _CompiledOnce(Generic[KernelsT]):
-    """Kernels that ``compile_`` compiles on first use."""
+    """Kernels that are compiled on first use."""
 
-    def __init__(self, cuda: Cuda, compile_: Callable[[Cuda], tuple[KernelsT | None, str]]) -> None:
+    def __init__(self, cuda: Cuda, make: Callable[[Any, Cuda], KernelsT]) -> None:
         self._cuda = cuda
-        self._compile = compile_
+        self._make = make
         self._lock = threading.Lock()
         self._compiled: KernelsT | None = None
 
     def __call__(self) -> KernelsT:
         with self._lock:
             if self._compiled is None:
-                self._compiled, reason = self._compile(self._cuda)
+                self._compiled, reason = compiled(self._make, self._cuda)
                 if self._compiled is None:
                     raise EngineUnfit(reason, "Install NVRTC, or keep the size and the pixel format as they are.")
             return self._compiled

@@ -16,8 +16,8 @@ from ..device.work import WorkContext
 from ..media.values import VideoFormat
 from ..segment.decode_path import DecodePath
 from ..segment.filtering import FilterChain, FilterSettings
-from ..segment.walk import SegmentTally, SegmentWalk
-from .work import PictureWork
+from ..segment.walk import SegmentWalk
+from .work import PictureWork, SeenSegment
 
 GREY: Final = "gray"
 GRID: Final = (64, 36)
@@ -26,18 +26,13 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredSegment:
-    """The pictures of one segment, by time."""
+class MeasuredSegment(SeenSegment):
+    """The pictures of one segment, by time; it is complete, because a picture that does not decode is not measured."""
 
-    segment: int
     pts_ticks: NDArray[np.int64]
     differences: NDArray[np.int64]  # from the picture before, 0 .. ``DIFFERENCE_MOST``: one fewer than ``pts_ticks``
     first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
     last: NDArray[np.uint8]
-    frames_decoded: int
-    tally: SegmentTally
-    is_complete: bool = True
-    """Always True: a picture that does not decode is not measured."""
 
 
 def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:

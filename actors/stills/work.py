@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from av.video.frame import VideoFrame
 
@@ -14,23 +14,18 @@ from ..segment.decode_path import DecodePath, host_paths
 from ..segment.walk import SegmentTally, decode_on_first
 
 
-class SeenSegment(Protocol):
-    """The result of such work. ``frames_decoded`` counts all pictures, including those around the segment."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeenSegment:
+    """The result of such work."""
 
-    @property
-    def tally(self) -> SegmentTally:
-        """What was met."""
-        ...
-
-    @property
-    def frames_decoded(self) -> int:
-        """How many pictures were decoded."""
-        ...
+    segment: int
+    frames_decoded: int  # including pictures around the segment
+    tally: SegmentTally
 
     @property
     def is_complete(self) -> bool:
         """Whether decoding from further back could not recover anything."""
-        ...
+        return True
 
 
 SeenT = TypeVar("SeenT", bound=SeenSegment)

@@ -4,7 +4,6 @@ Kernels, compiled by NVRTC on first use, follow ``conversion``'s plan in whole n
 """
 
 import ctypes
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -287,12 +286,3 @@ def _job(conversion: Conversion, planes: Sequence[_Plane]) -> _Job:
         largest=(1 << target.bits) - 1,
         target_shift=padding_bits(target),
     )
-
-
-def open_converter(cuda: Cuda) -> tuple[Converter | None, str]:
-    """Return the kernels for this process's device; or None, and why they cannot be compiled here."""
-    try:
-        return Converter(importlib.import_module("cuda.core"), cuda), ""
-    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return None, f"kernels cannot be compiled here: {reason}"

@@ -4,7 +4,6 @@ Two kernels, ``gather`` and ``rgb`` (to NV12), give the bytes that the host give
 """
 
 import ctypes
-import importlib
 from abc import ABC, abstractmethod
 from typing import Any, Final, Protocol
 
@@ -17,6 +16,7 @@ from ...surfaces.strided import StridedPicture
 from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
 from ..cuda.memory import MemoryBudget
+from .converting import upload
 from .device_pictures import PicturePool
 
 SOURCE: Final = """
@@ -159,15 +159,6 @@ def _job(picture: StridedPicture) -> _Job:
     return _Job((_Channel * 3)(*channels), picture.width, picture.height, picture.shift)
 
 
-def open_packing(cuda: Cuda) -> tuple[CompiledPacking | None, str]:
-    """Return the kernels for this process's device; or None, and why they cannot be compiled here."""
-    try:
-        return CompiledPacking(importlib.import_module("cuda.core"), cuda), ""
-    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return None, f"kernels cannot be compiled here: {reason}"
-
-
 class CudaPacker(PicturePacker):
     """Packs pictures on a stream of its own; ``budget`` counts the memory of RGB's weights."""
 
@@ -216,12 +207,5 @@ class CudaPacker(PicturePacker):
         )
         self._tables_bytes = table.nbytes
         self._tables = self._budget.spend(table.nbytes, lambda: self._cuda.allocate(table.nbytes))
-        pinned = self._cuda.pin(table.nbytes)
-        try:
-            ctypes.memmove(pinned, table.ctypes.data, table.nbytes)
-            with self._cuda.watch.calling("CUDA", "copying weights to the device"):
-                self._cuda.copy_to_device(self._tables, pinned, table.nbytes, self._stream)
-                self._stream.wait()
-        finally:
-            self._cuda.unpin(pinned)
+        upload(self._cuda, self._tables, table.tobytes())
         self._height = height

@@ -5,7 +5,6 @@ host's memory suits an integrated GPU (CUDA for Tegra 2); an H200's kernel gets 
 """
 
 import ctypes
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -154,14 +153,6 @@ class Unpacker:
         kernel = self._kernels[_KERNELS[format_.sample_bytes]]
         vectors = -(-luma.columns * format_.sample_bytes // _VECTOR_BYTES)
         return Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface, planar
-
-
-def open_unpacker(cuda: Cuda) -> Unpacker | None:
-    """Return the kernel for this process's device; None if it cannot be compiled here."""
-    try:
-        return Unpacker(importlib.import_module("cuda.core"), cuda)
-    except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
-        return None
 
 
 class PictureFetcher(SurfaceReader[VideoFrame]):

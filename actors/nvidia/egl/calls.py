@@ -25,8 +25,6 @@ from .layout import EglLayout, stated_layout, surface_name
 
 _ARRAY, _PITCH = 0, 1
 _SEMIPLANAR: Final = 2
-_SAMPLE: Final = {1: 1, 2: 2}
-"""CUarray_format of whole numbers, by the bytes of a sample."""
 
 
 class EglMemory(IntEnum):
@@ -119,7 +117,8 @@ class EglCuda:
         channels = 2 if in_pairs else layout.channels
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
-        wanted.Format, wanted.NumChannels = self.driver.CUarray_format(_SAMPLE[item]), channels
+        # The numbers of the unsigned integer formats of 8 and 16 bits are their sizes in bytes.
+        wanted.Format, wanted.NumChannels = self.driver.CUarray_format(item), channels
         return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
     def free(self, places: Sequence[EglPlane]) -> None:
@@ -138,7 +137,7 @@ class EglCuda:
         found.pitch, found.planeCount, found.numChannels = places[0].pitch_bytes, len(places), layout.channels
         found.frameType = driver.CUeglFrameType(_ARRAY if is_array else _PITCH)
         found.eglColorFormat = driver.CUeglColorFormat(layout.code)
-        found.cuFormat = driver.CUarray_format(_SAMPLE[layout.sample_bytes])
+        found.cuFormat = driver.CUarray_format(layout.sample_bytes)
         if is_array:
             found.frame.pArray = [*(each.address for each in places), *[driver.CUarray(0)] * (3 - len(places))]
         else:
