@@ -1,4 +1,4 @@
-"""The GPU of a worker process: its decoders and encoders, opened once, on first use."""
+"""The GPU of a worker process: its decoders and encoders, opened once on first use."""
 
 import gc
 import importlib
@@ -72,7 +72,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process; its first user opens it by ``open_``, and gets the error if that fails."""
+    """A GPU of this process; its first user opens it with ``open_``, and gets the error if that fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -183,7 +183,7 @@ class Gpu(WorkerDevice):
         return gpu is not None and gpu.is_shared
 
     def use(self) -> SessionCounts:
-        """Return its session counts, at once, even while it is being opened."""
+        """Return its session counts without waiting, even while it is being opened."""
         gpu = self._opened
         if gpu is None:
             return SessionCounts()
@@ -229,16 +229,16 @@ class _Late(PacketDecoder[PictureT]):
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
-    """Open the one device that CUDA_VISIBLE_DEVICES leaves, and monitor standard output from then on.
+    """Open the one device that CUDA_VISIBLE_DEVICES shows, and monitor standard output from then on.
 
-    ``is_second``: another process of the same worker has it open, and left half of its memory.
+    ``is_second``: another process of the same worker uses the device too, and leaves half of its memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # The first count starts the monitoring, so it precedes every decoding.
+    # The first count starts the monitoring, so it comes before any decoding.
     opened = _opened(StdoutMonitor(StdoutTap).count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
@@ -251,9 +251,9 @@ _wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
-    """Open a device, named as ``Cuda`` takes it, in what may be a user's program. Raises what ``open_gpu`` does.
+    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
 
-    It only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
+    It changes only CUDA_DEVICE_MAX_CONNECTIONS there, if unset. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 
@@ -309,7 +309,7 @@ def assemble_gpu(
         memory=memory,
         converter=converter or _CompiledOnce(cuda, Converter),
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
-        # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
+        # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )

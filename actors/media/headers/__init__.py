@@ -1,4 +1,4 @@
-"""What FFmpeg does not read from a container's header, and what its muxers do not write: changes to a file."""
+"""Container headers: fields that FFmpeg does not read, changes that its muxers do not write, and file fragments."""
 
 from .fragments import FILLER_BYTES, FilePart, Fragments, SplicedFile
 from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags

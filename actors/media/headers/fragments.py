@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from array import array
 
 FILLER_BYTES: Final = LONG_HEAD_BYTES
-"""What a worker's demuxer sees of the skipped fragments: the head of a box with a length of 64 bits."""
+"""The size of what a demuxer sees instead of the skipped fragments: the head of a box with a 64-bit length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class FilePart:
 
     skipped_bytes: tuple[int, int]
     end_bytes: int | None  # None: the file's end
-    first: AccessPoint  # of the track there, or where reading begins
+    first: AccessPoint  # the track's first packet there, or where reading begins
     mark: bytes  # its ``decoder_mark``
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:
-        """The byte range after the head; None for its end is the end of the file."""
+        """The byte range after the head; None if it ends with the file."""
         return None if self.end_bytes is None else (self.skipped_bytes[1], self.end_bytes)
 
     @property
@@ -42,7 +42,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Where the fragments of a file begin, ascending; ``head_bytes`` is how far FFmpeg read to know its tracks."""
+    """The positions of a file's fragments, ascending; FFmpeg read ``head_bytes`` to know the tracks."""
 
     starts_bytes: "array[int]"
     head_bytes: int
@@ -75,7 +75,7 @@ class SplicedFile:
         self._end = part.end_bytes
 
     def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes, nothing at the end of the part. Raises StorageFailed."""
+        """Return up to ``size`` bytes, b"" at the end of the part. Raises StorageFailed."""
         position = self._file.tell()
         if self._end is not None:
             size = max(0, min(size, self._end - position))
@@ -89,11 +89,11 @@ class SplicedFile:
         return head
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; return it. Raises StorageFailed."""
+        """Move to a position and return it. Raises StorageFailed."""
         if whence == os.SEEK_END and self._end is not None:
             return self._file.seek(self._end + offset)
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._file.tell()

@@ -1,6 +1,6 @@
-"""How long a Matroska or WebM file says that it and its tracks last (elements of RFC 9559).
+"""Corrects the durations that FFmpeg's muxer writes into Matroska and WebM files (elements of RFC 9559).
 
-FFmpeg's muxer also counts what is never heard: an encoder's first samples (CodecDelay), and the end (DiscardPadding).
+The muxer also counts samples that are never heard: an encoder's first ones (CodecDelay), and the last (DiscardPadding).
 """
 
 import struct
@@ -23,7 +23,7 @@ _TAG_STRING: Final = b"\x44\x87"
 
 
 def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    """Yield the changes that correct the durations of the film and of each track, by its number from 1 on."""
+    """Yield the changes that correct the durations of the film and its tracks; ``ends_s`` is by number, from 1 on."""
     for part in in_segment(read) if ends_s else ():
         if part.kind == _INFO and (stated := first(_inside(read, part), _DURATION)) is not None:
             yield stated.content, struct.pack(">d", _milliseconds(max(ends_s.values())))

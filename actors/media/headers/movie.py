@@ -1,4 +1,4 @@
-"""What the boxes of mp4 and mov state that FFmpeg does not say, or writes otherwise (ISO/IEC 14496-12)."""
+"""Fields of mp4 and mov boxes that FFmpeg does not report, or writes differently (ISO/IEC 14496-12)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import Final
 from ..structure import Change, Read, Section, boxes, content, descendant, first, tracks_of_movie
 
 _FIELDS_BYTES: Final = 32
-"""The fields of a header box that are read lie in its first bytes."""
+"""The size of a header box up to the last field that is read."""
 _MOST_EDITS_BYTES: Final = 20 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class TrackEnd:
-    """When the edit list of a track ends, on the movie's clock, and that clock's tick."""
+    """The end of a track's edit list on the movie's clock, and the tick of that clock."""
 
     end_s: Fraction
     tick_s: Fraction
 
 
 def track_end(read: Read, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track ends; None if there is none that says so."""
+    """Return when the edit list of a track ends; None if it has none, or one without durations."""
     movie = first(boxes(read, 0, None), b"moov")
     timescale = _field(read, descendant(read, movie, b"mvhd"), 12, 20)
     for track in tracks_of_movie(read) if timescale else ():
@@ -43,7 +43,7 @@ def track_number(read: Read, track: Section) -> int:
 
 
 def media_duration(read: Read, ticks: int) -> Iterator[Change]:
-    """Yield the change of the first track's duration: FFmpeg adds to it if decoding precedes display."""
+    """Yield the change that corrects the first track's duration, which FFmpeg lengthens by the reorder delay."""
     header = descendant(read, next(tracks_of_movie(read), None), b"mdia", b"mdhd")
     if header is not None:
         place, width = (24, 8) if read(header.content, 1) == b"\1" else (16, 4)
@@ -52,14 +52,14 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
 
 
 def _field(read: Read, box: Section | None, *places: int) -> int:
-    """Return the 32 bits at the first of ``places`` in version 0 of a box, at the second in version 1."""
+    """Return the 32-bit field that is at the first of ``places`` in version 0 of a box, at the second in version 1."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])
 
 
 def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
-    """Return the duration of each edit of an edit list; 0 means as long as the fragments last."""
+    """Return the duration of each edit of an edit list; 0 means the duration of the fragments."""
     edits = b"" if box is None else content(read, box, _MOST_EDITS_BYTES)
     step, width = (20, 8) if edits[:1] != b"\0" else (12, 4)
     count = min(int.from_bytes(edits[4:8]), max(0, len(edits) - 8) // step)

@@ -8,20 +8,20 @@ from ..structure import LONG_HEAD_BYTES, box_length
 from .fragments import Fragments
 
 MOST_BOXES: Final = 1 << 20
-"""Nothing is known of a file with more. Ten hours in which each picture is a fragment of two boxes have as many."""
+"""A file with more boxes is read as a whole. Ten hours with a fragment of two boxes for each picture have as many."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
-"""The end of an ``mfra`` box, and of the file: the box's length."""
+"""An ``mfra`` box at the end of a file ends with its length in so many bytes."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26
-"""In a larger header, later reads are not kept."""
+"""Of a larger header, later reads are not kept."""
 
 
 class FragmentWatch:
-    """Sees what is read while a file is opened: each box up to the end of the file, and then packets.
+    """Follows the reads of a file that is being opened: each box up to the end of the file, and then packets.
 
-    ``fragments`` is None if FFmpeg skips boxes, or still has the whole file buffered when it reads packets.
+    ``fragments`` returns None if FFmpeg skips boxes, or has the whole file in its buffer when it reads packets.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class FragmentWatch:
         before = self._next_bytes
         self._walk(position, data)
         if self._next_bytes != before:
-            self._probed_bytes = 0  # the boxes are still looked through
+            self._probed_bytes = 0  # FFmpeg is still reading the boxes
         elif self._probed_bytes or position < self._second_bytes:
             self._probed_bytes = max(position + len(data), self._probed_bytes)
 
@@ -60,11 +60,11 @@ class FragmentWatch:
 
     @property
     def _second_bytes(self) -> int:
-        """Where the second fragment begins, 0 if there is none: the first packets are before it."""
+        """Where the second fragment begins, which is after the first packets; 0 if there is none."""
         return self._starts[1] if len(self._starts) > 1 else 0
 
     def _is_whole(self, size_bytes: int) -> bool:
-        """Return whether no fragment can follow: the file ends, or has only an index of fragments at its end."""
+        """Return whether no fragment can follow: the file ends there, or only an index of fragments follows."""
         place, length = self._tail
         index_bytes = int.from_bytes(length) if place == size_bytes - _TAIL_BYTES else 0
         return self._next_bytes in (size_bytes, size_bytes - index_bytes)
@@ -95,7 +95,7 @@ class FragmentWatch:
 
 
 class HeaderWatch(FragmentWatch):
-    """Keeps what is read while a file is opened, besides its notes of fragments: this includes the header."""
+    """Also keeps the bytes that are read while a file is opened, which include the header."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Pictures that a caller has on the device, made into tight surfaces there: pitched, strided, planar, RGB.
+"""Packs a caller's device pictures (pitched, strided, planar or RGB) into tight surfaces, on the device.
 
-Two kernels, ``gather`` and ``rgb`` (to NV12), give the bytes that the host gives (``surfaces/from_rgb.py``).
+The kernels ``gather`` and ``rgb`` (to NV12) write the same bytes as the host does (``surfaces/from_rgb.py``).
 """
 
 import ctypes
@@ -56,7 +56,7 @@ __global__ void gather(Sample *target, const __grid_constant__ Job job)
 
 __device__ int least(int one, int other) { return one < other ? one : other; }
 
-/* Chroma of two neighbours in 15 bits, by a component's weights. */
+/* One chroma component of two neighbouring pixels, in 15 bits. */
 __device__ int chroma(const Job &job, const int *weights, int x, int y)
 {
     int sum = (256 << 15) + (1 << 9);
@@ -67,7 +67,7 @@ __device__ int chroma(const Job &job, const int *weights, int x, int y)
     return least(2 * (sum >> 10), 0x7FFF);
 }
 
-/* tables: for each row of chroma the first source row, then its weights. */
+/* tables: the first source row of each chroma row, followed by its weights. */
 __global__ void rgb(unsigned char *target, const int *tables, const __grid_constant__ Job job)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -117,7 +117,7 @@ class Begins(Protocol):
     """Work that can be put into a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin the work; it is done when the stream is."""
+        """Begin the work; the stream completes it."""
 
 
 class PackingKernels(ABC):
@@ -129,7 +129,7 @@ class PackingKernels(ABC):
 
 
 class CompiledPacking(PackingKernels):
-    """The kernels. Raises whatever ``cuda.core`` does where NVRTC is missing or refuses."""
+    """The kernels. Raises whatever ``cuda.core`` does if NVRTC is missing or refuses them."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
@@ -160,7 +160,7 @@ def _job(picture: StridedPicture) -> _Job:
 
 
 class CudaPacker(PicturePacker):
-    """Packs pictures on a stream of its own; ``budget`` counts the memory of RGB's weights."""
+    """Packs pictures on its own stream; ``budget`` counts the memory of the weights for RGB."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, kernels: PackingKernels, budget: MemoryBudget) -> None:
         self._cuda = cuda

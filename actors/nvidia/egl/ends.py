@@ -1,4 +1,4 @@
-"""What both ends of a stream have in common: a state, a CUDA stream, and calls that fail if the other end is gone."""
+"""The common part of a stream's two ends: a state, a CUDA stream, and calls that notice when the other end is gone."""
 
 from abc import abstractmethod
 from typing import Any, Final
@@ -11,7 +11,7 @@ from .states import LIVE, EndEvent, EndState, next_state
 from .streams import EglStream, is_gone
 
 TIMED_OUT: Final = 702
-"""CUDA_ERROR_LAUNCH_TIMEOUT: from acquiring and returning, it means that no frame came, and asking again is right."""
+"""CUDA_ERROR_LAUNCH_TIMEOUT: when a frame is acquired or taken back, it means that none came yet."""
 
 
 class EndSession(Closing):
@@ -53,7 +53,7 @@ class EndSession(Closing):
         self._move(EndEvent.CONNECT)
 
     def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
-        """Call the driver; return whether it did what was asked: False if no frame came or the other end is gone."""
+        """Call the driver; return whether that succeeded: False if no frame came or the other end is gone."""
         try:
             self._check_context()
             code, _ = self._calls.attempt(name, *arguments)
@@ -67,7 +67,7 @@ class EndSession(Closing):
         return code == 0
 
     def _check_context(self) -> None:
-        """Check that the connection's context lives, else ``DeviceLost``: the driver would end the process."""
+        """Raise ``DeviceLost`` if the connection's context is gone: the driver would end the process."""
         if self._calls.context_id() != self._context_id:
             message = "the CUDA context in which an end of the stream was connected is gone"
             raise DeviceLost(message, "Make a new stream in a new process.")

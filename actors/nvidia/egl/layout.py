@@ -1,4 +1,4 @@
-"""How CUDA describes a picture for EGL, and the same by FFmpeg's names: pure.
+"""CUDA's descriptions of pictures for EGL, and FFmpeg's names for them: pure.
 
 Source: cuda.h, CUeglColorFormat, whose comments name the bytes of a word from its upper end: "ARGB ... BGRA byte
 ordering" is FFmpeg's bgra. Formats of two 8-bit planes change their name between a producer and its consumer: a frame
@@ -58,9 +58,9 @@ _FORMATS: Final = {
     94: ("p210le", _UNKNOWN),
     95: ("p210le", _BT709),
 }
-"""By CUeglColorFormat: FFmpeg's name of the bytes, and the colours that it states."""
+"""By CUeglColorFormat: FFmpeg's name of the bytes, and the colours that the format states."""
 _CODES: Final = {name: code for code, (name, colour) in reversed(_FORMATS.items()) if colour == _UNKNOWN} | {"gray": 82}
-"""The format presented; CUDA refuses L (8) (measured)."""
+"""The format to present by FFmpeg's name; CUDA refuses L (8) (measured)."""
 _SURFACES: Final = {
     "nv12": "yuv420p",
     "p010le": "yuv420p10le",
@@ -90,7 +90,7 @@ class EglLayout:
     pix_fmt: str  #: FFmpeg's name of its bytes, planes in order
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return the size and format, as messages state them."""
         return f"{self.width}x{self.height} {self.pix_fmt}"
 
     @property
@@ -128,7 +128,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The format on the device, and FFmpeg's planar name of it; None if pictures there have no such layout."""
+        """The device format, and FFmpeg's planar name of it; None if device pictures have no such layout."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)
@@ -147,12 +147,12 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
     """Return the layout of pictures to present or import; ``Unsupported`` if EGL has no such format or size."""
     if pix_fmt not in _CODES:
         message = f"{pix_fmt} is not a format of EGL frames"
-        raise Unsupported(message, f"They are {', '.join(sorted(_CODES))}.")
+        raise Unsupported(message, f"Use one of {', '.join(sorted(_CODES))}.")
     found = EglLayout(width, height, pix_fmt)
     parts = PixelFormat(pix_fmt, 16, 16).components
     across, down = 16 // min(each.width for each in parts), 16 // min(each.height for each in parts)
     if width < 1 or height < 1 or width % across or height % down:
-        raise Unsupported(f"no EGL frame of {pix_fmt} is {width}x{height}", _ADVICE)
+        raise Unsupported(f"an EGL frame of {pix_fmt} cannot be {width}x{height}", _ADVICE)
     return found
 
 
@@ -160,7 +160,7 @@ def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tu
     """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if not known here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
-        raise Unsupported(f"a frame of CUDA's EGL format {code} came, which has no name here", _ADVICE)
+        raise Unsupported(f"CUDA's EGL format {code} is not supported", _ADVICE)
     return layout_of(width, height, pix_fmt or name), colour
 
 
@@ -169,4 +169,4 @@ def surface_name(layout: SurfaceLayout, bits: int) -> str:
     try:
         return _NAMES[layout, bits]
     except KeyError:
-        raise Unsupported(f"EGL has no frames of {layout.value} with {bits} bits", _ADVICE) from None
+        raise Unsupported(f"EGL has no {layout.value} frames with {bits} bits", _ADVICE) from None

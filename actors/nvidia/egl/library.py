@@ -112,8 +112,8 @@ class Egl:
 
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
-            EngineUnfit: this libEGL does not have the function. DeviceMemory, DeviceLost, DeviceError: it failed
-            otherwise.
+            EngineUnfit: this libEGL does not have the function.
+            DeviceMemory, DeviceLost, DeviceError: it failed otherwise.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):
@@ -126,7 +126,7 @@ class Egl:
         return found
 
     def extensions(self, display: int | None) -> frozenset[str]:
-        """Return the extensions of a display; None: those that need none."""
+        """Return the extensions of a display; None means those that need no display."""
         return frozenset((self._query(display, _EXTENSIONS) or b"").decode().split())
 
 
@@ -143,7 +143,7 @@ def attributes(*pairs: tuple[int, int]) -> Any:
 
 
 class EglDisplay:
-    """An initialised display. It stays open as long as the process: EGL gives every caller the same one."""
+    """An initialised display, which stays open until the process ends: EGL gives every caller the same one."""
 
     def __init__(self, egl: Egl, handle: int) -> None:
         self.egl = egl

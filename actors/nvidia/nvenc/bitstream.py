@@ -1,6 +1,6 @@
-"""Changes to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
+"""Changes to NVENC's bitstream: parameter sets are moved out of band, colour and HDR values are added.
 
-PyNvVideoCodec has no setting for them: FFmpeg's metadata filters write colour and aspect ratio, messages carry HDR.
+PyNvVideoCodec has no settings for colours: FFmpeg's metadata filters write them, and messages carry HDR values.
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and Decoding
 Process Specification 5.3, 5.8, 6.7.
 """
@@ -28,7 +28,7 @@ _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
 _LIMITED, _FULL = 1, 2
 _RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
-"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 knows no others."""
+"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 has no others."""
 
 
 class BitstreamWriter:
@@ -81,7 +81,7 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may announce a header and write another (SVT-AV1 does); the written one counts.
+                # An encoder may write another header than it announced (SVT-AV1 does); the written one counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)
@@ -95,7 +95,7 @@ class BitstreamWriter:
         if set(found) <= set(self._native):
             return []
         if not self._changed:
-            message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
+            message = f"NVENC wrote {self._codec} parameter sets that differ from those it announced"
             raise EngineFailed(message, _RETRY)
         return list(nal_units(_filtered(self._codec, self._filter, _joined(self._codec, found))))
 
@@ -168,7 +168,7 @@ def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
         begin = at + (2 if head & 4 else 1)
         size, begin = leb128(data, begin)
         if not head & 2 or begin + size > len(data):
-            message = f"NVENC gave an AV1 packet that is cut short or has no sizes, at byte {at} of {len(data)}"
+            message = f"NVENC gave an AV1 packet that is truncated or has no sizes, at byte {at} of {len(data)}"
             raise EngineFailed(message, _RETRY)
         yield head >> 3 & 15, data[at : begin + size]
         at = begin + size
