@@ -1,4 +1,4 @@
-"""Messages beside a picture, read and written: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
+"""Reads and writes the messages beside a picture: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, 7.4.1, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and
 Decoding Process Specification 5.3, 5.8, 6.7.
@@ -21,7 +21,7 @@ _ZEROS, _PREVENTION = 2, 3
 _FULL: Final = 0xFF
 _METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
 _BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)
-"""OBUs that may precede a metadata OBU: sequence header, temporal delimiter, others of its kind."""
+"""The OBUs that may precede a metadata OBU: sequence header, temporal delimiter, metadata."""
 _MASTERING: Final = {"h264": 137, "hevc": 137, "av1": 2}
 _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
@@ -37,7 +37,7 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
         for unit in open_bitstream_units(payload):
             if unit.kind == _METADATA_OBU:
                 kind, at = leb128(unit.payload, 0)
-                # What follows the last byte: a one, and zeros (section 6.7.1).
+                # After the last byte come a one bit and zeros (section 6.7.1).
                 yield SeiMessage(kind, unit.payload[at:].rstrip(b"\0").removesuffix(b"\x80"))
         return
     hevc = codec == "hevc"
@@ -110,7 +110,7 @@ def _mastering_payload(codec: str, display: MasteringDisplay) -> bytes:
 
 
 def _end_of_heads(data: bytes) -> int:
-    """Return where the first OBU begins that metadata must not follow."""
+    """Return the position of the first OBU that must come after metadata."""
     at = 0
     while at < len(data) and data[at] >> 3 & 15 in _BEFORE_FRAMES and data[at] & 2:
         size, begin = leb128(data, at + (2 if data[at] & 4 else 1))

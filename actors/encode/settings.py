@@ -1,6 +1,6 @@
 """The settled settings of one encoder: a frozen value, equal in every segment of a track.
 
-It holds everything that can change an output byte, so that the same settings and pictures give the same bytes.
+They include everything that can change an output byte, so the same settings and pictures give the same bytes.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LEAST_RATE_BPS: Final = 1000
 
 
 class Codec(StrEnum):
-    """A video coding format, by the name users write."""
+    """A video coding format, by the user's name for it."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -32,7 +32,7 @@ class Codec(StrEnum):
 class RateControl:
     """Rate control by a constant quality or an average bitrate, with an optional leaky bucket."""
 
-    quality: int | None = None  # on the encoder's CRF scale (lower is better); exactly this or ``bitrate_bps`` is set
+    quality: int | None = None  # on the encoder's CRF scale (lower is better); either this or ``bitrate_bps`` is set
     bitrate_bps: int | None = None
     maxrate_bps: int | None = None  # set with ``bufsize_bits`` or not at all
     bufsize_bits: int | None = None
@@ -74,15 +74,15 @@ class EncoderSettings:
 
     codec: Codec
     implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
-    format: VideoFormat  # the input's, after all filters
+    format: VideoFormat  # the pictures' format after all filters
     time_base: Fraction  # the tick of pictures and packets
     threads: int
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # writes the frames' RPUs beside each HEVC picture
-    any_threads: bool = False  # sessions may use another number of ``threads``: the bytes are the same (threads.py)
-    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and those asked for
+    any_threads: bool = False  # whether any number of ``threads`` gives the same bytes (threads.py)
+    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and the requested ones
 
     @property
     def on_device(self) -> bool:

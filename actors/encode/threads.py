@@ -1,4 +1,4 @@
-"""How many threads a session has: chosen when a segment starts if the bytes are always the same (docs/speed.md)."""
+"""Sets a session's number of threads when a segment starts, if the bytes do not depend on it (docs/speed.md)."""
 
 import os
 import re
@@ -8,8 +8,8 @@ from typing import Final
 from .settings import Codec, EncoderSettings
 
 MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
-"""x265's lookahead changes with four or more, which gives other bytes. SVT-AV1 takes much more memory with each thread
-than placement counts for a session. More than eight threads hardly help.
+"""With four or more, x265's lookahead changes, and the bytes with it. Each thread of SVT-AV1 takes much more memory
+than placement counts for a session. More than eight threads of libvpx hardly help.
 """
 
 
@@ -19,7 +19,7 @@ def usable_cores() -> int:
 
 
 def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
-    """Return a software encoder's settings with this number of threads, or the nearest that gives the same bytes."""
+    """Return a software encoder's settings with this number of threads, or the nearest with the same bytes."""
     if not settings.any_threads:
         return settings
     threads = max(1, min(threads, MOST_THREADS[settings.codec]))

@@ -1,4 +1,4 @@
-"""Asking a worker's GPU for its encoder's capabilities, before a track is bound to it."""
+"""Asks a worker's GPU for its encoder's capabilities, before a track is planned for it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from ..settle.nvenc import EncoderCapabilities
 
 @dataclass(frozen=True, slots=True)
 class EncoderOffer:
-    """What a device's encoder can do, the version of the package that drives it, and whether the device converts."""
+    """A device's encoder: its capabilities, the version of its package, and whether the device converts pictures."""
 
     capabilities: EncoderCapabilities
     package: str

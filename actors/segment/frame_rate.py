@@ -1,4 +1,4 @@
-"""Another frame rate: which source picture each picture of the output shows. Pure; docs/filters.md has the rule."""
+"""Conversion to another frame rate: the source picture of each output picture. Pure; docs/filters.md has the rule."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ PictureT = TypeVar("PictureT")
 class FrameRate:
     """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
 
-    It shows what is on screen in the source ``lead_ticks`` later: the last picture that is not after that time, else
-    the first. Ticks are the source's, ``fps`` is pictures a second. Because no picture is shown earlier than its time,
-    a segment that begins with a source picture needs no earlier one.
+    It shows the picture that is on screen in the source ``lead_ticks`` later: the last one at or before that time, or
+    the first. Ticks are the source's; ``fps`` is in pictures a second. No picture is shown before its own time, so a
+    segment that begins with a source picture needs no earlier one.
     """
 
     fps: Fraction
@@ -44,11 +44,11 @@ class FrameRate:
         return self.first_ticks + number * self.step_ticks
 
     def chosen_at(self, number: int) -> int:
-        """Return the tick at which the source's picture is chosen for an output picture."""
+        """Return the tick whose source picture is chosen for an output picture."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
 
     def parts_before(self, number: int, shown_ticks: int) -> bool:
-        """Return whether a segment may end before an output picture, which shows the source's at ``shown_ticks``.
+        """Return whether a segment may end before an output picture that shows the source picture at ``shown_ticks``.
 
         If a tick is longer than an output picture, the preceding output picture may show the same source picture.
         """
@@ -72,7 +72,7 @@ class FrameRate:
 
 @dataclass(frozen=True, slots=True)
 class CountedGrid:
-    """Keyframes of a track with its own rate: the first picture from each multiple of ``interval_frames`` on."""
+    """Keyframes of a track with its own rate: the first picture at or after each multiple of ``interval_frames``."""
 
     interval_frames: Fraction
 

@@ -1,4 +1,4 @@
-"""Where a track has its keyframes when an interval was requested."""
+"""The keyframes of a track for which an interval was requested."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,11 +7,11 @@ from math import ceil, floor
 
 @dataclass(frozen=True, slots=True)
 class KeyframeGrid:
-    """The multiples of ``interval_ticks`` after ``first_ticks``, which is when the output's first picture is shown.
+    """The multiples of ``interval_ticks`` after ``first_ticks``, the time of the output's first picture.
 
-    A keyframe is the first picture at or after each multiple, and there is no other between two multiples. If no
-    picture is shown between two of them, one keyframe serves both. Ticks are those of the source's time base, and
-    multiples are rounded down to ticks, because the times of pictures may have been (Matroska's milliseconds).
+    The only keyframes are the first pictures at or after each multiple. If no picture is shown between two multiples,
+    one keyframe serves both. Ticks are in the source's time base; multiples are rounded down to ticks, because the
+    pictures' times may have been (Matroska's milliseconds).
     """
 
     first_ticks: int
@@ -22,7 +22,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the tick at which a multiple begins: pictures from there on belong to it."""
+        """Return the tick at which a multiple begins, to which the pictures from there on belong."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

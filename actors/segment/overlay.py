@@ -1,4 +1,4 @@
-"""A picture laid over the film's: exact integer blending in the film's own format. docs/filters.md has the formula."""
+"""Lays a picture over the film's by exact integer blending in the film's format; docs/filters.md has the formula."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WHOLE_PERCENT: Final = 100
 _OPAQUE: Final = 255 * _WHOLE_PERCENT
-"""Alpha in 8 bits times an opacity in percent."""
+"""The largest alpha (8 bits) times the largest opacity (percent)."""
 _DIGITS: Final = 16
 _BAND_ROWS: Final = 64
 """Rows of luma that are blended at once, to save memory; divisible by any subsampling."""
@@ -53,7 +53,7 @@ class Overlay:
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: "Size") -> int:
-        """Return the memory that it takes if ``step`` samples of luma, across and down, share one of chroma."""
+        """Return its memory if ``step`` luma samples, across and down, share a chroma sample."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels
@@ -75,7 +75,7 @@ class Blend:
 
 
 def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
-    """Lay an overlay on a planar picture of the format for which ``blends`` were worked out, in place."""
+    """Lay an overlay on a planar picture, in place; ``blends`` were made for the picture's format."""
     planes: list[NDArray[Any]] = []
     for plane, component in zip(frame.planes, frame.format.components, strict=False):
         kind = "u1" if component.bits <= BYTE_BITS else "<u2"
@@ -90,14 +90,14 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
 
 @lru_cache(maxsize=1)  # all segments of a job share it; at most as large as eight of the film's pictures
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
-    """Return how planes change, by their numbers; ``InputUnreadable`` if the file is not a PNG that can be decoded."""
+    """Return the blends of an overlay by plane number; ``InputUnreadable`` if its file is not a readable PNG."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
 
 
 def blends_for(
     samples: NDArray[np.uint8], place: "Size", opacity: int, output: VideoFormat
 ) -> tuple[tuple[int, Blend], ...]:
-    """Return how planes change under rows of R, G, B and alpha at ``place``, with ``opacity`` in percent."""
+    """Return the blends of rows of R, G, B and alpha at ``place``, by plane number; ``opacity`` is in percent."""
     components = PixelFormat(output.pix_fmt).components
     bits, steps = components[0].bits, [(1, 1)]
     if components[2:]:  # it has chroma
@@ -126,7 +126,7 @@ def _bands(pixels: NDArray[np.uint8], place: "Size") -> "Iterator[tuple[Size, ND
 
 
 def _compact(blend: Blend, bits: int) -> Blend:
-    """Return the same in less memory: 32 bits hold every sum except those for subsampled chroma of 16 bits."""
+    """Return the blend in less memory: 32 bits hold all sums except those of subsampled chroma with 16 bits."""
     most = int(blend.divisor.max())
     kind: type[np.signedinteger[Any]] = np.int32 if most << bits < _INT32_END else np.int64
     divisor = blend.divisor[:1, :1] if (blend.divisor == most).all() else blend.divisor
@@ -135,19 +135,19 @@ def _compact(blend: Blend, bits: int) -> Blend:
 
 
 def _blend(levels: Levels, alpha: Levels, place: "Size", step: "Size", size: "Size") -> Blend:
-    """Return the change of a plane whose samples cover ``step`` samples of luma across and down."""
+    """Return the blend of a plane whose samples cover ``step`` luma samples across and down."""
     (x, y), (across, down), (height, width) = place, step, alpha.shape
     left, top = x // across, y // down
     right, bottom = -(-(x + width) // across), -(-(y + height) // down)
 
     def summed(values: Levels) -> Levels:
-        """Return, for each sample of the plane, the sum of the overlay's values that it covers."""
+        """Return for each sample of the plane the sum of the overlay's values under it."""
         whole = np.zeros(((bottom - top) * down, (right - left) * across), np.int64)
         inner = slice(y - top * down, y - top * down + height), slice(x - left * across, x - left * across + width)
         whole[inner] = values
         return _block_sums(whole, step)
 
-    # A sample of chroma at an odd edge covers fewer.
+    # A chroma sample at an odd edge covers fewer luma samples.
     inside = np.ones(((bottom - top) * down, (right - left) * across), np.int64)
     inside[size[1] - top * down :] = 0
     inside[:, size[0] - left * across :] = 0

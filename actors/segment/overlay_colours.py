@@ -1,4 +1,4 @@
-"""An overlay's colours, coded like the film's (docs/filters.md) with + - * / only, so every processor agrees."""
+"""Converts an overlay's colours to the film's (docs/filters.md), only with + - * /, so that every processor agrees."""
 
 from typing import Final, TypeAlias
 
@@ -14,12 +14,12 @@ Levels: TypeAlias = NDArray[np.int64]
 FULL_RANGE: Final = 2
 _BYTE, _WORD = 255, 65535
 _HD_LINES: Final = 720
-"""From this height on, YUV of unknown matrix counts as BT.709; H.273 has the numbers."""
+"""YUV without a stated matrix counts as BT.709 from this height on."""
 _BT709, _SMPTE170M, _BT2020, _PQ, _HLG = 1, 6, 9, 16, 18
 _LUMA: Final = {_BT709: (2126, 7152, 722), 5: (2990, 5870, 1140), _SMPTE170M: (2990, 5870, 1140)} | {
     _BT2020: (2627, 6780, 593)
 }
-"""Ten thousandths of red, green and blue in luma, by H.273's numbers of matrices."""
+"""The weights of red, green and blue in luma, in 1/10000, by H.273's matrix numbers."""
 _UNSTATED: Final = frozenset({0, 2})
 _TO_2020: Final = ((0.6274, 0.3293, 0.0433), (0.0691, 0.9195, 0.0114), (0.0164, 0.0880, 0.8956))
 """Linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
@@ -40,7 +40,7 @@ def _matrix(colour: Colour, height: int) -> int:
 
 
 def coded(rgb: NDArray[np.uint8], output: VideoFormat, bits: int) -> tuple[Levels, Levels, Levels]:
-    """Return Y', Cb and Cr, with ``bits`` bits in the film's range, of sRGB's R'G'B' (rows, columns, 3)."""
+    """Return Y', Cb and Cr of sRGB's R'G'B' (rows, columns, 3), with ``bits`` bits in the film's range."""
     colour = output.colour
     if colour.transfer in (_PQ, _HLG):
         flat, places = np.unique(rgb.reshape(-1, 3), axis=0, return_inverse=True)
@@ -69,7 +69,7 @@ def _scaled(value: Levels, steps: int, unit: int, zero: int, most: int) -> Level
 
 
 def _in_hdr(rgb: NDArray[np.uint8], transfer: int) -> Levels:
-    """Return SDR's R'G'B' as HDR's, in 16 bits: SDR's white becomes HDR's reference white."""
+    """Return HDR's R'G'B' in 16 bits for SDR's, whose white becomes HDR's reference white."""
     linear = power(np.arange(_BYTE + 1) / _BYTE, _SDR_GAMMA)[rgb] * WHITE_CD
     light = [row[0] * linear[:, 0] + row[1] * linear[:, 1] + row[2] * linear[:, 2] for row in _TO_2020]
     codes = [pq_code(each) for each in light] if transfer == _PQ else _hlg_codes(light)
@@ -80,6 +80,6 @@ def _hlg_codes(light_cd: list[Values]) -> list[Values]:
     """Return the codes for which HLG's reference display shows this light: BT.2100's inverse OOTF, then its OETF."""
     shown = [each / HLG_PEAK_CD for each in light_cd]
     luma = LUMA_2020[0] * shown[0] + LUMA_2020[1] * shown[1] + LUMA_2020[2] * shown[2]
-    # Of a gamma of 1.2.
+    # The inverse of HLG's system gamma, 1.2.
     gain = 1 / np.maximum(power(luma, 1 / 6), 1e-6)
     return [hlg_code(each * gain) for each in shown]

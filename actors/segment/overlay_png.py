@@ -1,4 +1,4 @@
-"""The PNG file of an overlay picture, in memory: its size and its samples. Nothing but PNG is decoded."""
+"""Reads the PNG file of an overlay picture from memory; other formats are refused."""
 
 import struct
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, or of another size or more bits."""
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, wrong in its size, or of more bits."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))
@@ -39,10 +39,10 @@ def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
         message = f"the overlay picture {name} cannot be decoded: {getattr(error, 'strerror', None) or error}"
         raise InputUnreadable(message, AS_PNG) from error
     if (frame.width, frame.height) != size:
-        message = f"the overlay picture {name} says {size[0]}x{size[1]} and has {frame.width}x{frame.height}"
+        message = f"the overlay picture {name} states {size[0]}x{size[1]}, but is {frame.width}x{frame.height}"
         raise InputUnreadable(message, AS_PNG)
     if (samples := _rgba(frame)) is None:
-        message = f"the overlay picture {name} is of a kind that is not taken here: {frame.format.name}"
+        message = f"the overlay picture {name} has an unsupported format: {frame.format.name}"
         raise InputUnreadable(message, AS_PNG)
     return samples
 
@@ -51,7 +51,7 @@ def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
     """Yield the one picture; one larger than ``size`` is not allocated."""
     decoder = CodecContext.create("png", "r")
     decoder.thread_count = 1
-    # Otherwise a chunk with a wrong checksum would be used.
+    # Without err_detect a chunk with a wrong checksum would be used.
     decoder.options = {"max_pixels": str((size[0] + _ALIGNED_SAMPLES) * size[1]), "err_detect": "crccheck+explode"}
     yield from decoder.decode(Packet(content))
     yield from decoder.decode(None)

@@ -1,4 +1,4 @@
-"""What a still looks like: upright, with square pixels, in RGB, as a file of some kind."""
+"""The look of stills: upright, with square pixels, in RGB, as a file or as samples."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -32,7 +32,7 @@ def nearest_turn(matrix: tuple[int, ...] | None) -> Turn:
 
 
 def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> Size:
-    """Return the size in square pixels at which a player shows a stored picture: no side shrinks."""
+    """Return the size in square pixels at which a player shows a stored picture; no side shrinks."""
     if sample_aspect_ratio > 1:
         width = round(width * sample_aspect_ratio)
     else:
@@ -50,12 +50,12 @@ class StillLook:
     colour: Colour
     """The source's colours, with matrix and range known."""
     format: StillFormat | None
-    """None gives RGB samples rather than files."""
+    """None for RGB samples instead of files."""
     quality: int
     """1 to 100, for JPEG and WebP."""
     tone: "ToneMap | None" = None
-    """Maps HDR to SDR; None if there is nothing to map."""
+    """Maps HDR to SDR; None for SDR sources."""
     crop: "tuple[Size, Region] | None" = None
-    """The size of pictures, and the part that the source's container says to show; None for all."""
+    """The size of pictures, and the part that the source's container says to show; None for all of it."""
     by_picture: bool = False
-    """Whether each picture's own colours count, in a track whose colours change."""
+    """Whether pictures are converted by their own colours, in a track whose colours change."""

@@ -1,4 +1,4 @@
-"""Stills of one range of a track: the pictures on screen at given times."""
+"""Takes stills from one range of a track: the pictures on screen at given times."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from .work import PictureWork, SeenSegment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakenPicture:
-    """A picture at its own presentation time: the bytes of its file, or its RGB samples."""
+    """A picture with its presentation time: the bytes of its file, or its RGB samples."""
 
     ticks: int
     data: NDArray[np.uint8]
@@ -34,7 +34,7 @@ class TakenStills(SeenSegment):
     """The stills of one range."""
 
     pictures: tuple[TakenPicture, ...]
-    shown: tuple[int | None, ...]  # for each moment, the picture on screen: its place in ``pictures``, None for none
+    shown: tuple[int | None, ...]  # for each moment the index in ``pictures`` of the picture on screen, None if missing
 
     @property
     def is_complete(self) -> bool:
@@ -44,7 +44,7 @@ class TakenStills(SeenSegment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeStills(PictureWork[TakenStills]):
-    """Take the picture on screen at each of ``moments``: the last one presented at or before it."""
+    """Take the picture on screen at each of ``moments``: the last one at or before that time."""
 
     moments: tuple[int, ...]  # ascending ticks, not before the segment
     still: StillLook

@@ -1,4 +1,4 @@
-"""Work on the pictures of one segment, in the host's memory: the worker's device decodes them if that is faster."""
+"""Work on the pictures of one segment in host memory; the worker's device decodes them if that is faster."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ SeenT = TypeVar("SeenT", bound=SeenSegment)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureWork(Work[SeenT]):
-    """Look at the pictures of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
+    """Look at the pictures of ``decode`` whose time is in [``start_ticks``, ``end_ticks``); None is unbounded."""
 
     segment: int
     decode: DecodeRange
     start_ticks: int | None
     end_ticks: int | None
-    require_device: bool = False  # always wait for a device's decoder, if there is one
+    require_device: bool = False  # whether to wait for a device's decoder, if there is one
 
     @property
     def file(self) -> str:
@@ -53,7 +53,7 @@ class PictureWork(Work[SeenT]):
             InputError: the source cannot be read any more.
             Unsupported: a picture cannot be converted.
             EncoderFailed: a picture's file cannot be made.
-            DeviceError: the device is lost; what it cannot decode, software does.
+            DeviceError: the device is lost; software decodes what the device cannot.
             Cancelled: the work was cancelled.
         """
         frames_done = context.frames_done
@@ -68,4 +68,4 @@ class PictureWork(Work[SeenT]):
 
     @abstractmethod
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> SeenT:
-        """Look at the pictures on one path; ``fallback`` says why a better one failed."""
+        """Look at the pictures on one path; ``fallback`` says why a better path failed."""
