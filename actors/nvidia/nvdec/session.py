@@ -277,7 +277,7 @@ def _notes(frame: Any, *, statistics: bool) -> PictureNotes:
 
 def _statistics(frame: Any) -> DecodeStatistics:
     if not frame.decode_stats_size:
-        message = "this GPU's driver has no decode statistics; NVIDIA's driver 590 is the first that has them"
+        message = "statistics: this GPU's driver has no decode statistics; NVIDIA's driver 590 is the first with them"
         raise EngineUnfit(message, "Leave out statistics, or use a GPU with a newer driver.")
     found = frame.ParseDecodeStats()
     return DecodeStatistics(

@@ -146,7 +146,7 @@ def test_what_is_drawn_is_a_file_or_samples() -> None:
 
 def test_a_picture_that_no_file_takes_is_refused_in_one_line() -> None:
     """The encoder's refusal names the encoder and the size."""
-    with pytest.raises(EncoderFailed, match="libwebp made no file of a picture of 17000x1"):
+    with pytest.raises(EncoderFailed, match="libwebp cannot encode a picture of 17000x1"):
         encode_still(np.zeros((1, 17_000, 3), dtype=np.uint8), StillFormat.WEBP, 90)
 
 

@@ -136,13 +136,13 @@ REFUSED: list[tuple[str, dict[str, Any], RateChange, str]] = [
         "h264",
         {"bitrate_bps": 300_000, "maxrate_bps": 600_000, "bufsize_bits": 600_000},
         RateChange(bitrate=200_000),
-        "only where it is constant",
+        "only if it is constant",
     ),
     (
         "h264",
         {"bitrate_bps": 300_000, "maxrate_bps": 600_000, "bufsize_bits": 600_000},
         RateChange(maxbitrate=200_000),
-        "below its average",
+        "below libx264's average",
     ),
     *(
         (codec, {"quality": 40}, RateChange(bitrate=200_000), "cannot change its rates")

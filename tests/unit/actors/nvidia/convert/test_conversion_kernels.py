@@ -131,7 +131,7 @@ def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
     streams = dict(machine.streams)
     converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
-    with pytest.raises(DeviceMemory, match="does not hold another"):
+    with pytest.raises(DeviceMemory, match="has no room for"):
         CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     converting.close()

@@ -87,7 +87,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
         (RateChange(fps=float("inf")), "fps is a number of frames a second, not inf"),  # type: ignore[arg-type]
         (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
         (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
-        (RateChange(fps="soon"), "rates like that"),  # type: ignore[arg-type]
+        (RateChange(fps="soon"), "fps is a number of frames a second, not 'soon'"),  # type: ignore[arg-type]
     ],
 )
 def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
