@@ -1,4 +1,4 @@
-"""Encoding one segment: decode its pictures, filter, encode, and count what went in and out."""
+"""Encodes one segment (decodes, filters, encodes, and counts pictures in and out); describes a device's encoder."""
 
 import os
 import socket
@@ -17,17 +17,16 @@ from ..decode.decoding import DecodeRange, PictureT
 from ..device.work import Work, WorkContext
 from ..encode.libraries import library_version
 from ..encode.session import EncodedPacket, EncoderSession
-from ..encode.settings import EncoderSettings
+from ..encode.settings import Codec, EncoderSettings, usable_cores, with_threads
 from ..encode.software import SoftwareEncoder
-from ..encode.threads import usable_cores, with_threads
 from ..media.timeline import is_increasing
+from ..settle.nvenc import EncoderCapabilities
 from ..surfaces.device_frame import TimedPicture
 from ..tracing import span
 from .burn import Burner
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
-from .frame_rate import CountedGrid
-from .keyframe_grid import KeyframeGrid
+from .frame_rate import CountedGrid, KeyframeGrid
 from .walk import SegmentTally, SegmentWalk, decode_on_first
 
 ResultT = TypeVar("ResultT")
@@ -303,3 +302,26 @@ class _Run(Generic[PictureT]):
             return tally
         is_late = self._began_ticks is None or self._began_ticks > rate.chosen_at(numbers[0])
         return replace(tally, first_damaged_packet=entry.packet) if is_late else tally
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOffer:
+    """A device's encoder: its capabilities, the version of its package, and whether the device converts pictures."""
+
+    capabilities: EncoderCapabilities
+    package: str
+    converts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeEncoder(Work[EncoderOffer]):
+    """Ask the driver for the capabilities of the encoder for ``codec``."""
+
+    codec: Codec
+
+    def run(self, context: WorkContext) -> EncoderOffer:
+        """Raise ``EngineUnfit`` without such an encoder, and ``DeviceError`` if the driver fails."""
+        device = context.device
+        if device is None:
+            raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")
+        return EncoderOffer(device.encoder_capabilities(self.codec), device.encoder_package(), device.converts())

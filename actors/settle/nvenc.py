@@ -35,7 +35,7 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
         ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
         "use --quality, --bitrate, --maxrate and --bufsize",
     ),
-    **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
+    **dict.fromkeys(("gop", "idrperiod"), "each segment and each group of pictures must begin with an IDR picture"),
     "timinginfo": "pictures are shown at the source's times",
 }
 """The settings that codecfleet chooses for a job of many segments; ``encode`` has one session, and accepts them."""

@@ -2,8 +2,7 @@
 
 from .fragments import FILLER_BYTES, FilePart, Fragments, SplicedFile
 from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags
-from .matroska_duration import film_durations
-from .movie import TrackEnd, has_several_descriptions, media_duration, track_end
+from .movie import TrackEnd, film_durations, has_several_descriptions, media_duration, track_end
 from .watch import FragmentWatch, HeaderWatch
 
 __all__ = [

@@ -14,9 +14,8 @@ from ....errors import CodecfleetError, Unsupported, UsageError
 from ...device.streams import StreamConsumer, StreamPicture
 from ...surfaces.device_frame import DevicePicture
 from .calls import EglCuda, MappedFrame
-from .ends import EndSession
 from .states import LIVE, EndEvent, EndState, StreamState, check_consumer
-from .streams import EglStream
+from .streams import EglStream, EndSession
 
 _MICROSECONDS: Final = 1_000_000
 _PAUSE_S: Final = 0.001

@@ -18,10 +18,9 @@ from ...surfaces.device_frame import DevicePicture
 from ...surfaces.formats import surface_format
 from ..convert.device_pictures import CudaMover
 from .calls import EglCuda, EglPlane, Fill
-from .ends import EndSession
 from .layout import EglLayout, layout_of, surface_name
 from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_room, may_connect_producer
-from .streams import EglStream
+from .streams import EglStream, EndSession
 
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""

@@ -1,24 +1,28 @@
-"""An EGLStream, which carries frames from a producer to a consumer.
+"""An EGLStream, which carries frames from a producer to a consumer, and the common part of its two ends.
 
 Sources: EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_KHR_stream_cross_process_fd, EGL_NV_stream_reset.
 """
 
 import ctypes
 import threading
+from abc import abstractmethod
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from ....errors import DeviceError, UsageError
+from ....errors import CodecfleetError, DeviceError, DeviceLost, UsageError
 from ...closing import Closing
 from ...device.streams import PictureStream, StreamConsumer, StreamProducer
-from .calls import egl_cuda
+from ..cuda.context import cuda_error
+from .calls import EglCuda, egl_cuda
 from .library import EglDisplay, attributes, device_display
-from .states import PRESENTED_MOST, StreamState
+from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, next_state
 
 _STATE, _FIFO_LENGTH, _SUPPORT_REUSE = 0x3214, 0x31FC, 0x3335
 _PRODUCER_FRAME, _CONSUMER_FRAME = 0x3212, 0x3213
 _RESET: Final = "EGL_NV_stream_reset"
 _RULES: Final = "docs/egl.md shows how to make one."
+TIMED_OUT: Final = 702
+"""CUDA_ERROR_LAUNCH_TIMEOUT: when a frame is acquired or taken back, it means that none came yet."""
 
 
 class EglStream(PictureStream, Closing):
@@ -196,3 +200,65 @@ def is_gone(stream: EglStream) -> bool:
         return stream.state is StreamState.DISCONNECTED
     except UsageError:
         return True
+
+
+class EndSession(Closing):
+    """One end of a stream. ``state`` follows the table of ``states.py``; the driver is not called after a failure."""
+
+    def __init__(self, calls: EglCuda, stream: EglStream) -> None:
+        self._calls = calls
+        self._stream = stream
+        self.state = EndState.UNCONNECTED
+        self.cuda_stream = calls.cuda.stream()
+        self._connection: Any = None
+        self._context_id = calls.context_id()
+
+    def close(self) -> None:
+        """Disconnect, and free its memory. Idempotent."""
+        try:
+            if self.state in (*LIVE, EndState.ENDED):
+                self._check_context()
+                self._disconnect()
+            if self.state in (*LIVE, EndState.ENDED, EndState.UNCONNECTED):
+                self.cuda_stream.close()
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        finally:
+            self._move(EndEvent.CLOSE)
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Return what belongs to the other end, and disconnect."""
+
+    def _connect(self, name: str, *arguments: object) -> None:
+        """Connect, or close; a failure leaves nothing open."""
+        try:
+            self._connection = self._calls.call(name, self._calls.driver.EGLStreamKHR(self._stream.handle), *arguments)
+        except CodecfleetError:
+            self.close()
+            raise
+        self._move(EndEvent.CONNECT)
+
+    def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
+        """Call the driver; return whether that succeeded: False if no frame came or the other end is gone."""
+        try:
+            self._check_context()
+            code, _ = self._calls.attempt(name, *arguments)
+            if code and not (may_time_out and code == TIMED_OUT):
+                if not is_gone(self._stream):
+                    raise cuda_error(code, f"{name} failed with")
+                self._move(EndEvent.PART)
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        return code == 0
+
+    def _check_context(self) -> None:
+        """Raise ``DeviceLost`` if the connection's context is gone: the driver would end the process."""
+        if self._calls.context_id() != self._context_id:
+            message = "the CUDA context in which an end of the stream was connected is gone"
+            raise DeviceLost(message, "Make a new stream in a new process.")
+
+    def _move(self, happening: EndEvent) -> None:
+        self.state = next_state(self.state, happening)
