@@ -37,7 +37,7 @@ from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
 from .nvenc.session import NvencSession
-from .stdout_monitor import CStdoutTap, StdoutMonitor, StdoutTap
+from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
@@ -239,14 +239,14 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # The first count starts the monitoring, so it comes before any decoding.
-    opened = _opened(StdoutMonitor(StdoutTap).count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
+    opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
     gc.freeze()
     return opened
 
 
-_wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
+_wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
 """One tap for all GPUs of a user's program, which has only one standard output."""
 
 

@@ -11,6 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 _ERROR_LINE: Final = b"Decode Error occurred"
@@ -108,17 +109,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
             ready.poll()
 
 
-class StdoutMonitor:
-    """Counts wrong pictures from the first call of ``count`` on, with one ``tap``. Safe from any thread."""
+def wrong_picture_counter(make: Callable[[], StdoutTap]) -> Callable[[], int]:
+    """Return a function that counts the wrong pictures from its first call on, with one tap. Safe from any thread."""
+    lock, tap = threading.Lock(), cache(make)
 
-    def __init__(self, tap: Callable[[], StdoutTap]) -> None:
-        self._make = tap
-        self._lock = threading.Lock()
-        self._tap: StdoutTap | None = None
+    def count() -> int:
+        with lock:
+            return tap().count()
 
-    def count(self) -> int:
-        """Return how many pictures have been reported wrong so far; the first call starts monitoring."""
-        with self._lock:
-            if self._tap is None:
-                self._tap = self._make()
-            return self._tap.count()
+    return count

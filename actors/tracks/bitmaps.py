@@ -91,12 +91,11 @@ class BitmapDecoder:
 
     def _bitmap(self, parts: list[BitmapSubtitle]) -> Bitmap | None:
         width, height = canvas = self._canvas()
-        boxes = [
-            (max(0, p.x), max(0, p.y), min(width, p.x + p.width), min(height, p.y + p.height))
-            for p in parts
-            if p.planes
-        ]
-        shown = [(box, part) for box, part in zip(boxes, (p for p in parts if p.planes), strict=True) if _has_area(box)]
+        shown = []
+        for p in parts:
+            box = max(0, p.x), max(0, p.y), min(width, p.x + p.width), min(height, p.y + p.height)
+            if p.planes and box[0] < box[2] and box[1] < box[3]:
+                shown.append((box, p))
         if not shown:
             return None
         left, top = (min(box[axis] for box, _ in shown) for axis in (0, 1))
@@ -126,10 +125,6 @@ def trimmed(canvas: Size, x: int, y: int, samples: Samples) -> Bitmap | None:
         return None
     top, bottom, left, right = int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
     return Bitmap(canvas, x + left, y + top, samples[top:bottom, left:right])
-
-
-def _has_area(box: tuple[int, int, int, int]) -> bool:
-    return box[0] < box[2] and box[1] < box[3]
 
 
 def _samples(part: BitmapSubtitle) -> Samples:

@@ -4,7 +4,7 @@
 several devices, and may have its own context.
 """
 
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from uuid import UUID
 
 from ....errors import DeviceError, DeviceMemory, EngineUnfit, UsageError
@@ -29,9 +29,10 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
     return kind(message, _FREE_MEMORY if kind is DeviceMemory else _FIX)
 
 
-def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
-    """Raise ``cuda_error`` of a CUresult: DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError."""
-    raise cuda_error(code, f"{what} failed with", name)
+def check_cuda(error: Any, what: str) -> None:
+    """Raise our error for a CUresult other than 0: DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError."""
+    if code := int(error):
+        raise cuda_error(code, f"{what} failed with", getattr(error, "name", ""))
 
 
 class Cuda:
@@ -84,8 +85,7 @@ class Cuda:
     def pop(self) -> None:
         """Make the previous context current again."""
         error, _ = self._driver.cuCtxPopCurrent()
-        if error:
-            raise_cuda(int(error), "cuCtxPopCurrent", getattr(error, "name", ""))
+        check_cuda(error, "cuCtxPopCurrent")
 
     def free_bytes(self) -> int:
         """Return how much of the device's memory is free."""
@@ -227,8 +227,7 @@ class Cuda:
     def _begun(self, name: str, *arguments: object) -> None:
         """Call without a watch: the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
-        if error:
-            raise_cuda(int(error), name, getattr(error, "name", ""))
+        check_cuda(error, name)
 
     def _opened(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.opening("CUDA", name), name, arguments)
@@ -236,8 +235,7 @@ class Cuda:
     def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:
         with call:
             error, *values = getattr(self._driver, name)(*arguments)
-        if int(error) != 0:
-            raise_cuda(int(error), name, getattr(error, "name", ""))
+        check_cuda(error, name)
         return values[0] if len(values) == 1 else tuple(values)
 
 

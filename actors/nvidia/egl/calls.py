@@ -249,10 +249,6 @@ class EglCuda:
         with self._turn:
             return self._shared_mover().to_host(picture)
 
-    def is_integrated(self) -> bool:
-        """Return whether the GPU's memory is the system's, as a Tegra's is."""
-        return self.cuda.platform.integrated
-
     def context_id(self) -> int:
         """Return a context's unique ID, which no later context gets; ``DeviceLost`` if the context is gone."""
         return int(self.call("cuCtxGetId", self.driver.CUcontext(self.cuda.context)))

@@ -117,7 +117,7 @@ class EglConsumer(StreamConsumer):
     def __init__(self, calls: EglCuda, stream: EglStream, place: str) -> None:
         self._calls = calls
         self._place = place
-        to_host = place == "host" and calls.is_integrated()
+        to_host = place == "host" and calls.cuda.platform.integrated
         self._session = ConsumerSession(calls, stream, in_system_memory=to_host)
 
     @property
