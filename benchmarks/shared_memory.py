@@ -20,8 +20,9 @@ from av.video.frame import VideoFrame
 from codecfleet.actors.decode.decoding import picture_hash
 from codecfleet.actors.device.memory_choice import Platform, Waiting
 from codecfleet.actors.dla.engine import CudaCalls
-from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, open_unpacker
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
@@ -57,7 +58,7 @@ def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
 
 def fetched(cuda: Cuda, pix_fmt: str, size: tuple[int, int], pictures: int) -> dict[str, Any]:
     """Bring surfaces to the host, compare every picture, and return the counts."""
-    format_, unpacker = format_of(pix_fmt), open_unpacker(cuda)
+    format_, unpacker = format_of(pix_fmt), compiled(Unpacker, cuda)[0]
     memory, stream = PinnedMemory(cuda), cuda.stream()
     fetcher = PictureFetcher(cuda, memory, unpacker, format_=format_, size=size, pix_fmt=pix_fmt)
     originals = [noise(pix_fmt, size, seed) for seed in range(BATCH)]

@@ -1,1 +1,1 @@
-"""What codecs write: access points, packet headers, parameter sets, picture sizes."""
+"""Parsers of codec bitstreams: access points, packet headers, parameter sets, picture sizes."""

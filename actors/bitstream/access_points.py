@@ -15,11 +15,11 @@ _EXP_GOLOMB_ZEROS = 32
 
 
 _CONTINUES: Final = 0xFF
-"""Adds its value to a number in an SEI message; another byte of the number follows."""
+"""A byte of a number in an SEI message that is followed by another byte, to be added."""
 
 
 class RandomAccess(Enum):
-    """What a packet offers a decoder that starts at it."""
+    """The kind of start that a packet offers a decoder."""
 
     IDR = "idr"
     """Nothing after the packet, in either order, refers to anything before it."""
@@ -32,9 +32,9 @@ class RandomAccess(Enum):
     INTRA_ONLY = "intra-only"
     """H.264: coded without references, but nothing is promised about the pictures after it."""
     FLAGGED = "flagged"
-    """The codec's packets are not read: there is only the container's keyframe flag."""
+    """The container flags a keyframe; the codec's packets are not read."""
     NONE = "none"
-    """Decoding cannot start here, even where the container flags a keyframe."""
+    """Decoding cannot start here, even if the container flags a keyframe."""
 
 
 class BitReader:
@@ -61,7 +61,7 @@ class BitReader:
         return self.bits(1) == 1
 
     def skip(self, count: int) -> None:
-        """Pass over ``count`` bits."""
+        """Skip ``count`` bits."""
         self.bits(count)
 
     def ue(self) -> int:
@@ -79,7 +79,7 @@ class BitReader:
 
 
 def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Iterator[bytes]:
-    """Return the NAL units of a packet, a truncated last one too; its extradata says how they are delimited."""
+    """Yield the NAL units of a packet, a truncated last one too; the extradata says how they are delimited."""
     length_bytes = prefix_bytes(extradata, hevc=hevc)
     return annex_b_units(data) if length_bytes is None else prefixed_units(data, length_bytes)
 
@@ -95,7 +95,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return the size of a unit's length field; None is Annex B (avcC and hvcC begin with 1, start codes with 0)."""
+    """Return the size of a unit's length field, None for Annex B; avcC and hvcC begin with 1, start codes with 0."""
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4
@@ -124,7 +124,7 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
 
 
 def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> RandomAccess:
-    """Return what a packet offers a decoder that starts at it, by NAL headers and the first bits of H.264's slices."""
+    """Return the kind of start that a packet offers, by its NAL headers and the first bits of H.264 slices."""
     if codec == "hevc":
         return _hevc_kind(data, extradata)
     if codec == "h264":
@@ -162,7 +162,7 @@ def _h264_kind(data: bytes, extradata: bytes) -> RandomAccess:
             recovery_point = recovery_point or _has_recovery_point(unit)
         elif kind in (_H264_SLICE, _H264_PARTITION_A):
             if not _is_intra_slice(unit):
-                # A recovery point may stand at a P picture (gradual refresh); an "intra only" one may not.
+                # A recovery point may be at a P picture (gradual refresh); an intra-only access point may not.
                 return RandomAccess.RECOVERY_POINT if recovery_point else RandomAccess.NONE
             intra = True
     if recovery_point:

@@ -13,7 +13,7 @@ from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
 _HEAD_BYTES: Final = 256
-"""More bytes than are read of either header."""
+"""More bytes than are read from either header."""
 _SELECTED: Final = 2
 """A tool that each frame turns on or off itself."""
 _KEY_FRAME: Final = 0
@@ -30,7 +30,7 @@ class Av1Sequence:
     time_bits: int = 0
     removal_bits: int = 0
     operating_points: tuple[tuple[int, bool], ...] = ()
-    """One item per operating point: its layers, and whether frames state their removal time for it."""
+    """The layers of each operating point, and whether frames state their removal time for it."""
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -41,7 +41,7 @@ class Av1Sequence:
 
 
 def av1_sequence(data: bytes) -> Av1Sequence | None:
-    """Return the last complete sequence header of a packet, or of an av1C's units; None if there is none."""
+    """Return the last complete sequence header of a packet or an av1C's units, or None."""
     found = None
     for unit in open_bitstream_units(data):
         if unit.kind == ObuKind.SEQUENCE_HEADER:
@@ -51,7 +51,7 @@ def av1_sequence(data: bytes) -> Av1Sequence | None:
 
 
 def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
-    """Return the size a key frame is shown at, of its largest spatial layer; None if there is no key frame."""
+    """Return the shown size of a key frame, of its largest spatial layer; None if there is no key frame."""
     size = None
     for unit in open_bitstream_units(data):
         if unit.kind not in _FRAMES:
@@ -125,7 +125,7 @@ def _operating_points(reader: BitReader, delay_bits: int) -> tuple[tuple[int, bo
 
 
 def _tools(reader: BitReader) -> tuple[int, int, int]:
-    """Return how screen content tools and integer motion vectors are turned on, and the length of order hints."""
+    """Return the fields ``screen_content``, ``integer_vectors`` and ``order_bits``."""
     reader.skip(4)  # inter-intra, masks, warps, dual filters
     has_order = reader.flag()
     if has_order:
@@ -163,7 +163,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
 
 
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Read the render size; where its shape differs from the picture's, that is the samples' aspect ratio."""
+    """Read the render size, whose shape gives the samples' aspect ratio; None if it is the picture's size."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

@@ -1,4 +1,4 @@
-"""Whether the pictures of MPEG-2 and H.264 are interlaced, and which field comes first, as FFmpeg's decoders judge it.
+"""The field order of MPEG-2 and H.264 pictures, or that they are progressive, as FFmpeg's decoders determine it.
 
 Sources: ITU-T H.262 (02/2012) section 6.3.10; ITU-T H.264 (08/2021) sections 7.3.3 and D.1.3.
 """
@@ -22,10 +22,10 @@ _FRAME, _FIELDS, _PAIRS = 0, (1, 2), (3, 4)
 _TOP_FIRST: Final = frozenset({3, 5})
 _BOTTOM_FIRST: Final = frozenset({4, 6})
 _CLOCKS: Final = (1, 1, 1, 2, 2, 3, 3, 2, 3)
-"""How many clock timestamps come with each ``pic_struct`` (H.264 table D-1)."""
+"""The number of clock timestamps for each ``pic_struct`` (H.264 table D-1)."""
 _INTERLACED_SCAN, _UNKNOWN_SCAN = 1, 2
 _KEPT: Final = 256
-"""How many units with a picture's timing are remembered."""
+"""How many picture timing units are cached."""
 _FIRST: Final = {False: FieldOrder.TOP_FIRST, True: FieldOrder.BOTTOM_FIRST}
 
 
@@ -41,7 +41,7 @@ class FieldOrders:
         self._first_field: tuple[int, bool] | None = None
 
     def begin(self, sequence_set: bytes, new_extradata: bytes = b"") -> None:
-        """Read the parameter sets that an access point of H.264 refers to; call it before ``order`` of its packet."""
+        """Read the parameter sets of an H.264 access point; call it before ``order`` for the packet."""
         self._extradata = new_extradata or self._extradata
         self._fields = h264_fields(sequence_set)
 
@@ -51,7 +51,7 @@ class FieldOrders:
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
-        """Return what a packet states: UNKNOWN is interlaced, in an order that is not read; None: it states nothing."""
+        """Return the order that a packet states: UNKNOWN if interlaced in an unknown order, None if it states none."""
         data = bytes(packet[:_HEAD_BYTES])
         if not self._is_h264:
             return _mpeg2_order(data)
@@ -90,7 +90,7 @@ class FieldOrders:
         return self._of_frame(fields, timing)
 
     def _of_frame(self, fields: H264Fields, timing: tuple[int, int] | None) -> FieldOrder:
-        """Judge a coded frame as FFmpeg does: by its timing message, else by how it is coded."""
+        """Return a coded frame's order as FFmpeg does, by its timing message, or by how it is coded."""
         structure, scan = timing if timing is not None else (_FRAME, _UNKNOWN_SCAN)
         interlaced = fields.adapts_by_pair
         if timing is not None and not (structure in _PAIRS and fields.adapts_by_pair):
@@ -106,13 +106,13 @@ class FieldOrders:
 
 @lru_cache(_KEPT)
 def _timing(unit: bytes, fields: H264Fields) -> tuple[int, int] | None:
-    """Read the picture timing in an SEI unit; None if it has none. Each sequence repeats the same units."""
+    """Read the picture timing in an SEI unit, or None; cached because sequences repeat the same units."""
     loads = [load for number, load in sei_messages(unit, hevc=False) if number == _PICTURE_TIMING]
     return _picture_timing(BitReader(loads[0], is_escaped=False), fields) if loads else None
 
 
 def _picture_timing(reader: BitReader, fields: H264Fields) -> tuple[int, int]:
-    """Read a picture timing message: its ``pic_struct``, and the scan that its first timestamp states."""
+    """Read a picture timing message: its ``pic_struct``, and the scan type of its first timestamp."""
     reader.skip(fields.delay_bits)
     structure = reader.bits(4)
     for _ in range(_CLOCKS[structure] if structure < len(_CLOCKS) else 0):

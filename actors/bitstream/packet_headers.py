@@ -1,4 +1,4 @@
-"""How many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours that hold from here on.
+"""How many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours from there on.
 
 Sources: ITU-T H.264 (08/2021) 7.4.1.2; ITU-T H.265 (08/2021) 7.4.2.2; RFC 6386 9.1; VP9 Bitstream & Decoding Process
 Specification 6.2; AV1 Bitstream & Decoding Process Specification 5.3.
@@ -44,12 +44,12 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """What is read from one packet; damaged headers are taken at face value."""
+    """The facts about one packet; damaged headers are believed."""
 
-    shown: int = 1
-    sequence: CodedSequence | None = None  # of pictures from here on, None if none is stated
-    begins: bool = False  # nothing after the packet refers to anything before it
-    resizes: bool = False  # pictures change their size within a sequence, which decoders handle differently
+    shown: int = 1  # how many pictures it shows
+    sequence: CodedSequence | None = None  # the sequence from there on, None if it states none
+    begins: bool = False  # whether nothing after the packet refers to anything before it
+    resizes: bool = False  # whether pictures change their size within a sequence, which decoders handle differently
     has_captions: bool = False
 
 
@@ -59,7 +59,7 @@ def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int
 
 
 def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *, hevc: bool) -> PacketHeaders:
-    """Read a packet of H.264 or HEVC, given as NAL units and their kinds. Only the units that are read are copied."""
+    """Read a packet of H.264 or HEVC, given as NAL units and their kinds; copies only the units that it parses."""
     if hevc:
         begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
         messages, read = _HEVC_SEI, _HEVC_READ
@@ -117,7 +117,7 @@ def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequ
 
 
 def av1_headers(data: bytes) -> PacketHeaders:
-    """Read a packet of AV1: a temporal unit, which shows one picture; frame size overrides are not read."""
+    """Read a packet of AV1, a temporal unit that shows one picture; frame size overrides are ignored."""
     units = open_bitstream_units(data)
     sets = frozenset(unit.payload for unit in units if unit.kind == ObuKind.SEQUENCE_HEADER)
     return PacketHeaders(sequence=sets or None, begins=bool(sets))

@@ -1,4 +1,4 @@
-"""What the parameter sets of H.264 and HEVC state about a whole track, from a container's or an encoder's extradata.
+"""Facts about a whole track from the parameter sets of H.264 and HEVC, in a container's or an encoder's extradata.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.1.1, annexes A and E; ITU-T H.265 (08/2021) 7.3.2.2, 7.3.3; ISO/IEC 14496-15.
 """
@@ -17,14 +17,14 @@ _H264_SPS, _HEVC_SPS = 7, 33
 _H264_SLICES, _HEVC_SLICES = range(1, 6), range(32)
 _HVCC_HEAD_BYTES = 23
 _KEPT = 16
-"""How many recent codec configurations are remembered."""
+"""How many recent codec configurations are cached."""
 _READ_BYTES = 4096
-"""More bytes than are read of a sequence parameter set: a damaged one may span megabytes."""
+"""How much of a sequence parameter set is read at most: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SequenceSet:
-    """What is read of a sequence parameter set."""
+    """The fields read from a sequence parameter set."""
 
     number: int
     size: PictureSize
@@ -50,16 +50,16 @@ class H264Fields:
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return by how many frames at most coding order differs from presentation order; None if not stated."""
+    """Return the largest difference of coding order and presentation order, in frames; None if not stated."""
     stated = (found.reorder_frames for found in _codec_sequences(codec, extradata))
     return next((value for value in stated if value is not None), None)
 
 
 def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
-    """Return whether a stream promises that every picture is coded as a whole frame: no fields, no macroblock pairs.
+    """Return whether a stream promises to code every picture as a whole frame: no fields, no macroblock pairs.
 
-    That is ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1), and ``general_frame_only_constraint_flag`` of HEVC
-    (section 7.4.4), where it is optional. None without a sequence parameter set.
+    Read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
+    ``general_frame_only_constraint_flag`` of HEVC (section 7.4.4). None without a sequence parameter set.
     """
     found = _sequences(extradata, hevc=hevc)
     return all(sequence.whole_frames_only for sequence in found) if found else None
@@ -72,7 +72,7 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
 
 @lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
-    """Return every parameter set of ``extradata`` in Annex B form, as a decoder takes them before a first picture."""
+    """Return the parameter sets of ``extradata`` in Annex B form, which a decoder needs before the first picture."""
     return annex_b(configuration_units(extradata, hevc=hevc))
 
 
@@ -87,7 +87,7 @@ def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the sequence parameter sets ahead of a packet's picture, in Annex B form; b"" if none."""
+    """Return the sequence parameter sets before a packet's picture, in Annex B form; b"" if there are none."""
     slices = _HEVC_SLICES if hevc else _H264_SLICES
     units = nal_units(packet, extradata, hevc=hevc)
     ahead = takewhile(lambda unit: nal_kind(unit, hevc=hevc) not in slices, units)
@@ -132,12 +132,12 @@ def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int
     return at
 
 
-@lru_cache(_KEPT)  # segments ask for the same few configurations again and again
+@lru_cache(_KEPT)  # segments have the same few configurations
 def _sequences(extradata: bytes, *, hevc: bool) -> tuple[_SequenceSet, ...]:
     found = []
     for unit in sequence_sets(extradata, hevc=hevc):
         with suppress(EOFError):
-            # Sets of HEVC's other layers, which are not decoded, have another form (annex F).
+            # The sets of HEVC's other layers, which are not decoded, have another syntax (annex F).
             if not hevc or not hevc_layer(unit):
                 found.append(_read_set(unit, hevc=hevc))
     return tuple(found)
@@ -154,7 +154,7 @@ def _read_set(unit: bytes, *, hevc: bool) -> _SequenceSet:
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _YUV400, _YUV420, _YUV422, _YUV444 = range(4)
 _CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
-"""Columns and rows of luma for one of chroma, the unit of cropping; else 1 (H.264 table 6-1)."""
+"""The luma columns and rows per chroma sample, the units of cropping; (1, 1) for others (H.264 table 6-1)."""
 _EXTENDED_SAR = 255
 _SAMPLE_SHAPES = (
     *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
@@ -164,7 +164,7 @@ _SAMPLE_SHAPES = (
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return a sequence parameter set's id and its pictures' size, cropped as stated; None if it is truncated."""
+    """Return a sequence parameter set's id and the cropped size of its pictures; None if it is truncated."""
     try:
         found = _read_set(unit, hevc=hevc)
     except EOFError:
@@ -211,12 +211,12 @@ def _h264_sps(reader: BitReader) -> _SequenceSet:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """How many samples are cropped: left and right together, top and bottom together."""
+    """The cropped columns (left and right) and rows (top and bottom)."""
 
     columns: int = 0
     rows: int = 0
     is_cropped: bool = False
-    """Samples cropped at the left or the top."""
+    """Whether samples are cropped at the left or the top."""
 
     def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
         return PictureSize(width - self.columns, height - self.rows, shape)
@@ -231,7 +231,7 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
-    """Read how chroma is sampled, and whether planes are separate, which counts as no chroma; skip what follows."""
+    """Read the chroma format (none if planes are separate) and whether planes are separate; skip what follows."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
@@ -266,7 +266,7 @@ def _skip_h264_order_count(reader: BitReader) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _H264Vui:
-    """What is read of the video usability information."""
+    """The fields read from the video usability information."""
 
     shape: Fraction | None = None
     delay_bits: int = 0
@@ -309,7 +309,7 @@ def _sample_shape(reader: BitReader) -> Fraction | None:
 
 
 def _h264_delay_bits(reader: BitReader) -> int:
-    """Read the parameters of a hypothetical decoder (annex E.1.2): the bits of a picture's two delays; 0 if absent."""
+    """Read the HRD parameters (annex E.1.2): the bits of a picture's two delays, 0 if absent."""
     if not reader.flag():
         return 0
     count = reader.ue() + 1

@@ -1,10 +1,12 @@
-"""A fingerprint of an access point's headers: while it stays the same, so does what a decoder says of the pictures.
+"""A fingerprint of an access point's headers: while it is the same, a decoder describes the pictures the same way.
 
 Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
 ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from .access_points import annex_b_units, sei_messages
@@ -22,7 +24,7 @@ _MPEG2_SLICE: Final = b"\x00\x00\x01\x01"
 _MPEG2_STATED_BYTES: Final = 5
 """A sequence header's start, size, aspect ratio and frame rate; a bitrate and matrices follow."""
 _MPEG4_LAYERS: Final = range(0x20, 0x30)
-_VC1_SEQUENCE: Final = 0x0F
+_VC1_SEQUENCES: Final = (0x0F,)
 _PRORES_STATED: Final = slice(16, 26)
 """Size, sampling, interlacing, aspect ratio, frame rate, colours and alpha of an ``icpf`` frame."""
 _JPEG_FRAMES, _JPEG_SCAN = (0xC0, 0xC1, 0xC2, 0xC3), 0xDA
@@ -37,7 +39,7 @@ class PictureMarks:
         self._messages: dict[int, bytes] = {}
 
     def mark(self, data: bytes, sizes: PictureSizes, new_extradata: bytes = b"") -> Hashable:
-        """Return the mark of an access point's packet, which ``sizes`` has read, and any changed configuration."""
+        """Return the mark of an access point's packet, which ``sizes`` has read; pass any changed configuration."""
         self._extradata = new_extradata or self._extradata
         if self._codec in ("h264", "hevc"):
             return sizes.sequence_set, self._stated_messages(sizes.units)
@@ -45,7 +47,7 @@ class PictureMarks:
         return self._extradata, None if stated is None else stated(data)
 
     def _stated_messages(self, units: Sequence[bytes]) -> Hashable:
-        """Return the messages of the kinds that are read; a message that is not repeated remains in force."""
+        """Return the messages in force of the kinds that are read; a message that is not repeated stays in force."""
         hevc = self._codec == "hevc"
         for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
             if kind == (_HEVC_SEI if hevc else _H264_SEI):
@@ -59,7 +61,7 @@ def _vp8_stated(data: bytes) -> Hashable:
 
 def _vp9_stated(data: bytes) -> Hashable:
     first = next((frame for frame in vp9_frames(data) if frame.colours is not None), None)
-    # The profile; then, after the synchronization code, depth, colours and sampling.
+    # The profile, and the depth, colours and sampling after the synchronisation code.
     return first, data[:1] and data[0] >> 4, data[4:5] and data[4] >> 4
 
 
@@ -81,16 +83,8 @@ def _mpeg2_stated(data: bytes) -> Hashable:
     return frozenset(found)
 
 
-def _mpeg4_stated(data: bytes) -> Hashable:
-    return frozenset(unit for unit in annex_b_units(data) if unit[0] in _MPEG4_LAYERS)
-
-
-def _vc1_stated(data: bytes) -> Hashable:
-    return frozenset(unit for unit in annex_b_units(data) if unit[0] == _VC1_SEQUENCE)
-
-
-def _prores_stated(data: bytes) -> Hashable:
-    return data[_PRORES_STATED]
+def _units(kinds: Container[int], data: bytes) -> Hashable:
+    return frozenset(unit for unit in annex_b_units(data) if unit[0] in kinds)
 
 
 def _jpeg_stated(data: bytes) -> Hashable:
@@ -110,9 +104,9 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "av1": _av1_stated,
     "mpeg1video": _mpeg2_stated,
     "mpeg2video": _mpeg2_stated,
-    "mpeg4": _mpeg4_stated,
-    "vc1": _vc1_stated,
-    "prores": _prores_stated,
+    "mpeg4": partial(_units, _MPEG4_LAYERS),
+    "vc1": partial(_units, _VC1_SEQUENCES),
+    "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""By FFmpeg's canonical name of the codec; for other codecs only a changed configuration is noticed."""
+"""By FFmpeg's canonical codec name; for other codecs the mark is only the configuration."""

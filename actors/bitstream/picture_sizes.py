@@ -13,7 +13,7 @@ from .parameter_sets import configuration_units, hevc_layer, is_sequence_set, se
 from .vp9 import vp9_frames
 
 _LONGEST_SIDE: Final = 16_888
-"""Of any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
+"""The longest of any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
 _H264_PICTURE_SET, _HEVC_PICTURE_SET = 8, 34
@@ -99,7 +99,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the Exp-Golomb numbers with which a NAL unit begins, after some flags; None if it is truncated."""
+    """Read the first Exp-Golomb numbers of a NAL unit, after some flags; None if it is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)

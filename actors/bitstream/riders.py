@@ -1,6 +1,6 @@
-"""Side data that encoders do not carry over: captions, dynamic HDR, a second view, alpha. Named as FFmpeg names it.
+"""Finds side data that encoders do not carry over (captions, dynamic HDR, a second view, alpha), by FFmpeg's names.
 
-Only unit headers and messages ahead of the first slice are read: one or two microseconds a packet. Sources: ITU-T T.35,
+Only unit headers and messages before the first slice are read: one or two microseconds a packet. Sources: ITU-T T.35,
 ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265 7.4.2.2; ISO/IEC 13818-2
 6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
 """
@@ -39,7 +39,7 @@ _REGISTERED: Final = re.compile(
     rb"|(?P<DYNAMIC_HDR_VIVID>\x26\x00\x04\x00\x05)"
     rb"|(?P<LCEVC>\xb4\x00\x50)" % (_FILLED, _ACTIVE)
 )
-"""The beginnings of registered messages: T.35's country and provider, and what the provider adds."""
+"""The beginnings of registered messages: T.35's country and provider, and the provider's own code."""
 _USER_DATA: Final = re.compile(
     rb"\x00\x00\x01\xb2(?:(?P<A53_CC>GA94\x03%b|CC\x01\xf8|\x03[\x01\x81])|(?P<AFD>DTG1%b))" % (_FILLED, _ACTIVE)
 )
@@ -69,7 +69,7 @@ _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
 """Nearly always more bytes than precede a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
-"""Where the RPU is: the last unit of its packet."""
+"""The end of a packet, which contains the RPU: its last unit."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
@@ -84,7 +84,7 @@ class RiderReader:
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
         stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
-        """What HEVC's layer above the base holds."""
+        """The content of HEVC's layer above the base layer."""
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
         self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
         """Whether packets of this codec are read at all."""
@@ -111,7 +111,7 @@ class RiderReader:
             for unit in _annex_b_heads(packet, hevc=self._is_hevc):
                 self._read(unit, found)
             return found
-        # Each unit of each packet passes here: no generator, and no copy of a unit that is not read.
+        # Runs for each unit of each packet: no generator, and no copy of units that are not read.
         length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
         length = _LENGTHS[length_bytes]
         begin = length_bytes
@@ -147,7 +147,7 @@ class RiderReader:
 
 
 def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
-    """Return whether an SEI unit may hold a message that is read: most hold a picture's timing, and are not parsed."""
+    """Return whether an SEI unit may have a message that is read; most have only a picture's timing."""
     begin = 2 if hevc else 1
     message = unit[begin : begin + 2]
     is_short = len(message) > 1 and len(unit) <= begin + 2 + message[1] + 1
@@ -155,7 +155,7 @@ def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
 
 
 def _of_messages(unit: bytes, *, hevc: bool) -> Iterator[str]:
-    """Yield the kinds of side data in the messages of an SEI unit; other units give none."""
+    """Yield the kinds of side data in an SEI unit's messages; nothing for other units."""
     if not unit or nal_kind(unit, hevc=hevc) not in (_HEVC_SEI if hevc else (_H264_SEI,)):
         return
     for kind, payload in sei_messages(unit, hevc=hevc):
@@ -186,7 +186,7 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The first bytes of slices, which are read in layer 1 only; the layer is in this bit and in the next byte."""
+"""The first bytes of slices, which are read only in layer 1; the layer is in the last bit and the next byte."""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
@@ -195,7 +195,7 @@ _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
     3: lambda packet, at: (int.from_bytes(packet[at : at + 3]),),
     4: Struct(">I").unpack_from,
 }
-"""Readers of a unit's length, by the size of the length field; faster than slicing each packet."""
+"""The readers of a unit's length, by the size of the length field; faster than slicing each packet."""
 
 
 def _is_above(packet: memoryview, begin: int) -> bool:
@@ -212,7 +212,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units before the first slice, and the last one of HEVC; the slices, most of the bytes, are skipped."""
+    """Return the units before the first slice, and HEVC's last unit, without searching the slices."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)
@@ -224,7 +224,7 @@ def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
 
 
 def _before_slice(data: bytes, *, hevc: bool) -> tuple[list[bytes], int | None]:
-    """Return the units to read before the first slice, and where that slice begins; None if there is no slice."""
+    """Return the units to read before the first slice, and the slice's position, None if there is no slice."""
     found: list[bytes] = []
     at = data.find(_START_CODE) + len(_START_CODE)
     while len(_START_CODE) <= at < len(data):

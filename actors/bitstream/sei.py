@@ -1,4 +1,4 @@
-"""Messages beside a picture, read and written: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
+"""Reads and writes the messages beside a picture: SEI messages of H.264 and HEVC, metadata OBUs of AV1.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, 7.4.1, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and
 Decoding Process Specification 5.3, 5.8, 6.7.
@@ -21,7 +21,7 @@ _ZEROS, _PREVENTION = 2, 3
 _FULL: Final = 0xFF
 _METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
 _BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)
-"""OBUs that may precede a metadata OBU: sequence header, temporal delimiter, others of its kind."""
+"""The OBUs that may precede a metadata OBU: sequence header, temporal delimiter, metadata."""
 _MASTERING: Final = {"h264": 137, "hevc": 137, "av1": 2}
 _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
@@ -37,7 +37,7 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
         for unit in open_bitstream_units(payload):
             if unit.kind == _METADATA_OBU:
                 kind, at = leb128(unit.payload, 0)
-                # What follows the last byte: a one, and zeros (section 6.7.1).
+                # After the last byte come a one bit and zeros (section 6.7.1).
                 yield SeiMessage(kind, unit.payload[at:].rstrip(b"\0").removesuffix(b"\x80"))
         return
     hevc = codec == "hevc"
@@ -57,11 +57,21 @@ def hdr_of(codec: str, messages: Iterable[SeiMessage]) -> HdrStatic:
     return HdrStatic(mastering, light if light and (light.max_cll or light.max_fall) else None)
 
 
+def hdr_messages(codec: str, hdr: HdrStatic) -> list[SeiMessage]:
+    """Return the messages that state static HDR values."""
+    found = []
+    if hdr.mastering is not None:
+        found.append(SeiMessage(_MASTERING[codec], _mastering_payload(codec, hdr.mastering)))
+    if hdr.light is not None:
+        found.append(SeiMessage(_LIGHT[codec], _LEVELS.pack(hdr.light.max_cll, hdr.light.max_fall)))
+    return found
+
+
 def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) -> bytes:
     """Return a packet (Annex B, or OBUs) with messages inserted before its picture, after its existing messages."""
     if codec == "av1":
         at = _end_of_heads(payload)
-        return payload[:at] + b"".join(metadata_unit(each) for each in messages) + payload[at:]
+        return payload[:at] + b"".join(message_unit(codec, each) for each in messages) + payload[at:]
     hevc = codec == "hevc"
     units = list(nal_units(payload))
     kinds = [nal_kind(unit, hevc=hevc) for unit in units]
@@ -70,16 +80,13 @@ def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) ->
 
 
 def message_unit(codec: str, message: SeiMessage) -> bytes:
-    """Return the NAL unit of an H.264 or HEVC message, without a start code."""
-    # The last 0x80 is the stop bit; emulation prevention keeps start codes out of what precedes it.
+    """Return the NAL unit of an H.264 or HEVC message, without a start code, or the OBU of an AV1 message."""
+    # Both end in 0x80, a stop bit.
+    if codec == "av1":
+        body = _leb128(message.kind) + message.payload + b"\x80"
+        return _METADATA_HEADER + _leb128(len(body)) + body
     body = _number(message.kind) + _number(len(message.payload)) + message.payload + b"\x80"
     return _UNIT_HEADERS[codec] + _escaped(body)
-
-
-def metadata_unit(message: SeiMessage) -> bytes:
-    """Return the OBU of an AV1 message."""
-    body = _leb128(message.kind) + message.payload + b"\x80"
-    return _METADATA_HEADER + _leb128(len(body)) + body
 
 
 def _mastering(values: tuple[int, ...], *, is_av1: bool) -> MasteringDisplay | None:
@@ -92,8 +99,18 @@ def _mastering(values: tuple[int, ...], *, is_av1: bool) -> MasteringDisplay | N
     return MasteringDisplay(red, green, blue, points[3], max_luminance=luminance[0], min_luminance=luminance[1])
 
 
+def _mastering_payload(codec: str, display: MasteringDisplay) -> bytes:
+    is_av1 = codec == "av1"
+    unit, largest, least = _AV1_UNITS if is_av1 else _UNITS
+    first, second, third = (0, 1, 2) if is_av1 else (1, 2, 0)
+    colours = (display.red, display.green, display.blue)
+    points = (*colours[first], *colours[second], *colours[third], *display.white)
+    fixed = (min(0xFFFF, round(value * unit)) for value in points)
+    return _DISPLAY.pack(*fixed, round(display.max_luminance * largest), round(display.min_luminance * least))
+
+
 def _end_of_heads(data: bytes) -> int:
-    """Return where the first OBU begins that metadata must not follow."""
+    """Return the position of the first OBU that must come after metadata."""
     at = 0
     while at < len(data) and data[at] >> 3 & 15 in _BEFORE_FRAMES and data[at] & 2:
         size, begin = leb128(data, at + (2 if data[at] & 4 else 1))

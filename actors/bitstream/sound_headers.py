@@ -1,4 +1,4 @@
-"""What the headers of sound packets say of their channels and rate, read without decoding.
+"""Reads the channels and rate of sound packets from their headers, without decoding.
 
 Sources: ETSI TS 102 366, 4.4 for AC-3 and E.1.3 for E-AC-3; ISO/IEC 14496-3, 1.6.2 and 1.7.3 for AAC, 1.A.2.2 for its
 ADTS headers; ISO/IEC 11172-3, 2.4.2.3, for MPEG audio; ETSI TS 102 114, 5.3.1, for DTS; RFC 9639, 9.1, for FLAC.
@@ -11,7 +11,7 @@ from typing import Final
 from .access_points import BitReader
 
 _HEADER_BYTES: Final = 16
-"""No header read here is longer than this; a shorter packet has none."""
+"""The longest header read here; shorter packets have none."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
@@ -19,19 +19,8 @@ _AC3_BSID, _EAC3_BSID = 8, 11
 _DEPENDENT: Final = 1
 _AC3_STEREO: Final = 2
 _AAC_RATES: Final = (
-    96_000,
-    88_200,
-    64_000,
-    48_000,
-    44_100,
-    32_000,
-    24_000,
-    22_050,
-    16_000,
-    12_000,
-    11_025,
-    8_000,
-    7_350,
+    *(96_000, 88_200, 64_000, 48_000, 44_100, 32_000),
+    *(24_000, 22_050, 16_000, 12_000, 11_025, 8_000, 7_350),
 )
 _AAC_LAYOUTS: Final = {
     1: "mono",
@@ -45,7 +34,7 @@ _AAC_LAYOUTS: Final = {
     12: "7.1",
     14: "5.1.2",
 }
-"""By channel configuration, as FFmpeg's decoder names them: 7 is taken for 7.1, which is what encoders mean by it."""
+"""By channel configuration, by the names of FFmpeg's decoder, which reads 7 as 7.1, as encoders mean it."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
 _MPEG_MONO: Final = 3
@@ -61,14 +50,14 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """The configuration of a packet's decoder: where two headers differ, the configuration changes between them."""
+    """The configuration of a packet's decoder; it has changed between two packets if their headers differ."""
 
     sample_rate: int
     """The rate of the coded sound, which a decoder may double (spectral band replication); 0 if not stated."""
     layout: str
     """FFmpeg's name; "" if not stated."""
     detail: tuple[int, ...] = ()
-    """Other fields that must be equal."""
+    """Other fields of the configuration."""
 
 
 def sound_header(codec: str, data: bytes) -> SoundHeader | None:
@@ -145,7 +134,7 @@ def _aac(data: bytes) -> SoundHeader | None:
 
 
 def _latm(data: bytes) -> SoundHeader | None:
-    """Read an AudioSyncStream whose StreamMuxConfig has version 0 and one layer; None for others."""
+    """Read an AudioSyncStream with a StreamMuxConfig of version 0 and one layer; None for others."""
     is_sync, repeats, version = _begins(data, 0x2B7 << 5, mask=0xFFE0), data[3] >> 7, data[3] >> 6 & 1
     return None if not is_sync or repeats or version else aac_header(data[5:])
 

@@ -1,4 +1,4 @@
-"""The headers of VP9 frames: which of a packet's frames are shown, and their coded size and colours.
+"""Reads the headers of VP9 frames: whether they are shown, their coded size and their colours.
 
 Source: VP9 Bitstream & Decoding Process Specification, section 6.2, 7.2 and annex B.
 """
@@ -13,10 +13,10 @@ _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
 _SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
-"""More bits than any header takes up to the size."""
+"""More than any header takes up to the size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
-"""H.273's numbers of the matrices that ``color_space`` names (section 7.2.2)."""
+"""H.273's matrix numbers, by ``color_space`` (section 7.2.2)."""
 _LIMITED, _FULL = 1, 2
 
 
@@ -30,7 +30,7 @@ class Vp9Colours:
 
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame. ``size`` (width, height) is None if it is a reference's; only key frames have ``colours``."""
+    """One frame. ``size`` (width, height) is None if copied from a reference; only key frames have ``colours``."""
 
     is_shown: bool
     size: tuple[int, int] | None
@@ -38,7 +38,7 @@ class Vp9Frame:
 
 
 def vp9_frames(data: bytes) -> Iterator[Vp9Frame]:
-    """Yield the frames of a packet, a superframe or not; a truncated or damaged one is not shown."""
+    """Yield the frames of a packet, which may be a superframe; a truncated or damaged frame counts as not shown."""
     for frame in _split(data):
         try:
             yield _read(BitReader(frame[:_HEAD_BYTES], is_escaped=False))

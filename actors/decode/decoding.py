@@ -28,7 +28,7 @@ from av.video.stream import VideoStream
 from ...errors import InputUnreadable
 from ..media.av_abi import configure_decoder
 from ..media.av_stream import decoder_mark
-from ..media.fragments import FilePart
+from ..media.headers import FilePart
 from ..media.kept_sources import KEPT, OpenSource
 from ..media.location import is_local
 from ..media.opening import demux

@@ -1,6 +1,6 @@
-"""What only the encoder libraries know: their versions, and whether a parameter exists (FFmpeg ignores unknown ones).
+"""Asks the encoder libraries for their versions, and whether a parameter exists: FFmpeg ignores unknown ones.
 
-Their public parsers check a name and a value on a scratch parameter set, looked up in the library that will encode.
+The parser of the library that will encode checks a name and a value on a scratch parameter set.
 """
 
 import ctypes
@@ -35,8 +35,8 @@ def check_parameter(implementation: str, name: str, value: str) -> None:
     try:
         verdict = parse(name.encode(), value.encode())
     except AttributeError:
-        message = f"this build of FFmpeg hides {implementation}, so its parameters cannot be checked"
-        raise Unsupported(message, "Use options that FFmpeg itself knows, or the PyAV wheel.") from None
+        message = f"this build of FFmpeg hides the functions of {implementation} that check its parameters"
+        raise Unsupported(message, "Use FFmpeg's own options, or install the PyAV wheel.") from None
     if verdict == _BAD_NAME:
         message = f"{implementation} has no parameter {name!r}"
         raise Unsupported(message, "Check its spelling in the encoder's own documentation.")
@@ -69,7 +69,7 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 
 @cache
 def library_version(implementation: str) -> str:
-    """Return, on one line, the versions of the encoder's library and of libavcodec, which a wheel ships together."""
+    """Return the versions of the encoder's library and of libavcodec, on one line."""
     found = ""
     with suppress(AttributeError, ValueError, av.error.FFmpegError):
         if implementation == "libx264":

@@ -1,7 +1,7 @@
-"""Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 passes to the driver: typed, closed and checked.
+"""Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 passes to the driver, typed and checked.
 
-The package drops unknown keys and misreads some (docs/nvenc.md), so ``CreateEncoder`` gets nothing but these. Sources:
-its programming guide, 2.5, table 1; its code on a simulated driver; nvEncodeAPI.h for combinations.
+The package drops unknown keys and misreads some (docs/nvenc.md), so ``CreateEncoder`` gets only these. Sources: its
+programming guide, 2.5, table 1; its code on a simulated driver; nvEncodeAPI.h for combinations.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """From fastest to best (guide, section 2.4); the package takes them in upper case only."""
+    """From fastest to best (guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
@@ -81,7 +81,7 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return levels 1 to 6 by name, each with so many minor levels; a level's number is ``unit`` times ten times it."""
+    """Return the numbers of levels 1 to 6 by name: 10 * ``unit`` times the level; ``minors`` counts minor levels."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)
@@ -112,7 +112,7 @@ _STEERING: Final = (
     *("cq", "multipass", "lookahead"),
 )
 _Rule: TypeAlias = tuple[bool, str, str]
-"""Whether a rule is broken, the message and the next step."""
+"""Whether a rule is broken, the message, and the next step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +180,12 @@ class NvencSettings:
             quantizers = "Give its quantizers: one, or three for P, B and intra pictures."
             yield self.constqp is None, "rc=constqp needs constqp", quantizers
             for name in _STEERING:
-                message = f"{name} steers a bitrate, and rc=constqp has none"
+                message = f"{name} controls a bitrate, and rc=constqp has none"
                 yield self._has(name), message, f"Leave {name} out, or use rc=vbr."
             return
-        yield self._has("constqp"), f"constqp does nothing beside rc={rc}", "Use rc=constqp, or initqp and qmax."
+        yield self._has("constqp"), f"constqp has no effect with rc={rc}", "Use rc=constqp, or initqp and qmax."
         lossless = self.tuning_info is TuningInfo.LOSSLESS
-        yield lossless, f"tuning_info=lossless cannot keep to rc={rc}", "Use rc=constqp with constqp=0."
+        yield lossless, f"tuning_info=lossless contradicts rc={rc}", "Use rc=constqp with constqp=0."
         if self.cq is not None:
             yield rc is not RateMode.VBR, f"cq is a target of vbr, not of {rc}", "Use rc=vbr."
             for name in ("bitrate", "maxbitrate"):
@@ -194,7 +194,7 @@ class NvencSettings:
             yield True, f"rc={rc} needs a bitrate or cq", "Give bitrate in bit/s, or cq with rc=vbr."
         if bitrate is not None and peak is not None:
             peaks = rc is RateMode.CBR and peak != bitrate
-            yield peaks, "cbr has no peak beside its bitrate", "Leave maxbitrate out, or use rc=vbr."
+            yield peaks, "rc=cbr has no maxbitrate other than its bitrate", "Leave maxbitrate out, or use rc=vbr."
             yield peak < bitrate, f"maxbitrate {peak} is below bitrate {bitrate}", "Raise it or lower bitrate."
         overflows = self.vbvinit is not None and (self.vbvbufsize is None or self.vbvinit > self.vbvbufsize)
         yield overflows, f"vbvinit {self.vbvinit} does not fit vbvbufsize {self.vbvbufsize}", "Raise vbvbufsize."
@@ -206,7 +206,7 @@ class NvencSettings:
         is_full = gop is not None and frames_b >= gop
         yield is_full, f"bf {frames_b} does not fit a gop of {gop}", "Raise gop or lower bf."
         limit = _WINDOW_FRAMES - frames_b
-        message = f"lookahead {self.lookahead} beside bf {frames_b} exceeds {limit}"
+        message = f"lookahead {self.lookahead} exceeds {limit}, the most with bf {frames_b}"
         yield (self.lookahead or 0) > limit, message, "Lower lookahead or bf."
         message = "numrefl1 needs B pictures, and bf is 0"
         yield bool(self.numrefl1) and self.bf == 0, message, "Raise bf, or leave numrefl1 out."

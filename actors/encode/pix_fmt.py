@@ -1,4 +1,4 @@
-"""Choosing the pixel format to encode: the source's if the encoder has it, else the one that loses least."""
+"""Chooses the pixel format to encode: the source's if the encoder has it, else the one that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
 _SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
-"""FFmpeg's numbers of chroma shifts; for other numbers all chroma is kept."""
-_USUAL: Final = "yuv420p is what nearly every player takes."
+"""FFmpeg's numbers for chroma shifts; for other shifts all chroma is kept."""
+_USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a pixel format can hold. Chroma shifts are log2 of the subsampling, None without chroma."""
+    """The properties of a pixel format. Chroma shifts are log2 of the subsampling, None without chroma."""
 
     depth_bits: int
     chroma_shifts: tuple[int, int] | None
@@ -29,13 +29,13 @@ class _Shape:
 def choose_pix_fmt(
     codec: Codec, wanted: str, *, width: int, height: int, asked: bool = False
 ) -> tuple[str, str | None]:
-    """Return the pixel format to encode pictures of format ``wanted`` in, and why it differs.
+    """Return the pixel format in which pictures of format ``wanted`` are encoded, and why it differs.
 
     The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
-    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user asked for this format,
-    so no substitute.
+    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user requested this format,
+    so it has no substitute.
 
-    ``Unsupported`` if there is no such pixel format, or the encoder has none for this size or lacks the one asked for.
+    ``Unsupported`` if there is no such pixel format, or the encoder has none for this size or lacks the requested one.
     """
     profile = PROFILES[codec]
     source = _shape(wanted)
@@ -52,12 +52,12 @@ def choose_pix_fmt(
     reason = _reason(profile, wanted, chosen, odd=odd, asked=asked)
     if asked and reason is not None:
         other = "change the size with --scale" if odd else "use another --codec"
-        raise Unsupported(reason, f"Ask for {chosen}, or {other}.")
+        raise Unsupported(reason, f"Use {chosen}, or {other}.")
     return chosen, reason
 
 
 def finest_pix_fmt(names: Sequence[str]) -> str:
-    """Return the format that holds pictures of all these formats without loss, RGB or YUV like the first one."""
+    """Return the format that holds all these formats' pictures without loss, RGB or YUV like the first one."""
     shapes = [_shape(name) for name in names]
     rgb = shapes[0].rgb
     depth_bits = max(shape.depth_bits for shape in shapes)
@@ -100,8 +100,8 @@ def _shape(name: str) -> _Shape:
 def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
     if min(width, height) < profile.shortest_side:
         least = profile.shortest_side
-        message = f"{profile.implementation} takes no pictures of {width}x{height}: the shortest side is {least}"
-        raise Unsupported(message, "Scale it up with --scale, or choose another --codec.")
+        message = f"{profile.implementation} cannot encode {width}x{height}: no side may be shorter than {least}"
+        raise Unsupported(message, "Scale it up with --scale, or use another --codec.")
 
 
 def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> bool:
@@ -126,7 +126,7 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
 
 
 def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool, asked: bool) -> str | None:
-    """Return why a format becomes another; None if only alpha is lost, which has a warning of its own."""
+    """Return why a format becomes another; None if only alpha is lost, which has its own warning."""
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [

@@ -1,4 +1,4 @@
-"""What each encoder offers: presets, quality scale, pixel formats. docs/encoders.md has the same tables."""
+"""Each encoder's presets, quality scale and pixel formats. docs/encoders.md has the same tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ Options = tuple[tuple[str, str], ...]
 PRESETS = range(1, 8)
 """1 is fastest, 7 slowest."""
 INITIAL_FULLNESS: Final = Fraction(9, 10)
-"""How full the leaky bucket is when a segment starts, by default."""
+"""How full the leaky bucket is by default when a segment starts."""
 _GOP_S: Final = 10
 _LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderProfile:
-    """One encoder. ``pix_fmts`` are the formats whose decoded output has the same format again."""
+    """One encoder. ``pix_fmts`` are the formats that decoding its output returns unchanged."""
 
     codec: Codec
     implementation: str
@@ -50,10 +50,10 @@ class EncoderProfile:
 class SoftwareProfile(EncoderProfile):
     """One software encoder."""
 
-    presets: tuple[Options, ...]  # of the presets 1 to 7
-    params_key: str | None  # the option that carries the library's parameters
-    whole_chroma: bool  # sizes must be multiples of the chroma subsampling
-    shortest_side: int  # the smallest width and height that it opens with
+    presets: tuple[Options, ...]  # for the presets 1 to 7
+    params_key: str | None  # the option for the library's own parameters
+    whole_chroma: bool  # whether sizes must be multiples of the chroma subsampling
+    shortest_side: int  # the smallest width and height
 
 
 def preset_index(preset: int) -> int:
@@ -129,8 +129,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
 """Every software encoder, by the format it writes."""
 
 NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
-"""What NVENC's surfaces hold exactly; it codes AV1 in 4:2:0 alone."""
-
+"""The formats that NVENC's surfaces hold exactly; it codes AV1 only in 4:2:0."""
 
 NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
     codec: EncoderProfile(
@@ -147,4 +146,4 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         (Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
     )
 }
-"""NVENC, by the format it writes; it has no VP9."""
+"""NVENC's encoders, by the format they write; there is none for VP9."""

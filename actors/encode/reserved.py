@@ -1,6 +1,6 @@
-"""Encoder options that a user may not set: they would break a promise of every output.
+"""Encoder options that a user may not set, because they would break a promise that every output keeps.
 
-Those are: one packet per picture, closed segments, no files opened, the same bytes and colours everywhere.
+The promises are one packet per picture, closed segments, no opened files, and the same bytes and colours everywhere.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from typing import Final
 from ...errors import Unsupported
 
 _SEGMENTS = "every segment begins with an IDR picture and is closed"
-_THREADS = "threads are settled by codecfleet, so that the output has the same bytes everywhere"
-_FILES = "an encoder opens no files"
-_PICTURE = "size, rate and colour follow the picture; --scale and --pix-fmt change it"
-_COUNT = "every picture gives exactly one packet"
+_THREADS = "codecfleet chooses the threads, so that the output has the same bytes everywhere"
+_FILES = "an encoder must not open files"
+_PICTURE = "size, rate and colour follow the picture, which --scale and --pix-fmt change"
+_COUNT = "every picture must give exactly one packet"
 _RATE = "use --quality, --bitrate, --maxrate and --bufsize"
-_PACKETS = "codecfleet settles how packets and parameter sets are laid out"
-_GRID = "--keyframe-interval says where keyframes are"
+_PACKETS = "codecfleet chooses the layout of packets and parameter sets"
+_GRID = "--keyframe-interval places the keyframes"
 
 
 def _by_name(reasons: Mapping[str, str]) -> Mapping[str, str]:
@@ -95,12 +95,12 @@ _GRID_PARAMETERS: Final = {
     ),
     "libsvtav1": frozenset({"keyint", "intra-period", "scd"}),
 }
-"""Options that move keyframes, and may not be set beside a keyframe interval."""
+"""Options that move keyframes, and may not be combined with a keyframe interval."""
 _LENIENT: Final = frozenset({"libx264", "libx265"})
 
 
 def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool) -> None:
-    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` inside ``x264-params`` and the like."""
+    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` within ``x264-params`` and the like."""
     reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
     on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS
     spellings = _spellings(implementation, name) if parameter else {name}
@@ -112,7 +112,7 @@ def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_gr
 
 
 def _spellings(implementation: str, name: str) -> set[str]:
-    """Return a parameter's names: ``_`` for ``-``, ``no`` or ``no-``, ``--`` (``x264_param_parse``, x265's)."""
+    """Return the names under which a library knows a parameter: x264 and x265 accept ``_``, ``no-`` and ``--``."""
     if implementation not in _LENIENT:
         return {name}
     name = name.lower().lstrip("-").replace("_", "-")

@@ -1,4 +1,4 @@
-"""The contract of encoder sessions on every engine."""
+"""The contract of encoder sessions on all engines."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -35,22 +35,22 @@ class SessionState(Enum):
 
 
 class EncoderSession(Closing, Generic[PictureT_contra]):
-    """One encoder, for one segment: pictures in, packets out, exactly one for each.
+    """An encoder for one segment that returns exactly one packet for each picture.
 
-    Use it as a context manager: feed it with ``encode`` in presentation order, end it with ``finish``. It encodes one
-    segment, and holds no engine, memory or thread after the ``with`` block. Not thread-safe.
+    Use it as a context manager: call ``encode`` in presentation order, then ``finish``. After the ``with`` block it
+    holds no engine, memory or thread. Not thread-safe.
 
-    On every engine packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first is a
-    keyframe, and nothing refers to anything outside the session. The same settings and pictures give the same packets
-    and ``extradata`` on every engine of one encoder kind.
+    Packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first is a keyframe, and
+    nothing refers to pictures outside the session. The same settings and pictures give the same packets and
+    ``extradata`` on every engine of one encoder kind.
     """
 
     name: str
-    """The encoder's, for errors."""
+    """The encoder's name, for errors."""
     extradata: bytes
     """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
     reorder_frames: int
-    """By how many pictures at most decoding order differs from presentation order; equal in every segment."""
+    """The largest difference of decoding and presentation order, in pictures; equal in every segment."""
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
@@ -61,8 +61,8 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready.
 
-        ``picture`` must fit the settings and follow the one before it in time; it may be overwritten when this returns.
-        ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside it.
+        ``picture`` must fit the settings and be later than the one before; it may be overwritten when this returns.
+        ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside the picture.
 
         Raises:
             Unsupported: the engine does not write such messages.
@@ -84,7 +84,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield what ``finish`` returns, each packet as soon as it is ready: the last pictures take an encoder long."""
+        """Yield the packets of ``finish`` as they become ready: the last pictures take an encoder long."""
         yield from self.finish()
 
     @abstractmethod
@@ -110,5 +110,5 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     def _end(self, missing_ticks: Sequence[int], failure: type[EncoderFailed | EngineFailed]) -> None:
         self._state = SessionState.FINISHED
         if missing_ticks:
-            message = f"{self.name} swallowed {len(missing_ticks)} pictures, the first at {missing_ticks[0]}"
+            message = f"{self.name} lost {len(missing_ticks)} pictures, the first at {missing_ticks[0]}"
             raise failure(message, RETRY_ADVICE)

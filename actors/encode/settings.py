@@ -1,9 +1,11 @@
 """The settled settings of one encoder: a frozen value, equal in every segment of a track.
 
-It holds everything that can change an output byte, so that the same settings and pictures give the same bytes.
+They include everything that can change an output byte, so the same settings and pictures give the same bytes.
 """
 
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal
@@ -20,7 +22,7 @@ LEAST_RATE_BPS: Final = 1000
 
 
 class Codec(StrEnum):
-    """A video coding format, by the name users write."""
+    """A video coding format, by the user's name for it."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -32,7 +34,7 @@ class Codec(StrEnum):
 class RateControl:
     """Rate control by a constant quality or an average bitrate, with an optional leaky bucket."""
 
-    quality: int | None = None  # on the encoder's CRF scale (lower is better); exactly this or ``bitrate_bps`` is set
+    quality: int | None = None  # on the encoder's CRF scale (lower is better); either this or ``bitrate_bps`` is set
     bitrate_bps: int | None = None
     maxrate_bps: int | None = None  # set with ``bufsize_bits`` or not at all
     bufsize_bits: int | None = None
@@ -74,17 +76,47 @@ class EncoderSettings:
 
     codec: Codec
     implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
-    format: VideoFormat  # the input's, after all filters
+    format: VideoFormat  # the pictures' format after all filters
     time_base: Fraction  # the tick of pictures and packets
     threads: int
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # writes the frames' RPUs beside each HEVC picture
-    any_threads: bool = False  # sessions may use another number of ``threads``: the bytes are the same (threads.py)
-    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and those asked for
+    any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
+    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and the requested ones
 
     @property
     def on_device(self) -> bool:
         """Whether a GPU encodes."""
         return self.nvenc is not None
+
+
+MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
+"""With four or more, x265's lookahead changes, and the bytes with it. Each thread of SVT-AV1 takes much more memory
+than placement counts for a session. More than eight threads of libvpx hardly help.
+"""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
+    """Return a software encoder's settings with this number of threads, or the nearest with the same bytes."""
+    if not settings.any_threads:
+        return settings
+    threads = max(1, min(threads, MOST_THREADS[settings.codec]))
+    settings = replace(settings, threads=threads)
+    if settings.codec is Codec.HEVC:
+        return _with_parameter(settings, "x265-params", "pools", threads)
+    if settings.codec is Codec.AV1:
+        return _with_parameter(settings, "svtav1-params", "lp", threads)
+    return settings
+
+
+def _with_parameter(settings: EncoderSettings, key: str, name: str, value: int) -> EncoderSettings:
+    options = dict(settings.options)
+    options[key] = re.sub(rf"\b{name}=\d+", f"{name}={value}", options[key])
+    return replace(settings, options=tuple(options.items()))

@@ -1,6 +1,6 @@
-"""A software encoder session: pictures in, packets out, exactly one for each.
+"""A software encoder session, which returns exactly one packet for each picture.
 
-FFmpeg silently converts pictures, rounds timestamps and copies decoders' picture types, so all is checked here.
+FFmpeg silently converts pictures, rounds timestamps and copies decoders' picture types, so pictures are checked here.
 FFmpeg passes new rates on (libavcodec/libx264.c, ``reconfig_encoder``); x264 takes them only with a buffer, and a new
 average only at a constant rate (encoder/ratecontrol.c, ``x264_ratecontrol_init_reconfigurable``).
 """
@@ -39,7 +39,7 @@ _SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""libvpx rounds times down to these ticks (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and back to the nearest."""
+"""libvpx rounds times down to these ticks (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and to the nearest on output."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
 """The limit of a time base in libvpx (``g_timebase``, the same file)."""
 _H264_DEEPEST_REORDER = 16
@@ -62,7 +62,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.extradata = bytes(self._context.extradata or b"")
         self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # Maps the pts given to the encoder to the picture's pts.
+        # The pictures' pts, by the pts given to the encoder.
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}
@@ -72,7 +72,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     def close(self) -> None:
-        """Free the encoder's memory and threads now, not when the session is collected."""
+        """Free the encoder's memory and threads now, rather than when the session is collected."""
         self._state = SessionState.CLOSED
         self._context = None
 
@@ -83,7 +83,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         if sei_messages and self._settings.codec is Codec.VP9:
             raise Unsupported(f"{self.name} does not write SEI messages", "Leave them out, or use another codec.")
         self._check(picture)
-        # The decoder's picture type would force the encoder's choice.
+        # The decoder's picture type would otherwise force the encoder's.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks
         pts = picture.pts or 0
@@ -158,11 +158,11 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     def _packet(self, packet: "Packet[Stream]") -> EncodedPacket:
         pts = None if packet.pts is None else self._awaited.pop(packet.pts, None)
         if pts is None:
-            message = f"{self.name} returned a packet at {packet.pts}, where no picture was waiting"
+            message = f"{self.name} returned an unexpected packet, at {packet.pts}"
             raise EncoderFailed(message, RETRY_ADVICE)
         self._count_packet(EncoderFailed, is_keyframe=packet.is_keyframe)
-        # A picture's dynamic metadata follows its slices, as the last NAL unit of the access unit; FFmpeg outputs it
-        # with its emulation prevention, so it is written unchanged.
+        # A picture's dynamic metadata is the last NAL unit of its access unit. FFmpeg returns it with emulation
+        # prevention, so it is written unchanged.
         metadata = self._dovi.pop(pts, b"")
         payload = bytes(packet) + (_DOVI_NAL_HEADER + metadata if metadata else b"")
         if messages := self._messages.pop(pts, ()):
@@ -189,7 +189,7 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
         context.color_range, context.color_primaries = colour.range, colour.primaries
         context.color_trc, context.colorspace = colour.transfer, colour.matrix
         context.thread_count = settings.threads
-        # As slices, which is PyAV's default, x264's threads race in interlaced pictures and with 10 bits.
+        # With slice threads, PyAV's default, x264's threads race in interlaced pictures and with 10 bits.
         context.thread_type = ThreadType.FRAME if settings.codec is Codec.H264 else context.thread_type
         context.flags |= int(Flags.global_header) | int(Flags.frame_duration) | int(Flags.closed_gop)
         location = _CHROMA_LOCATIONS[colour.chroma_location]
@@ -206,10 +206,10 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
 
 
 def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
-    """Return the tick of an encoder's times: the pictures' own if the encoder keeps them exactly.
+    """Return the tick of an encoder's times: the pictures' tick, unless libvpx would round or refuse it.
 
-    Only libvpx does not. Where it would round or refuse the tick, it gets its own tick, in which two pictures still
-    differ by at least one. That affects rate control only; packets have the pictures' own times.
+    libvpx then gets its own tick, in which two pictures still differ by at least one. This affects only rate control;
+    packets have the pictures' times.
     """
     exact = time_base % _VPX_TICK_S == 0 or time_base > 2 * _VPX_TICK_S
     taken = max(time_base.numerator, time_base.denominator) <= _VPX_LARGEST_TERM
@@ -219,7 +219,7 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
     """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated`` (annex E.2.1).
 
-    AV1's and VP9's packets come in presentation order: a packet includes the pictures that are not shown.
+    AV1's and VP9's packets come in presentation order: a packet includes any pictures that are not shown.
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0
@@ -228,7 +228,7 @@ def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _
 
 
 def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange) -> RateControl:
-    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot make it."""
+    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot change like this."""
     given = {each.name: value for each in fields(change) if (value := getattr(change, each.name)) is not None}
     if codec is not Codec.H264:
         message = f"{name} cannot change its rates while it encodes"
@@ -239,36 +239,36 @@ def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange
     for key, value in given.items():
         least, most = (_BEST, _WORST) if key == "cq" else (LEAST_RATE_BPS, (1 << 31) - 1)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise Unsupported(f"{name} takes no {key} of {value!r}", f"Give a whole number from {least} to {most}.")
+            raise Unsupported(f"{name} cannot use {key}={value!r}", f"Give a whole number from {least} to {most}.")
     return _of_quality(name, rate, change) if rate.quality is not None else _of_bitrate(name, rate, change)
 
 
 def _of_quality(name: str, rate: RateControl, change: RateChange) -> RateControl:
     if change.bitrate is not None:
-        raise Unsupported(f"{name} keeps to a quality here, and has no bitrate to change", "Give cq instead.")
+        raise Unsupported(f"{name} encodes at a constant quality, and has no bitrate to change", "Give cq instead.")
     return replace(_limited(name, rate, change), quality=rate.quality if change.cq is None else change.cq)
 
 
 def _of_bitrate(name: str, rate: RateControl, change: RateChange) -> RateControl:
     if change.cq is not None:
-        raise Unsupported(f"{name} keeps to a bitrate here, and has no quality to change", "Give bitrate instead.")
+        raise Unsupported(f"{name} encodes at a bitrate, and has no quality to change", "Give bitrate instead.")
     is_constant = rate.maxrate_bps == rate.bitrate_bps
     if change.bitrate is not None and not is_constant:
-        raise Unsupported(f"{name} changes its average bitrate only where it is constant", _OPEN_WITH)
+        raise Unsupported(f"{name} can change its bitrate only if it is constant", _OPEN_WITH)
     bitrate = change.bitrate or rate.bitrate_bps
     limited = _limited(name, rate, change)
     if is_constant and change.maxbitrate not in (None, bitrate):
-        raise Unsupported(f"{name} keeps to a constant rate here, which has no peak", "Leave maxbitrate out.")
+        raise Unsupported(f"{name} encodes at a constant bitrate, which has no peak", "Leave maxbitrate out.")
     limited = replace(limited, bitrate_bps=bitrate, maxrate_bps=bitrate if is_constant else limited.maxrate_bps)
     if (limited.maxrate_bps or 0) < (bitrate or 0):
-        message = f"{name} takes no peak of {limited.maxrate_bps} bit/s below its average of {bitrate}"
+        message = f"the peak of {limited.maxrate_bps} bit/s is below {name}'s average of {bitrate}"
         raise Unsupported(message, "Raise maxbitrate.")
     return limited
 
 
 def _limited(name: str, rate: RateControl, change: RateChange) -> RateControl:
     if rate.maxrate_bps is None and (change.bitrate or change.maxbitrate or change.vbvbufsize):
-        raise Unsupported(f"{name} changes its bitrate and buffer only where it opened with a buffer", _OPEN_WITH)
+        raise Unsupported(f"{name} can change its bitrate and buffer only if it opened with a buffer", _OPEN_WITH)
     return replace(
         rate,
         maxrate_bps=change.maxbitrate or rate.maxrate_bps,

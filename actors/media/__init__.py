@@ -1,1 +1,1 @@
-"""What is in a container: opening, demuxing, streams, times, and the values that describe them."""
+"""Containers: opening, demuxing, seeking, timestamps, and the values that describe streams."""

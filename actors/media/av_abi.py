@@ -1,8 +1,8 @@
-"""FFmpeg's public structures, as ctypes, behind guards, for the versions of PyAV and FFmpeg named here only.
+"""FFmpeg's public structures as ctypes, behind guards, only for the versions of PyAV and FFmpeg named here.
 
-Before a PyAV object's pointer is followed, these are checked: versions, the object's size, that the kernel can copy the
-memory (so a wrong pointer does not crash), and that it begins with ``AVClass`` and agrees with PyAV's public
-attributes. The first object of a class proves the others. A failed check is a ``WorkError``: there is no fallback.
+A PyAV object's pointer is followed only if the versions and the object's size fit, the kernel can copy the memory (so
+that a wrong pointer does not crash), and the memory begins with ``AVClass`` and agrees with PyAV's public attributes.
+The first object of a class proves the others. A failed check is a ``WorkError``: there is no fallback.
 """
 
 import ctypes
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 _PYAV_MINORS: Final = ("18.1",)
-"""As in ``pyproject.toml``; each was tested."""
+"""The versions in ``pyproject.toml``; each was tested."""
 _MAJORS: Final = {"libavformat": 62, "libavcodec": 62, "libavutil": 60}
 _FIRST_FIELD_OFFSET_BYTES = 24  # PyObject header (16) and Cython's method table (8) precede the first C field
 _GET_BUFFER_OFFSET_BYTES = 408  # AVCodecContext.get_buffer2
 _PALETTE_BYTES = 1024  # AVPALETTE_SIZE
-_ADVICE = "Install the PyAV version that codecfleet's package metadata asks for."
+_ADVICE = "Install the PyAV version that codecfleet's package metadata requires."
 _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
@@ -53,7 +53,7 @@ _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 StructureT = TypeVar("StructureT", bound=Structure)
 
 _proven: Final[set[object]] = set()
-"""What was proven, by object. Each check by the kernel takes the GIL, for which a worker's threads compete."""
+"""The kinds of objects that were proven. Each check by the kernel takes the GIL, for which threads compete."""
 
 
 class Rational(Structure):
@@ -194,9 +194,9 @@ def ffmpeg() -> ctypes.CDLL:
     for name, major in _MAJORS.items():
         found = av.library_versions[name][0]
         if found != major:
-            message = f"PyAV {av.__version__} brings {name} {found}, codecfleet knows the structures of {major}"
+            message = f"PyAV {av.__version__} has {name} {found}, but codecfleet knows the structures of {major}"
             raise WorkError(message, _ADVICE)
-    # A symbol is searched in the extension module and then in its dependencies: exactly PyAV's own libraries.
+    # Symbols are searched in the extension module and its dependencies, which are PyAV's own libraries.
     library = ctypes.CDLL(av.stream.__file__)
     side_data_list = POINTER(POINTER(SideData))
     layout = POINTER(ChannelLayout)
@@ -245,7 +245,7 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
     """Make an unopened decoder allocate its pictures with ``function``, which must outlive it.
 
-    ``function`` gets pictures that no PyAV object holds, so their structure is checked here, on one of our own.
+    ``function`` gets pictures that no PyAV object holds, so their structure is checked here on a picture of ours.
     """
     _prove_pictures()
     place = context_address(context) + _GET_BUFFER_OFFSET_BYTES
@@ -263,16 +263,13 @@ def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
 
 
 def set_parameters(stream: "Stream", context: "CodecContext") -> None:
-    """State about a stream all that ``configure_decoder`` set in a decoder; ``MemoryError`` if memory is short."""
+    """Copy a decoder's parameters to a stream: the reverse of ``configure_decoder``; ``MemoryError`` likewise."""
     if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], context_address(context)) < 0:
         raise MemoryError
 
 
 def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
-    """Return the (width, height) in which a subtitle decoder places bitmaps, else zeros.
-
-    ``MemoryError`` without memory.
-    """
+    """Return the (width, height) in which a subtitle decoder places bitmaps, or zeros; may raise ``MemoryError``."""
     library = ffmpeg()
     address = context_address(context)
     if not (parameters := library.avcodec_parameters_alloc()):
@@ -288,7 +285,7 @@ def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
 def subtitle_palette(bitmap: BitmapSubtitle) -> bytes:
     """Return the colours of a decoded bitmap: 4 bytes each, blue, green, red and alpha; 1024 in all."""
     ffmpeg()
-    # PyAV's subtitles have no method table: their second C field is where other objects have their first.
+    # PyAV's subtitles have no method table, so their second C field is where other objects have the first.
     found = _copy_of(SubtitleRectangle, _pointer_in(bitmap, BitmapSubtitle))
     if found is None or not _is_of(found, bitmap):
         raise _unknown(BitmapSubtitle)
@@ -322,7 +319,7 @@ def frame_structure(frame: "VideoFrame") -> FrameHead:
 
 @cache
 def _prove_pictures() -> None:
-    """Check how PyAV keeps pictures, on one of our own, whose values and buffer are known."""
+    """Check the structure of PyAV's pictures on one of ours, whose values and buffer are known."""
     ours = av.VideoFrame(64, 48, "yuv420p")
     number = ffmpeg().av_get_pix_fmt(b"yuv420p")
     found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))
@@ -383,11 +380,11 @@ def _memory(address: int, size_bytes: int) -> bytes | None:
 
 @cache
 def _own_memory(process: int) -> int:
-    """Return an open file of this process's memory: an inherited one shows the memory of the process that opened it."""
+    """Open this process's memory as a file; an inherited file would show the memory of the process that opened it."""
     del process
     return os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _unknown(kind: type) -> WorkError:
-    message = f"PyAV {av.__version__} keeps its {kind.__name__} in a way codecfleet does not know"
+    message = f"PyAV {av.__version__} stores its {kind.__name__} in a way that codecfleet does not know"
     return WorkError(message, _ADVICE)

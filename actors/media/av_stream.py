@@ -1,6 +1,6 @@
 """The fields of FFmpeg's streams that PyAV can neither read nor set, through the guarded structures of ``av_abi``.
 
-Values are copied into FFmpeg's buffers and freed with the container; unknown structures are a ``WorkError``.
+Values are copied into FFmpeg's buffers and freed with the container. Unknown structures raise ``WorkError``.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 class FieldOrder(IntEnum):
     """How a track's pictures are stored: whole, or as fields (FFmpeg's ``AVFieldOrder``).
 
-    FFmpeg's comments read the last two otherwise; its encoders and raw decoders, RFC 9559 section 5.1.4.1.28.2 and
-    Apple's TN2162 as here.
+    FFmpeg's comments define the last two differently; its encoders and raw decoders, RFC 9559 section 5.1.4.1.28.2
+    and Apple's TN2162 use them as here.
     """
 
     UNKNOWN = 0
@@ -47,7 +47,7 @@ class FieldOrder(IntEnum):
 
     @property
     def shown_first(self) -> Literal["top", "bottom"] | None:
-        """The field that is shown first; None if pictures are whole, or nothing is known."""
+        """The field that is shown first; None if pictures are whole or the order is unknown."""
         if self in (FieldOrder.TOP_FIRST, FieldOrder.INTERLEAVED_TOP_FIRST):
             return "top"
         return "bottom" if self in (FieldOrder.BOTTOM_FIRST, FieldOrder.INTERLEAVED_BOTTOM_FIRST) else None
@@ -71,13 +71,13 @@ class VideoParameters:
 
 
 def extradata(stream: "Stream") -> bytes:
-    """Return the stream's codec configuration (avcC, hvcC, av1C, Annex B parameter sets ...); b"" if it has none."""
+    """Return the stream's codec configuration (avcC, hvcC, av1C, Annex B parameter sets, ...); b"" if it has none."""
     parameters = structures(stream)[1]
     return ctypes.string_at(parameters.extradata, parameters.extradata_size) if parameters.extradata else b""
 
 
 def decoder_mark(stream: "Stream") -> bytes:
-    """Return a digest of all that a container tells a decoder about a stream, except rates, which it guesses."""
+    """Return a digest of a stream's decoder parameters, without the rates, which FFmpeg guesses."""
     stated = Parameters.from_buffer_copy(structures(stream)[1])
     stated.extradata, stated.side_data = None, None
     stated.bit_rate, stated.frame_rate = 0, Rational(0, 0)
@@ -188,9 +188,9 @@ def set_audio_parameters(
 def set_audio_padding(
     stream: "Stream", initial_padding: int, *, trailing_padding: int = 0, seek_preroll: int | None = None
 ) -> None:
-    """State the samples an audio encoder put before the first and after the last real one.
+    """State how many samples an audio encoder added before the first and after the last real one.
 
-    ``seek_preroll``: samples to decode after a seek before the sound is right (Opus: 80 ms); None leaves it unchanged.
+    ``seek_preroll``: samples to decode after a seek until the sound is right (Opus: 80 ms); None leaves it unchanged.
     """
     parameters = structures(stream)[1]
     parameters.initial_padding, parameters.trailing_padding = initial_padding, trailing_padding
@@ -224,7 +224,7 @@ def add_side_data(stream: "Stream", kind: Any, data: bytes) -> None:  # noqa: AN
 
 
 def copy_parameters(target: "Stream", source: "Stream") -> None:
-    """Copy all that ``source`` states about its codec, side data included; the muxer chooses the codec tag."""
+    """Copy the codec parameters of ``source``, side data included; the muxer chooses the codec tag."""
     target_head, target_parameters = structures(target)
     source_head, source_parameters = structures(source)
     if ffmpeg().avcodec_parameters_copy(byref(target_parameters), byref(source_parameters)) < 0:

@@ -1,6 +1,6 @@
 """Sources that stay open between ranges of a track, so that their index is not read again.
 
-Only where seeking in a used container gives the packets that a fresh one gives (docs/design.md lists which).
+Only containers whose packets after a seek do not depend on earlier reads are kept (docs/design.md lists them).
 """
 
 import atexit
@@ -18,7 +18,7 @@ from av.container import InputContainer
 from ..limits import NO_LIMITS
 from .av_abi import add_to_index, configure_decoder, set_parameters
 from .av_stream import extradata
-from .fragments import FilePart
+from .headers import FilePart
 from .location import is_local
 from .opening import open_source
 from .remote_file import KnownBytes, WantedBytes
@@ -28,21 +28,21 @@ from .stores import Shipment, place_of
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
-"""At least as many as a worker decodes at once; the index of a long film takes some megabytes."""
+"""At least as many as a worker decodes at once; the index of a long film takes several megabytes."""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 
 
 @dataclass(slots=True, eq=False)
 class OpenSource:
-    """An open source, used by one thread at a time for one track; ``key`` is None if its version is unknown."""
+    """An open source, used by one thread at a time, for one track; ``key`` is None if its version is unknown."""
 
     container: InputContainer
     track: int
     key: _Key | None
     entries: int
     wanted: WantedBytes
-    """The span of a remote source that is read sequentially; its user sets where that ends."""
+    """The span of a remote source that is read sequentially; the user sets its end."""
     is_remote: bool
     _stack: ExitStack
     idle_since_s: float = 0
@@ -51,12 +51,12 @@ class OpenSource:
 
     @property
     def may_stay(self) -> bool:
-        """Whether seeking still gives what it gave at first: not if the index has grown, as of a fragmented file."""
+        """Whether seeking still gives the same packets: not if the index has grown, as a fragmented file's does."""
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
     def lead_to(self, entry: AccessPoint) -> None:
-        """Add ``entry`` to a remote source's index: without cues its demuxer would read everything before it."""
+        """Add ``entry`` to a remote source's index: without cues the demuxer would read everything before it."""
         if self.is_remote:
             for ticks, pos_bytes in entry.indexed:
                 add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
@@ -69,7 +69,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What opening an mp4 and decoding its first pictures found out about a track; ``stated`` is never opened."""
+    """A track's parameters, found by opening an mp4 and decoding its first pictures; ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int
@@ -77,11 +77,11 @@ class _Found:
 
     @classmethod
     def of(cls, opened: OpenSource) -> "_Found | None":
-        """Return what was found; None for other containers, whose packets' decoding times depend on such pictures."""
+        """Return the parameters; None for other containers, whose decoding times depend on decoding pictures."""
         if not _is_mp4_track(opened.container, opened.track):
             return None
         stream = opened.container.streams[opened.track]
-        # PyAV's types promise a context; a codec unknown to FFmpeg has none.
+        # PyAV's types promise a context, but a codec unknown to FFmpeg has none.
         if getattr(stream, "codec_context", None) is None:
             return None
         stated = CodecContext.create(stream.codec_context.codec, "r")
@@ -89,7 +89,7 @@ class _Found:
         return cls(stated, opened.entries, extradata(stream))
 
     def tell(self, opened: OpenSource) -> bool:
-        """Apply what was found to a source that decoded no picture; return False if its container differs."""
+        """Apply the parameters to a source that decoded no picture; return False if its container differs."""
         stream = opened.container.streams[opened.track]
         is_alike = (opened.entries, extradata(stream)) == (self.entries, self.configuration)
         if is_alike:
@@ -99,7 +99,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Opening:
-    """What is known of a source, for others that open it at the same time or soon after."""
+    """The facts about a source, for others that open it at the same time or soon after."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -108,7 +108,7 @@ class _Opening:
     found: _Found | None = None
 
     def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
-        """Open the source, without repeating the first opening's decoding if its packets are the same without it."""
+        """Open the source; the decoding of the first opening is repeated only if the packets depend on it."""
         if wanted.part is not None:
             return _open(source, track, key, wanted)
         if (found := self.found) is not None:
@@ -130,7 +130,7 @@ class KeptSources:
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        # Reentrant: garbage collection in here may end a generator, which then gives its source back.
+        # Reentrant: garbage collection under the lock may end a generator, which then gives its source back.
         self._lock = threading.RLock()
         self._idle: list[OpenSource] = []
         self._openings: dict[_Key, _Opening] = {}
@@ -150,9 +150,7 @@ class KeptSources:
 
         ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any;
         ``shipment`` says how to read it if it is on another machine. ``part`` limits what the demuxer sees of a remote
-        source, which is then not kept.
-
-        ``InputError`` if it cannot be opened, or is another version than expected.
+        source, which is then not kept. ``InputError`` if the source cannot be opened or has another version.
         """
         self.close_idle()
         source, version = place_of(source, expected, shipment)
@@ -165,7 +163,7 @@ class KeptSources:
         except GeneratorExit:
             self._give_back(opened)
             raise
-        except BaseException:  # its position is unknown: nobody reads on from there
+        except BaseException:  # nobody can read on: its position is unknown
             opened.close()
             raise
         self._give_back(opened)
@@ -189,7 +187,7 @@ class KeptSources:
         wanted.known = opening.known
         is_remote = not is_local(source)
         if is_remote or not opening.is_looked_at:
-            # One at a time: the later ones reuse what the first found out and read, such as an index of megabytes.
+            # One at a time: the later ones reuse the facts and bytes of the first, such as an index of megabytes.
             with opening.lock:
                 opening.last_s = self._clock()
                 if is_remote or not opening.is_looked_at:
@@ -229,7 +227,7 @@ def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes, *, und
 
 
 def index_entries(container: InputContainer, track: int) -> int:
-    """Return how many packets an mp4's index has for a track; Matroska's grows as it is read, which changes nothing."""
+    """Return how many packets an mp4's index has for a track; 0 for Matroska, whose index may grow without harm."""
     return len(container.streams[track].index_entries) if _is_mp4_track(container, track) else 0
 
 

@@ -1,4 +1,4 @@
-"""Where a source or an output is: on this machine, or at an address of an fsspec protocol."""
+"""The location of a source or an output: on this machine, or at an address of an fsspec protocol."""
 
 import re
 from pathlib import Path
@@ -35,10 +35,10 @@ def without_query(url: str) -> str:
 
 
 def name_of(url: str) -> str:
-    """Return the last part of a path or address, without its query, as users know the file."""
+    """Return the file's name: the last part of a path or address, without its query."""
     return without_query(url).rstrip("/").rpartition("/")[2]
 
 
 def absolute(url: str) -> str:
-    """Return a ``url`` that names the same file in any folder."""
+    """Return a ``url`` that names the same file from any working directory."""
     return str(local_path(url).absolute()) if is_local(url) else url

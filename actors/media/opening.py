@@ -1,4 +1,4 @@
-"""Opening a source safely, and reading its packets: an input must never make us open a second file or an address.
+"""Opens a source safely and reads its packets: an input must never make us open a second file or an address.
 
 FFmpeg gets an open file, a whitelist of one-file formats, no protocol, and an ``io_open`` that refuses everything.
 """
@@ -20,7 +20,7 @@ from ...errors import InputNotFound, InputRefused, InputTooLarge, InputUnreadabl
 from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
-from .fragments import FragmentWatch, SplicedFile
+from .headers import FragmentWatch, SplicedFile
 from .location import is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
@@ -45,27 +45,25 @@ FORMATS = (
 _OPTIONS = {
     "format_whitelist": FORMATS,
     "protocol_whitelist": "none",
-    # mov's own: whether it follows references to other files, and by absolute paths.
+    # The mov demuxer's: whether it follows references to other files, and absolute paths in them.
     "enable_drefs": "0",
     "use_absolute_path": "0",
 }
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
-"""For FFmpeg's look at the first packets, whose decoders it opens with these options too."""
+"""Options that keep FFmpeg from decoding when it examines the first packets."""
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
-"""The same for a format without an index: FFmpeg also reads the end, to guess the duration."""
+"""Keeps FFmpeg from reading the end of a file without an index to guess the duration."""
 _PLAYLISTS = (
     *(b"#extm3u", b"ffconcat", b"file '", b'file "', b"<mpd", b"<?xml", b"[playlist]", b"[reference]", b"<smil"),
     *(b"<asx", b"rtsptext", b"v=0"),
 )
-"""How they begin, in lower case."""
+"""The beginnings of playlists, in lower case."""
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""As large as FFmpeg's own buffer of a file: for a track that is a small part of the file, little more than the track
-is read.
-"""
+"""FFmpeg's own size: of a file with one small wanted track, little more than the track is read."""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the GIL, for which a worker's threads compete: a large buffer needs an eighth as many."""
+"""Each read takes the GIL, for which a worker's threads compete; a large buffer needs an eighth of the reads."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -79,17 +77,16 @@ def open_source(
     large_reads: bool = False,
     watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
-    """Open a path or URL for demuxing; ``wanted`` says how a remote one is read, ``limits`` what it may have.
+    """Open a path or URL for demuxing; ``wanted`` says how a remote one is read.
 
-    Without ``limits`` those of the environment count. ``undecoded`` decodes no picture to find out what the container
-    does not say, which takes longer than all else: of an mp4 or Matroska file that is known already, or of which
-    presentation times alone are wanted. ``large_reads`` are for a local one of which most is read. ``watch`` sees what
-    opening reads.
+    ``limits`` None takes those of the environment. ``undecoded`` skips decoding the first pictures, which takes longer
+    than everything else: use it for an mp4 or Matroska file whose facts are known, or if only presentation times are
+    wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads of opening.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
         InputRefused: it is a playlist, a script, or a format that names other files.
-        InputTooLarge: its header states more than a limit allows.
+        InputTooLarge: its header exceeds a limit.
         InputUnreadable: it is not a media file, or may not be read.
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
@@ -106,7 +103,7 @@ def open_source(
 
 @contextmanager
 def open_bytes(url: str) -> "Iterator[Readable]":
-    """Open a path or URL to read bytes that FFmpeg does not give; errors as for ``open_source``."""
+    """Open a path or URL to read its bytes directly; errors as for ``open_source``."""
     if is_local(url):
         with BufferedReader(_opened(local_path(url))) as file:
             yield file
@@ -118,20 +115,20 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
     """Yield the packets of these tracks, or of all, in the container's order, without the empty ones at the end.
 
-    Tracks that begin after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
-    container cannot be read any further.
+    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` at the place
+    after which the container cannot be read.
     """
     try:
         for packet in container.demux(*streams):
             if packet.size:
                 yield packet
     except IndexError:
-        # PyAV ends by flushing every track that FFmpeg knows by then, including those without a PyAV object.
+        # At the end PyAV flushes every track that FFmpeg knows by then, including those without a PyAV object.
         return
 
 
 def side_data(packet: "Packet[Any]") -> "dict[str, PacketSideData]":
-    """Return what a container gives beside a packet, by FFmpeg's names."""
+    """Return a packet's side data, by FFmpeg's names."""
     entries = tuple(packet.iter_sidedata())
     return {entry.data_type: entry for entry in entries} if entries else {}
 
@@ -160,7 +157,7 @@ def _opened(path: Path) -> "_LocalFile":
         raise no_file(path) from None
     except (OSError, ValueError) as error:
         if isinstance(error, PermissionError) and os.access(path, os.R_OK):
-            # A confined command may open the file that it started with, but not another one under the same name.
+            # A sandboxed command may open the file that it started with, but not another one under the same name.
             raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
     with undone_by(file.close):
@@ -185,13 +182,13 @@ def open_regular(path: Path) -> "_LocalFile":
 
 
 class _LocalFile(FileIO):
-    """A local file as FFmpeg reads it: exactly the bytes asked for. ``InputUnreadable`` if the disk fails."""
+    """A local file as FFmpeg reads it, without read-ahead. ``InputUnreadable`` if the disk fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._path = path
         self.watch: FragmentWatch | None = None
-        # FFmpeg looks at its ending; "file:" keeps it from reading a protocol into a name such as "concat:a|b".
+        # FFmpeg reads the extension; "file:" keeps it from finding a protocol in a name such as "concat:a|b".
         self.name = f"file:{path}"
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -237,8 +234,8 @@ def _demuxed(
             io_open=_refuse_second,
         )
     except MemoryError as error:
-        # So mp4's demuxer ends where a track is one too many.
-        message = f"{name} states more than {limits.max_tracks} tracks, or more than fits into memory"
+        # The mp4 demuxer's error when a file has one track too many.
+        message = f"{name} has more than {limits.max_tracks} tracks, or does not fit into memory"
         raise InputTooLarge(message, limits.advice("max_tracks")) from error
 
 
@@ -253,8 +250,8 @@ def _check_header(name: str, container: av.container.InputContainer, limits: Inp
 
 
 def _decodable(container: av.container.InputContainer) -> "Iterator[VideoStream]":
-    """Yield the video tracks that have a decoder: PyAV knows no size of others."""
-    # PyAV's types promise a context; a codec unknown to FFmpeg has none.
+    """Yield the video tracks that have a decoder: PyAV does not know the size of others."""
+    # PyAV's types promise a context, but a codec unknown to FFmpeg has none.
     return (each for each in container.streams.video if getattr(each, "codec_context", None) is not None)
 
 
@@ -268,16 +265,16 @@ def no_file(path: Path) -> InputNotFound:
 
 
 def refuse_folder(source: str) -> None:
-    """Refuse a folder (``InputUnreadable``), and say what is expected, before any other error is found."""
+    """Raise ``InputUnreadable`` for a folder, before another error hides that it is one."""
     is_folder = False
-    with suppress(OSError, ValueError):  # what cannot be examined is refused when it is opened
+    with suppress(OSError, ValueError):  # a path that cannot be examined is refused when it is opened
         is_folder = is_local(source) and local_path(source).is_dir()
     if is_folder:
         raise _folder(local_path(source))
 
 
 def _folder(path: Path) -> InputUnreadable:
-    step = "Name one file in it; `codecfleet batch FOLDER --output DIR` encodes all of them."
+    step = "Name one file, or encode all of them: `codecfleet batch FOLDER --output DIR`."
     return InputUnreadable(f"{path} is a folder, not a media file", step)
 
 
@@ -285,7 +282,7 @@ def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise _folder(path)
     if not stat.S_ISREG(mode):
-        # Opening a pipe without a writer never returns, and a source is read several times.
+        # A source is read several times, and opening a pipe without a writer never returns.
         message = f"{path} is a pipe or a device, not a media file"
         raise InputUnreadable(message, "Write it to a file first: it is read more than once.")
 
@@ -322,7 +319,7 @@ def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  
 
 
 def _close(container: av.container.InputContainer) -> None:
-    # An abandoned frame-threaded decoder can hang in close() once PyAV's log level was set; a flushed one never does.
+    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed one never does.
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()
@@ -334,4 +331,4 @@ def _refuse(name: str, head: bytes, error: Exception) -> NoReturn:
         message = f"{name} is a playlist or a script that names other files"
         raise InputRefused(message, "Name the media file itself.") from error
     message = f"{name} is not a media file codecfleet can read ({reason(error)})"
-    raise InputUnreadable(message, "Check that it is complete, and that it is video.") from error
+    raise InputUnreadable(message, "Check that it is complete, and that it is a video.") from error

@@ -1,4 +1,4 @@
-"""A remote file as FFmpeg reads it through fsspec: it requests only what is wanted, and maps a store's errors."""
+"""A remote file that FFmpeg reads through fsspec: only the wanted parts are requested, and errors are mapped."""
 
 import errno
 import os
@@ -10,46 +10,46 @@ from io import BytesIO
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from ...errors import CodecfleetError, InputNotFound, InputUnreadable, StorageFailed
-from .fragments import FilePart, FragmentWatch
+from .headers import FilePart, FragmentWatch
 from .shared_blocks import MOST_AT_ONCE, SharedBlocks
 from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
-"""The first request at a new place: perhaps an index or a table, of which little is needed."""
+"""The size of the first request at a new place, which may be an index or a table: little of it is needed."""
 _PAST_BYTES: Final = 4 << 10
-"""What is requested beyond the end of what is wanted: some demuxers look at what follows a packet."""
+"""How much is requested beyond the wanted end: some demuxers read what follows a packet."""
 MOST_BYTES: Final = 2 << 20
-"""The most that one request asks for."""
+"""The largest request."""
 _MOST_HELD_BYTES: Final = 4 << 20
-"""Kept because seeking in Matroska reads the same place twice, and the next segment begins where one has ended."""
+"""How much is held: seeking in Matroska reads the same place twice, and segments follow each other."""
 _MOST_OF_PART_BYTES: Final = 16 << 20
-"""The same for a part, in which fragments' tables are looked for before it is read."""
+"""How much of a part is held: the demuxer reads the tables of all its fragments first."""
 _WATCHED_BYTES: Final = 32 << 10
-"""The most per read while we watch how far FFmpeg looks: as little as from a local file."""
+"""The largest read while a watch notes how far FFmpeg reads: as small as from a local file."""
 NEAR_BYTES: Final = 1 << 20
-"""A smaller step ahead counts as reading on: FFmpeg skips packets of unwanted tracks."""
+"""A smaller step ahead counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The same while a demuxer searches for its starting point, such as from one fragment's table to the next."""
+"""The same while a demuxer searches its starting point, for example from one fragment's table to the next."""
 _MOST_OPENING_READS: Final = 128
-"""The most per FFmpeg buffer."""
+"""The most reads of opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
 
 ResultT = TypeVar("ResultT")
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
-"""What opening one version of a remote source read: bytes by (offset, requested length)."""
+"""The bytes that were read to open one version of a remote source, by (offset, requested length)."""
 _Part: TypeAlias = tuple[int, bytes]
 """The bytes read at a position."""
 
 
 @dataclass(slots=True)
 class KnownBytes:
-    """The known bytes of one version of a remote source. Threads may share it: ``last`` is replaced whole."""
+    """The known bytes of one version of a remote source. Threads may share it: ``last`` is replaced as a whole."""
 
     opening: OpeningReads = field(default_factory=dict)
-    last: tuple[_Part, ...] = ()  # read last before closing
+    last: tuple[_Part, ...] = ()  # the last reads before closing
 
 
 @dataclass(slots=True)
@@ -58,26 +58,26 @@ class WantedBytes:
 
     known: KnownBytes = field(default_factory=KnownBytes)
     span_bytes: tuple[int, int] | None = None  # where reading will begin and end, None if not known
-    needs_duration: bool = True  # whether the container's own duration is asked for
+    needs_duration: bool = True  # whether the container's duration is needed
     part: FilePart | None = None  # the part that a demuxer sees, None for the whole file
 
 
 class RemoteFile:
     """A remote file, open for reading.
 
-    After its first failure it only reports the end of the file: PyAV prints the traceback of an error that another
-    one follows before FFmpeg returns.
+    After its first failure it only reports the end of the file: if a second error followed before FFmpeg returns, PyAV
+    would print the traceback of the first.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
-        InputUnreadable: it may not be read, or its address makes no sense.
+        InputUnreadable: it may not be read, or its address is invalid.
         StorageFailed: its store does not answer.
     """
 
     def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
         self.watch: FragmentWatch | None = None
-        """Sees what is read."""
+        """Sees every read."""
         self._failed = False
         self._stream = _opened(url)
         self._blocks = SharedBlocks.find(url)
@@ -98,11 +98,11 @@ class RemoteFile:
             self._blocks.close()
 
     def end_opening(self) -> None:
-        """From here on, read from the store without watching."""
+        """Stop watching and recording reads."""
         self._opening = self.watch = None
 
     def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes, nothing at the end of the file. Raises StorageFailed."""
+        """Return up to ``size`` bytes, b"" at the end of the file. Raises StorageFailed."""
         if self._failed:
             return b""
         if self.watch is not None:
@@ -117,7 +117,7 @@ class RemoteFile:
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; return it. Raises StorageFailed."""
+        """Move to a position and return it. Raises StorageFailed."""
         if self._failed:
             return 0
         if whence == os.SEEK_END:
@@ -127,7 +127,7 @@ class RemoteFile:
         return self._position
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._position
 
     def _read(self, size: int) -> bytes:
@@ -146,7 +146,7 @@ class RemoteFile:
         return self._ahead.held(self._position, size)
 
     def _is_within(self) -> bool:
-        """Return whether the current read is of the wanted part, rather than on the way to it."""
+        """Return whether the current position is in the wanted part, and not on the way to it."""
         span_bytes = self._wanted.span_bytes
         return self._opening is None and (span_bytes is None or self._position >= span_bytes[0])
 
@@ -157,7 +157,7 @@ class RemoteFile:
             self._stream = _whole(self._stream)
             data = self._part(position, size)
         if not data and size and position < (getattr(self._stream, "size", None) or 0):
-            message = f"the store ended it at byte {position} of {self._stream.size}"
+            message = f"the store sent only {position} of {self._stream.size} bytes"
             raise OSError(errno.EIO, message)
         return data
 
@@ -169,28 +169,28 @@ class RemoteFile:
     def _tried(self, call: Callable[[], ResultT]) -> ResultT:
         try:
             return try_again(call)
-        except Exception as error:  # every store raises errors of its own
+        except Exception as error:  # every store has its own errors
             self._failed = True
             message = f"{self._url} could not be read any further: {reason(error)}"
             raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
 
 
 def _whole(stream: Any) -> BytesIO:
-    """Fetch a whole file whose web server serves no ranges: fsspec says so with a ValueError."""
+    """Fetch a whole file from a web server that serves no ranges, which fsspec reports as a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
-        raise ValueError("its server gives files only as a whole, without HTTP ranges")
+        raise ValueError("its server does not support HTTP ranges")
     return BytesIO(stream.fs.cat_file(stream.path))
 
 
 class _Ahead:
-    """What was read last, with the surplus of those requests, and how much to request next."""
+    """The last bytes read, with the surplus of their requests, and how much to request next."""
 
     def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
         self._parts = deque(parts)
         self._most_bytes = most_bytes
         self._run_bytes = 0
-        """How much was read sequentially."""
+        """How many bytes were read sequentially."""
 
     @property
     def parts(self) -> tuple[_Part, ...]:
@@ -216,7 +216,7 @@ class _Ahead:
         return 0 <= position - (begin + len(data)) <= near_bytes
 
     def next_bytes(self, position: int, span_bytes: tuple[int, int] | None, *, goes_on: bool) -> int:
-        """Return how much to request from ``position``: twice as much each time, up to what will be needed.
+        """Return how much to request from ``position``: twice as much each time, up to the end of what is needed.
 
         The first request at a new place is small: a searching demuxer reads little in many places.
         """
@@ -248,13 +248,13 @@ def _opened(url: str) -> Any:
         cause = error.__cause__
         if cause is None or status_of(cause) in _NOT_THERE:
             raise InputNotFound(f"there is nothing at {url}", "Check the address.") from None
-    except Exception as error:  # noqa: BLE001 - every store raises errors of its own
+    except Exception as error:  # noqa: BLE001 - every store has its own errors
         cause = error
     if isinstance(cause, CodecfleetError):
         raise cause
     message = f"{url} cannot be opened: {reason(cause)}"
     if is_away(cause):
-        raise StorageFailed(message, "Check the address, or start again when the server is well.") from cause
+        raise StorageFailed(message, "Check the address, or start again when the server answers.") from cause
     raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
 
 
@@ -266,7 +266,7 @@ def _open_once(url: str) -> Any:
     try:
         stream = files.open(path, "rb")
     except FileNotFoundError as error:
-        # fsspec's web support reports every failure as a missing file; a silent server has been tried twice.
+        # fsspec reports every failure of a web server as a missing file, and has tried a silent server twice.
         if error.__cause__ is not None and is_busy(error.__cause__):
             raise error.__cause__ from None
         raise

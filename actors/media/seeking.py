@@ -1,4 +1,4 @@
-"""Finding a packet where decoding may begin again: by seeking, if that leads to it unambiguously."""
+"""Finds a packet where decoding may begin, by seeking, if that leads to it unambiguously."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SEEK_TO_PTS: Final = 0x4000000
 """``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""
 _SEEKS_BY_PLACE: Final = ("mpegts",)
-"""Formats without an index, which FFmpeg reads from any place; to find a time it would search the whole file."""
+"""Formats without an index, which FFmpeg reads from any position; to find a time it would search the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class AccessPoint:
     pos_bytes: int
     pts: int | None
     dts: int | None
-    is_unique: bool = True  # False: another packet of the track looks the same, so it is found only by counting
-    is_discarded: bool = False  # an edit list hides it: a seek may arrive through another edit
+    is_unique: bool = True  # False if another packet of the track looks the same, so that only counting finds it
+    is_discarded: bool = False  # whether an edit list hides it: a seek may arrive through another edit
     indexed: tuple[tuple[int, int], ...] = ()  # Matroska's entries for it and the next one: (ticks, cluster's position)
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to: the demuxer must not arrive after the packet, whichever clock it compares."""
+        """The timestamp to seek to, so that no demuxer arrives after the packet, whichever clock it compares."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property
     def presented_ticks(self) -> tuple[int, ...]:
         """The timestamps that may lead straight to the packet if a demuxer seeks by PTS; none without reordering.
 
-        There ``seek_ticks`` arrives one keyframe too early: FFmpeg's mov demuxer subtracts the reordering from a PTS,
-        and once more before an open GOP that the file declares as such.
+        With reordering, ``seek_ticks`` arrives one keyframe too early: FFmpeg's mov demuxer subtracts the reorder delay
+        from a PTS, and once more before a GOP that the file declares as open.
         """
         if self.pts is None or self.dts is None or self.pts <= self.dts:
             return ()
@@ -66,7 +66,7 @@ def packets_from(
         first = next(packets, None)
         if first is not None and _is_same(first, entry):
             return enumerate(chain([first], packets), start=entry.packet)
-    # Matroska's index has presentation times, though FFmpeg does not flag it.
+    # Matroska's index has presentation times, although FFmpeg does not set the flag.
     by_pts = container.format.flags & _SEEK_TO_PTS or container.format.name.startswith("matroska")
     for ticks in entry.presented_ticks if by_pts else ():
         packets = _sought(container, stream, ticks, demux)
@@ -117,7 +117,7 @@ def _sought(
 
 def _is_same(packet: "Packet[VideoStream]", entry: AccessPoint) -> bool:
     # After a seek, Matroska may not know the DTS of the first packets yet, raw MPEG video may count times differently,
-    # and MPEG program streams may give part of a picture.
+    # and MPEG program streams may return part of a picture.
     knows_dts = packet.dts is not None and entry.dts is not None
     return (
         (packet.dts == entry.dts if knows_dts else packet.pts is not None)

@@ -1,4 +1,4 @@
-"""What a job has read of a remote source, on this machine's disk: its passes and its workers here read nothing twice.
+"""Blocks of a remote source on this machine's disk, so that a job's passes and its workers here read nothing twice.
 
 The job's program makes and removes the blocks; the user's other processes find them by the source's address.
 """
@@ -42,7 +42,7 @@ class SharedBlocks:
 
     @classmethod
     def find(cls, url: str) -> Self | None:
-        """Return the blocks that a job on this machine keeps of the current version at ``url``, or None."""
+        """Return the blocks that a job on this machine has of the current version at ``url``, or None."""
         folder = _folder(url)
         try:
             if not _is_ours(folder):
@@ -60,7 +60,7 @@ class SharedBlocks:
         os.close(self._data)
 
     def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
-        """Return up to ``size`` bytes from ``position``; at least one, before the end of the source.
+        """Return up to ``size`` bytes from ``position``, at least one before the end of the source.
 
         Missing bytes come from ``fetch(position, size)``, which may return less; at most ``at_once`` blocks per call.
         """
@@ -86,7 +86,7 @@ class SharedBlocks:
 
     def _keep(self, first: int, content: bytes) -> None:
         begin = first * BLOCK_BYTES
-        with suppress(OSError):  # the disk has become full: the block is fetched again
+        with suppress(OSError):  # if the disk is full, the block will be fetched again
             if os.pwrite(self._data, content, begin) == len(content):
                 whole = len(content) // BLOCK_BYTES + (begin + len(content) == self._size_bytes)
                 count = min(whole, _block_count(len(content)))
@@ -101,10 +101,10 @@ def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> byte
 
 
 class HeldBlocks:
-    """A job's hold of what this machine reads of a remote source, for all who read the same version.
+    """A job's hold on the blocks of a remote source.
 
-    Nothing is kept of a local source, of a source without a stated version, or of one that would fill more than half of
-    the free space in ``TMPDIR``. Jobs that read the same source at the same time share the blocks.
+    A local source, one without a stated version, and one that would fill more than half of the free space in
+    ``TMPDIR`` have no blocks. Jobs that read the same version at the same time share the blocks.
     """
 
     def __init__(self, source: str) -> None:
@@ -112,11 +112,11 @@ class HeldBlocks:
         self._held: int | None = None
 
     def hold(self) -> None:
-        """Make the blocks, or share those of another job; remove what killed jobs have left."""
+        """Make the blocks, or share those of another job; remove the blocks of killed jobs."""
         version = None if is_local(self._source) else remote_version(self._source)
         if version is None or not version[0]:
             return
-        with suppress(OSError):  # then every pass fetches for itself
+        with suppress(OSError):  # without blocks, every pass fetches the source again
             _remove_left()
             folder = _folder(self._source)
             if os.path.lexists(folder):
@@ -133,7 +133,7 @@ class HeldBlocks:
 
 @contextmanager
 def blocks_held(*sources: str) -> Iterator[None]:
-    """Hold the blocks of each of these sources, for a job that reads them several times."""
+    """Hold the blocks of these sources, for a job that reads them several times."""
     held = [HeldBlocks(source) for source in sources]
     try:
         for blocks in held:
@@ -185,7 +185,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` is this user's, and not a link: another user's may hold a pipe."""
+    """Return whether a folder in ``TMPDIR`` is this user's and not a link: another user's may contain a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

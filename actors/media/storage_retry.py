@@ -1,4 +1,4 @@
-"""Calls of a store, retried where that can help: a dropped connection, a busy server, an answer cut short."""
+"""Retries calls of a store if that can help: after a dropped connection, a busy server, a truncated answer."""
 
 import errno
 import socket
@@ -11,7 +11,7 @@ from ..backoff import Backoff
 
 ATTEMPTS: Final = 5
 PAUSES: Final = Backoff(first_s=0.2, most_s=1.6)
-"""Together 3 s."""
+"""3 s in total."""
 _PERMANENT: Final = (
     *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
     *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError, CodecfleetError),
@@ -21,7 +21,7 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""Names of such classes in Python, aiohttp and botocore: the latter two may not be installed."""
+"""The names of these classes in Python, aiohttp and botocore, of which the latter two may not be installed."""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
@@ -32,7 +32,7 @@ ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a store's call may succeed when repeated: every error may that is not known to be permanent."""
+    """Return whether a store's call may succeed when repeated: after any error that is not known to be permanent."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
@@ -41,12 +41,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether a web server says that it cannot answer now."""
+    """Return whether a web server reports that it cannot answer now."""
     return status_of(error) in _WORTH_ANOTHER_TRY or status_of(error) in _SERVER_ERRORS
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether a server is busy, did not answer at all, or broke off: it may answer later.
+    """Return whether a server is busy, does not answer or breaks off, and so may answer later.
 
     A host whose name does not exist, or that cannot prove its identity, does not count.
     """
@@ -62,7 +62,7 @@ def _is_unreached(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the status code of the answer that an error reports; None if it states none."""
+    """Return the HTTP status code that an error reports, or None."""
     for name in ("status", "code", "status_code"):
         if isinstance(stated := getattr(error, name, None), int):
             return stated
@@ -73,20 +73,18 @@ def status_of(error: BaseException) -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's own words, on one line."""
-    if (
-        type(error).__name__ == "TooManyRedirects"
-    ):  # aiohttp, which may not be installed; its errors have no text of their own
+    """Return an error's text on one line."""
+    if type(error).__name__ == "TooManyRedirects":  # of aiohttp, which may not be installed; it has no text
         return "its server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried ``ATTEMPTS`` times at most; raise its last error, or a permanent one."""
+    """Return the result of ``call``, tried at most ``ATTEMPTS`` times; raise its last error, or a permanent one."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()
-        except Exception as error:  # every store raises errors of its own
+        except Exception as error:  # every store has its own errors
             if not is_transient(error):
                 raise
         sleep(PAUSES.wait_s(failures))

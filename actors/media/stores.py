@@ -1,4 +1,4 @@
-"""Stores behind fsspec, all opened in one way; which version of a source is there or here, and where it is read."""
+"""Opens stores through fsspec; finds the version of a source, and where this machine reads it."""
 
 import hashlib
 import ipaddress
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore itself repeats a request: growing pauses, 4 s in all on average. The parts of an upload need that.
-"""
+"""How often botocore tries a request, with pauses of 4 s in total on average; the parts of an upload need that."""
 HTTP_SILENCE_S: Final = 8
-"""How long a web server may stay silent; fsspec tries twice."""
+"""How long a web server may be silent; fsspec tries twice."""
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
-"""The stores' names for the tag of a file's content, or the time of its last change."""
+"""The stores' names for a file's content tag, or the time of its last change."""
 MARK_PLACES: Final = 16
-"""At how many places of a file two machines compare its content."""
+"""At how many places two machines compare the content of a file."""
 _PLACE_BYTES: Final = 4096
 _MARKS_KEPT: Final = 64
 _WEB_PORT: Final = 80
@@ -34,7 +33,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """Return fsspec's store of a ``url`` and the path in it. Raises the store's own errors, and fsspec's."""
+    """Return fsspec's store of a ``url`` and the path in it. Raises the store's errors, and fsspec's."""
     from fsspec.core import url_to_fs
 
     files, path = url_to_fs(url, **_options(url))
@@ -82,7 +81,7 @@ def _web_options() -> dict[str, Any]:
 
 
 def leads_inside(source: Address, target: Address) -> bool:
-    """Return whether a redirect leads to an address that the server may not reach itself, such as a metadata service.
+    """Return whether a redirect leads into this machine's network, for example to a metadata service.
 
     A source on a private network may redirect within it; only link-local sources may redirect to link-local addresses.
     """
@@ -110,12 +109,12 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
     sources, targets = await _addresses(sent.url), await _addresses(target)
     if any(leads_inside(source, each) for source in sources for each in targets):
         message = f"{sent.url.host} redirects to {target.host}, an address inside this network"
-        raise InputRefused(message, "Name that address itself, if you trust it.")
+        raise InputRefused(message, "If you trust that address, use it directly.")
 
 
 async def _addresses(url: "URL") -> list[Address]:
     """Return the addresses of a URL's host; none if its name is unknown."""
-    import asyncio  # a plan for a local file needs none
+    import asyncio  # planning a local file does not need it
 
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or _WEB_PORT, type=socket.SOCK_STREAM)
@@ -130,7 +129,7 @@ def _plain(address: Address) -> Address:
 
 
 def local_version(source: str) -> tuple[int, ...] | None:
-    """Return device, inode, bytes and time of the last change of a local source; None if there is no file."""
+    """Return the device, inode, size and last change of a local source; None if there is no file."""
     try:
         found = local_path(source).stat()
     except (OSError, ValueError):
@@ -139,17 +138,17 @@ def local_version(source: str) -> tuple[int, ...] | None:
 
 
 def source_version(source: str) -> Hashable | None:
-    """Return a value that changes when a source is replaced or written to; None if it is missing or has no version."""
+    """Return a value that changes when a source is replaced or modified; None if it is missing or has no version."""
     return local_version(source) if is_local(source) else remote_version(source)
 
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
-    """Return bytes, tag and time of the last change of a remote source; None if its store states no tag or time."""
+    """Return the size, tag and last change of a remote source; None if its store states neither tag nor time."""
     return remote_state(source)[0]
 
 
 def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | None, int | None]:
-    """Return a remote source's version, as ``remote_version``, and its bytes; None for what is not stated."""
+    """Return a remote source's ``remote_version`` and its size in bytes; None for each that is not stated."""
     stated = _stated(source)
     marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
     size = stated.get("size")
@@ -157,18 +156,18 @@ def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | Non
 
 
 def _stated(source: str) -> Mapping[str, Any]:
-    """Return what a store states about a remote source; nothing if it does not answer."""
+    """Return a store's information about a remote source; {} if it does not answer."""
     try:
         files, path = open_store(source)
         files.invalidate_cache(path)
         found: Mapping[str, Any] = try_again(lambda: files.info(path))
-    except Exception:  # noqa: BLE001 - stores raise errors of their own; opening the source reports them
+    except Exception:  # noqa: BLE001 - every store has its own errors; opening the source reports them
         return {}
     return found
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a source's version that every node sees alike: a local source's bytes and whole seconds."""
+    """Return the part of a version that is the same on every node: a local source's size and whole seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9
@@ -178,12 +177,12 @@ def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
 def changed_meanwhile(source: str) -> InputUnreadable:
     """Return the error for a source that has changed since the job began."""
     message = f"{source} was changed or removed while it was read"
-    return InputUnreadable(message, "Start again once nothing writes to it any more.")
+    return InputUnreadable(message, "Start again when nothing writes to it any more.")
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment(ABC):
-    """How any machine reads a source that is on another."""
+    """How any machine reads a source that is on another machine."""
 
     url: str  # fsspec's
     version: Hashable  # the ``source_version`` that it must have
@@ -197,8 +196,8 @@ class Shipment(ABC):
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
     """Return the address at which this machine reads a source, and its version there, None if unknown.
 
-    ``expected`` is its ``version_anywhere``, None for any. A local source of this machine is not shipped. Raises:
-    InputUnreadable: another version is there than expected.
+    ``expected`` is its ``version_anywhere``, None for any. A local source of this machine is not shipped.
+    ``InputUnreadable`` if the version there is not the expected one.
     """
     version = source_version(source)
     if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):
@@ -211,16 +210,16 @@ def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) 
 
 
 def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
-    """Return whether this machine's file of that name is the source: same size, same time, and equal where compared."""
+    """Return whether this machine's file of that name is the source, by its size, time and ``content_mark``."""
     if version is None or version_anywhere(source, version) != expected:
         return False
     try:
         return _known_mark(source, version) == mark
-    except OSError:  # this user may not read it
+    except OSError:  # this user cannot read it
         return False
 
 
-@lru_cache(_MARKS_KEPT)  # each segment asks
+@lru_cache(_MARKS_KEPT)  # called for each segment
 def _known_mark(source: str, version: Hashable) -> str:
     del version
     return content_mark(source)
@@ -238,6 +237,6 @@ def content_mark(source: str) -> str:
 
 
 def shipped_version(source: str) -> tuple[int, str] | None:
-    """Return bytes and version of a local file as a store would state them; None if there is none."""
+    """Return a local file's size and version, as a store would state them; None if there is no file."""
     found = local_version(source)
     return None if found is None else (found[2], ".".join(map(str, found)))

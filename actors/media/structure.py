@@ -1,4 +1,4 @@
-"""The boxes of mp4 (ISO/IEC 14496-12, 4.2), the elements of Matroska (RFC 8794, RFC 9559), changes to whole files."""
+"""The boxes of mp4 (ISO/IEC 14496-12, 4.2) and elements of Matroska (RFC 8794, RFC 9559), and changes to them."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Read: TypeAlias = Callable[[int, int], bytes]
-"""Returns the bytes at an offset, of a size; fewer if they are not known or the file ends."""
+"""Takes an offset and a size, and returns the bytes; fewer if they are not known or the file ends."""
 
 _MOST_SECTIONS: Final = 1 << 16
 """How many boxes or elements of one parent are examined."""
 NO_END: Final = 1 << 63
-"""The end of a part without a stated length, in a file whose end is not known."""
+"""The end of a part without a stated length, if the end of the file is not known."""
 _HEAD_BYTES: Final = 8
 LONG_HEAD_BYTES: Final = 16
-"""The head of a box with a length of 64 bits."""
+"""The size of the head of a box with a 64-bit length."""
 LONG: Final = 1
-"""What such a box states instead of its length."""
+"""The 32-bit length of such a box."""
 HEADER: Final = b"\x1a\x45\xdf\xa3"
 SEGMENT: Final = b"\x18\x53\x80\x67"
 CLUSTER: Final = b"\x1f\x43\xb6\x75"
@@ -24,11 +24,11 @@ _CHECKSUM: Final = b"\xbf"
 _ELEMENT_HEAD_BYTES: Final = 12
 _ID_BYTES, _SIZE_BYTES = range(1, 5), range(1, 9)
 Change: TypeAlias = tuple[int, bytes]
-"""The bytes to write, and where in the file."""
+"""A position in the file, and the bytes to write there."""
 
 
 class Section(NamedTuple):
-    """A box or an element: its name, and where it, its content and its end are."""
+    """A box or an element: its name, and the positions of its beginning, its content and its end."""
 
     kind: bytes
     begin: int
@@ -40,17 +40,17 @@ class Readable(Protocol):
     """A file as FFmpeg reads it."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, nothing at the end of the file."""
+        """Return up to ``size`` bytes, b"" at the end of the file."""
 
     def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Go to a place; return it."""
+        """Move to a position and return it."""
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
 
 
 def reader_of(file: Readable) -> Read:
-    """Return what reads an open file."""
+    """Return a function that reads an open file."""
 
     def read(position: int, size: int) -> bytes:
         file.seek(position)
@@ -80,7 +80,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end`` (None: the file's); one without an end or a length ends there."""
+    """Yield the boxes from ``begin`` to ``end`` (None: the file's), where a box without a length ends."""
     limit = NO_END if end is None else end
     for _ in range(_MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""
@@ -127,7 +127,7 @@ def elements(read: Read, begin: int, end: int | None) -> Iterator[Section]:
 
 
 def in_segment(read: Read) -> Iterator[Section]:
-    """Yield the elements of a file's segment ahead of its first cluster."""
+    """Yield the elements of a file's segment before its first cluster."""
     segment = first(elements(read, 0, None), SEGMENT)
     for part in () if segment is None else elements(read, segment.content, segment.end):
         if part.kind == CLUSTER:
@@ -136,7 +136,7 @@ def in_segment(read: Read) -> Iterator[Section]:
 
 
 def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
-    """Return where an element's checksum is, and what it should be (RFC 8794, 11.3.1); None if it has none."""
+    """Return the position and right value of an element's checksum (RFC 8794, 11.3.1); None if it has none."""
     stated = next(elements(read, part.content, part.end), None)
     if stated is None or stated.kind != _CHECKSUM:
         return None
@@ -144,7 +144,7 @@ def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
 
 
 def change_finished(path: Path, changes: Iterable[Callable[[Read], Iterable[Change]]]) -> None:
-    """Make changes to a finished file; each of ``changes`` reads it as it was. Matroska's checksums are updated."""
+    """Make changes to a finished file; each of ``changes`` reads the unchanged file. Updates Matroska's checksums."""
     finds = tuple(changes)
     if not finds:
         return

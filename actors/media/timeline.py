@@ -1,16 +1,16 @@
-"""Repairing timestamps: from a decoder's PTS to the presentation time of every frame.
+"""Repairs timestamps: from a decoder's PTS to the presentation time of every frame.
 
 The rules, in this order (docs/timeline.md gives the reasons):
 
-R1  Clock resets are undone per *packet*, when the source is indexed (``TimeShift``); a frame inherits its packet's. R2
-A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration;
-    with none before it, it precedes the next known one; if no frame of the track has a PTS, frame n is at n nominal
-    durations.
-R3  Frames are sorted by time, stable in the decoder's output order. R4  Frames that share one time are spread evenly up
-to the next distinct one. Where a tick is too coarse for that, the
-    index has divided it (``tick_divisor``): a frame whose time is its own never moves.
+* R1: Clock resets are undone per *packet*, when the source is indexed (``TimeShift``).
+* R2: A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration.
+  If there is none before it, it precedes the next known one. If no frame of the track has a PTS, frame n is at n
+  nominal durations.
+* R3: Frames are sorted by time; frames with the same time stay in the decoder's output order.
+* R4: Frames that share a time are spread evenly up to the next distinct time. If a tick is too coarse for that, the
+  index has divided it (``tick_divisor``). A frame with a distinct time never moves.
 
-``TimestampRepair`` streams: it holds back only as many frames as a rule needs to see.
+``TimestampRepair`` streams: it holds back only as many frames as a rule needs.
 """
 
 import heapq
@@ -26,20 +26,20 @@ FrameT = TypeVar("FrameT")
 RESET_S = 1
 """A decoding clock that steps back by more than this was reset (R1); smaller steps are disorder."""
 LONGEST_GAP_S = 6 * 3600
-"""A larger leap ahead is a reset too, not a gap: FFmpeg mistakes a transport stream's restarted clock for one that
-wrapped around its 33 bits, and adds a day.
+"""A larger leap ahead is a reset too, not a gap: FFmpeg takes a transport stream's restarted clock for one that wrapped
+around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000
 """The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES
-"""How many pictures are held at most to sort a track whose packets are more out of order than that."""
+"""The most pictures that are held to sort a track that is more out of order than that."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeShift:
-    """Rule R1: from the packet ``first_packet`` on (in demux order), add ``ticks`` to every timestamp."""
+    """Rule R1: from packet ``first_packet`` on (in demux order), add ``ticks`` to every timestamp."""
 
     first_packet: int
     ticks: int
@@ -47,7 +47,7 @@ class TimeShift:
 
 @dataclass(slots=True)
 class RepairedTime:
-    """How often each rule acted."""
+    """How many frames each rule has changed."""
 
     missing: int = 0
     disordered: int = 0
@@ -60,15 +60,15 @@ def nominal_ticks(frame_rate: Fraction, time_base: Fraction) -> Fraction:
 
 
 def whole_ticks(nominal: Fraction) -> int:
-    """Return a nominal duration in whole ticks: rounded, 1 at least."""
+    """Return a nominal duration in whole ticks: rounded, at least 1."""
     return max(1, round(nominal))
 
 
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
-    """Return ``count`` distinct times for frames that all claim ``time``, before ``following`` where there is one.
+    """Return ``count`` distinct times for frames that share ``time``, before ``following`` if it is given.
 
-    They share the interval evenly. Without a next frame, or where the interval is too short (only frames without
-    timestamps find it so, and the next one then moves), they follow each other by the nominal duration.
+    They share the interval evenly. Without a next frame, or if the interval is too short (only frames without
+    timestamps can cause that, and the next frame then moves), they follow each other by the nominal duration.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]
@@ -77,7 +77,7 @@ def spread(time: int, count: int, following: int | None, nominal: Fraction) -> l
 
 
 def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
-    """Return the tick's divisor that fits frames sharing a time in before the next: (frames, ticks to it) (R4)."""
+    """Return the divisor of the tick for R4; ``shared`` has (frames sharing a time, ticks to the next time)."""
     needed = max((-(-count // gap) for count, gap in shared), default=1)
     return max(1, min(needed, LARGEST_DENOMINATOR // time_base.denominator))
 
@@ -86,9 +86,9 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
-    ``expected`` are the index's times of the frames to come, ascending; the next expected frame leaves as soon as no
-    frame without a PTS can come before it (R2), so a well-formed stream is never held back. ``untimed`` says that no
-    frame of the track has a PTS. ``held_frames`` is how many frames at most wait for an earlier one.
+    ``expected`` are the index's times of the coming frames, ascending. The next expected frame is released as soon as
+    no frame without a PTS can precede it (R2), so a well-formed stream is never delayed. ``untimed`` means that no
+    frame of the track has a PTS. At most ``held_frames`` frames wait for an earlier one.
     """
 
     nominal: Fraction
@@ -122,7 +122,7 @@ class TimestampRepair(Generic[FrameT]):
         return settled
 
     def finish(self) -> Iterator[tuple[int, FrameT]]:
-        """Yield the frames that are left; nothing may be pushed afterwards."""
+        """Yield the remaining frames; nothing may be pushed afterwards."""
         for position, frame in enumerate(self._unanchored):
             self._hold(round(position * self.nominal), frame)
         self._unanchored = []
@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule has to act: the frame comes alone and at the next expected time, as most do."""
+        """Return whether no rule applies: like most frames, this one comes alone, at the next expected time."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -165,7 +165,7 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next(self, ticks: int) -> bool:
-        """Return whether no frame can come before that time: none of the index, and none without a PTS (R2)."""
+        """Return whether no frame can come before that time, neither one of the index nor one without a PTS (R2)."""
         follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 
@@ -176,7 +176,7 @@ class TimestampRepair(Generic[FrameT]):
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # One entry for one frame: another that shares its time is still to come. A frame without a PTS has none.
+        # One entry per frame: another frame with the same time is still to come. A frame without a PTS has no entry.
         if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 

@@ -1,4 +1,4 @@
-"""What a picture is: size, sampling, colour and HDR, as frozen values; HDR also as FFmpeg's side data, exactly.
+"""Frozen values that describe pictures: size, sampling, colour and HDR; HDR also as FFmpeg's exact side data.
 
 Colours are code points of ITU-T H.273, as in FFmpeg, HEVC, AV1 and MP4's ``colr``; 2 means "unspecified".
 """
@@ -15,8 +15,8 @@ _MASTERING = struct.Struct("=22i")
 _LIGHT = struct.Struct("=2I")
 _LARGEST_TERM = 0x7FFFFFFF
 
-# ST 2086 counts chromaticities in 1/50000 and luminances in 1/10000 cd/m². Matroska stores both as single-precision
-# floats: a value within their precision of a grid point was that grid point, and is restored for HEVC and MP4.
+# ST 2086 has chromaticities in units of 1/50000 and luminances in 1/10000 cd/m². Matroska stores both as
+# single-precision floats. A value within that precision of a multiple is restored to the multiple, for HEVC and MP4.
 _CHROMATICITY_GRID, _LUMINANCE_GRID = 50_000, 10_000
 _SINGLE_PRECISION = Fraction(1, 1 << 23)
 
@@ -78,26 +78,26 @@ class PictureSize:
 
     @property
     def display_area(self) -> Fraction:
-        """The area that the picture covers, in square samples as high as its own."""
+        """The picture's area, in square samples as high as its own samples."""
         return self.width * self.height * (self.sample_aspect_ratio or Fraction(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPicture:
-    """What a picture states in its bitstream; what only the container states is missing."""
+    """What a picture states in its bitstream, without the values that only the container states."""
 
     width: int
     height: int
     pix_fmt: str
     sample_aspect_ratio: Fraction | None
-    """None if not stated"""
+    """None if not stated."""
     colour: Colour
     hdr: HdrStatic
     interlaced: bool
     top_first: bool | None = None
-    """For interlaced pictures, whether the upper field is shown first; None if no header is read for it."""
+    """For interlaced pictures, whether the upper field is shown first; None if no header states it."""
     frame_rate: Fraction | None = None
-    """None if not stated"""
+    """None if not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class VideoFormat:
     hdr: HdrStatic = field(default_factory=HdrStatic)
     interlaced: bool = False
     bottom_first: bool = False
-    """Whether the first interlaced picture states that its lower field is shown first."""
+    """Whether the first interlaced picture shows its lower field first."""
 
     def __post_init__(self) -> None:
         if self.width <= 0 or self.height <= 0:
@@ -125,7 +125,10 @@ class VideoFormat:
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read one; a missing half is zeros (unknown). None if it states nothing, ``ValueError`` if it is too short."""
+    """Read an ``AVMasteringDisplayMetadata``; a missing half is zeros. None if it states nothing.
+
+    ``ValueError`` if it is too short.
+    """
     if len(data) < _MASTERING.size:
         raise ValueError(f"mastering display metadata of {len(data)} bytes: {_MASTERING.size} expected")
     *terms, has_primaries, has_luminance = _MASTERING.unpack_from(data)
@@ -147,7 +150,7 @@ def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fract
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write the bytes that read back as ``display``, both halves set: mp4's muxer leaves out half a display."""
+    """Write the bytes that read back as ``display``, both halves set: mp4's muxer omits a display with only one."""
     points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
     for value in (*points, display.min_luminance, display.max_luminance):

@@ -11,7 +11,7 @@ _NAME_BYTES: Final = 200
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file, flush it and rename it into place; on ``OSError`` nothing of it remains."""
+    """Write a small file, flush it and rename it into place; after an ``OSError`` nothing of it remains."""
     # The wanted name may be as long as the file system allows; the unfinished file's name is longer.
     name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
     part = path.with_name(f".{name}.{secrets.token_hex(4)}.part")
@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk: it then survives a loss of power."""
+    """Flush a file, or the names in a folder, to disk, so that it survives a loss of power."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

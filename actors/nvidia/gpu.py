@@ -1,4 +1,4 @@
-"""The GPU of a worker process: its decoders and encoders, opened once, on first use."""
+"""The GPU of a worker process: its decoders and encoders, opened once on first use."""
 
 import gc
 import importlib
@@ -25,18 +25,19 @@ from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc import EncoderCapabilities
 from ..surfaces.conversion import Conversion
 from ..surfaces.device_frame import DevicePicture
-from .convert.converting import SurfaceConverter, open_converter
+from .convert.converting import Converter, SurfaceConverter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
-from .convert.packing import CudaPacker, PackingKernels, open_packing
-from .convert.unpacking import PictureFetcher, Unpacker, open_unpacker
+from .convert.packing import CompiledPacking, CudaPacker, PackingKernels
+from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
+from .cuda.kernels import KernelsT, compiled
 from .cuda.memory import USABLE_PART, MemoryBudget, PinnedMemory
 from .nvdec.decoder import NvdecCapabilities, NvdecDecoder
 from .nvdec.pool import WAIT_ADVICE, NvdecPool, SessionRequest
 from .nvdec.session import NvdecSession, SessionKey
 from .nvenc.device import NvencDevice
 from .nvenc.session import NvencSession
-from .stdout_monitor import CStdoutTap, StdoutMonitor, StdoutTap
+from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
@@ -48,7 +49,6 @@ _ALONE, _SHARED = 1.0, 0.5
 _FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
-KernelsT = TypeVar("KernelsT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process; its first user opens it by ``open_``, and gets the error if that fails."""
+    """A GPU of this process; its first user opens it with ``open_``, and gets the error if that fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -183,7 +183,7 @@ class Gpu(WorkerDevice):
         return gpu is not None and gpu.is_shared
 
     def use(self) -> SessionCounts:
-        """Return its session counts, at once, even while it is being opened."""
+        """Return its session counts without waiting, even while it is being opened."""
         gpu = self._opened
         if gpu is None:
             return SessionCounts()
@@ -229,31 +229,31 @@ class _Late(PacketDecoder[PictureT]):
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
-    """Open the one device that CUDA_VISIBLE_DEVICES leaves, and monitor standard output from then on.
+    """Open the one device that CUDA_VISIBLE_DEVICES shows, and monitor standard output from then on.
 
-    ``is_second``: another process of the same worker has it open, and left half of its memory.
+    ``is_second``: another process of the same worker uses the device too, and leaves half of its memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # The first count starts the monitoring, so it precedes every decoding.
-    opened = _opened(StdoutMonitor(StdoutTap).count, lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
+    # The first count starts the monitoring, so it comes before any decoding.
+    opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
     # Modules stay. Collecting them again and again costs a tenth of the pictures.
     gc.collect()
     gc.freeze()
     return opened
 
 
-_wrong_pictures: Final = StdoutMonitor(CStdoutTap).count
+_wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
 """One tap for all GPUs of a user's program, which has only one standard output."""
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
-    """Open a device, named as ``Cuda`` takes it, in what may be a user's program. Raises what ``open_gpu`` does.
+    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
 
-    It only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
+    It changes only CUDA_DEVICE_MAX_CONNECTIONS there, if unset. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 
@@ -269,7 +269,7 @@ def _opened(
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
     shared = is_shared(cuda.free_bytes())
-    return assemble_gpu(cuda, package, open_unpacker(cuda), wrong_pictures, is_shared=shared)
+    return assemble_gpu(cuda, package, compiled(Unpacker, cuda)[0], wrong_pictures, is_shared=shared)
 
 
 def assemble_gpu(
@@ -307,27 +307,27 @@ def assemble_gpu(
         budget=budget,
         pinned=pinned,
         memory=memory,
-        converter=converter or _CompiledOnce(cuda, open_converter),
-        packing=packing or _CompiledOnce(cuda, open_packing),
-        # Where the one kernel compiled, the others will; they take longer, and are compiled on first use.
+        converter=converter or _CompiledOnce(cuda, Converter),
+        packing=packing or _CompiledOnce(cuda, CompiledPacking),
+        # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )
 
 
 class _CompiledOnce(Generic[KernelsT]):
-    """Kernels that ``compile_`` compiles on first use."""
+    """Kernels that are compiled on first use."""
 
-    def __init__(self, cuda: Cuda, compile_: Callable[[Cuda], tuple[KernelsT | None, str]]) -> None:
+    def __init__(self, cuda: Cuda, make: Callable[[Any, Cuda], KernelsT]) -> None:
         self._cuda = cuda
-        self._compile = compile_
+        self._make = make
         self._lock = threading.Lock()
         self._compiled: KernelsT | None = None
 
     def __call__(self) -> KernelsT:
         with self._lock:
             if self._compiled is None:
-                self._compiled, reason = self._compile(self._cuda)
+                self._compiled, reason = compiled(self._make, self._cuda)
                 if self._compiled is None:
                     raise EngineUnfit(reason, "Install NVRTC, or keep the size and the pixel format as they are.")
             return self._compiled

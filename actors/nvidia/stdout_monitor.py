@@ -1,6 +1,6 @@
 """Counts the pictures that NVDEC could not decode: PyNvVideoCodec only prints "Decode Error occurred for picture N".
 
-The line names no decoder, so every range decoded meanwhile is decoded again in software. A worker redirects its
+The line names no decoder, so every range that was being decoded is decoded again in software. A worker redirects its
 standard output to a memory file; in a user's program only C's ``stdout`` is replaced.
 """
 
@@ -11,6 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 _ERROR_LINE: Final = b"Decode Error occurred"
@@ -42,18 +43,18 @@ class StdoutTap:
         atexit.register(self.close)  # the last lines must not be lost
 
     def count(self) -> int:
-        """Forward what was written; return how many pictures of this process have been reported wrong so far."""
+        """Forward what was written; return how many pictures this process has reported wrong so far."""
         _flush()
         with self._lock:
             self._forward()
             return self._count
 
     def close(self) -> None:
-        """Restore the descriptor, and forward what is left. Idempotent."""
+        """Restore the descriptor, and forward the rest. Idempotent."""
         _flush()
         with self._lock:
             if self._is_open:
-                self._restore()  # first: later writes take the original path
+                self._restore()  # first, so that later writes go to the original file
                 self._forward()
                 self._is_open = False
                 os.close(self._original)
@@ -77,7 +78,7 @@ class StdoutTap:
 
 
 class CStdoutTap(StdoutTap):
-    """The same for C's ``stdout`` alone, which glibc lets a program assign (its manual, 12.2)."""
+    """Reads only C's ``stdout``, which glibc lets a program assign (its manual, 12.2)."""
 
     def _redirect(self) -> None:
         _flush()
@@ -93,7 +94,7 @@ class CStdoutTap(StdoutTap):
 
 
 def _flush() -> None:
-    """Flush C's standard output alone: flushing every stream would wait for a reader, such as ``input``."""
+    """Flush only C's standard output: flushing every stream would wait for a reader, such as ``input``."""
     _libc.fflush(_C_STDOUT)
 
 
@@ -108,17 +109,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
             ready.poll()
 
 
-class StdoutMonitor:
-    """Counts wrong pictures from the first ``count`` on, by one ``tap``. Safe from any thread."""
+def wrong_picture_counter(make: Callable[[], StdoutTap]) -> Callable[[], int]:
+    """Return a function that counts the wrong pictures from its first call on, with one tap. Safe from any thread."""
+    lock, tap = threading.Lock(), cache(make)
 
-    def __init__(self, tap: Callable[[], StdoutTap]) -> None:
-        self._make = tap
-        self._lock = threading.Lock()
-        self._tap: StdoutTap | None = None
+    def count() -> int:
+        with lock:
+            return tap().count()
 
-    def count(self) -> int:
-        """Return how many pictures have been reported wrong so far; the first call starts monitoring."""
-        with self._lock:
-            if self._tap is None:
-                self._tap = self._make()
-            return self._tap.count()
+    return count

@@ -1,6 +1,6 @@
-"""Subtitles burnt into the pictures: which is on screen when, and where, and its samples there.
+"""Subtitles burnt into the pictures: which one is on screen at a time, its position, and its samples there.
 
-docs/filters.md has the rules. A picture gets what is on screen at its own time, whatever segment it is in.
+docs/filters.md has the rules. A picture gets the subtitle at its own time, whatever segment it is in.
 """
 
 import zlib
@@ -22,30 +22,30 @@ from .steps import Size
 
 _DIGITS: Final = 16
 _ONE: Final = 1 << 12
-"""The sum of a sample's weights; positions are rounded to this fraction of a sample."""
+"""The sum of a sample's weights; positions are rounded to 1/4096 of a sample."""
 _BYTE: Final = 255
 OWN_BYTES, LAID_BYTES = 48, 60
-"""Bytes of memory, measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB, unscaled 48 MiB."""
+"""Bytes per sample, its own and laid out. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where the source's picture is in the output's, in its samples; cropping may leave part of it outside."""
+    """The place of the source's picture in the output's, in output samples; cropping may leave part of it outside."""
 
     left: Fraction
     top: Fraction
     width: Fraction
     height: Fraction
-    source: Size  # turned as the output is
+    source: Size  # the source's size, turned like the output
     shape: Fraction  # the output's sample aspect ratio
-    square_samples: bool  # a canvas of another size keeps its shape, as large as fits, centred; else it is stretched
+    square_samples: bool  # whether a canvas of another size keeps its shape, centred, or is stretched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtitle:
-    """A part of a canvas, shown from ``start_s`` to before ``end_s``, in seconds of the source's clock."""
+    """A part of a canvas that is shown in [``start_s``, ``end_s``), in seconds of the source's clock."""
 
     start_s: Fraction
     end_s: Fraction
@@ -89,7 +89,7 @@ class BurntSubtitles:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that burning the largest subtitle takes: for its own samples, and for those it is scaled to."""
+        """The memory that burning the largest subtitle takes, for its own and its scaled samples."""
         largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
         if largest is None:
             return 0
@@ -98,14 +98,14 @@ class BurntSubtitles:
         return OWN_BYTES * pixels + ceil(LAID_BYTES * pixels * screen / canvas)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return a copy with only those on screen in [start, end); None is unbounded."""
+        """Return a copy with only the subtitles on screen in [start, end); None is unbounded."""
         every = self.subtitles
         first = 0 if start_s is None else bisect_right(every, start_s, key=_end)
         last = len(every) if end_s is None else bisect_left(every, end_s, key=_start)
         return replace(self, subtitles=every[first:last])
 
     def at(self, time_s: Fraction) -> Subtitle | None:
-        """Return what is on screen at a time, None for nothing."""
+        """Return the subtitle on screen at a time, or None."""
         place = bisect_right(self.subtitles, time_s, key=_start) - 1
         found = self.subtitles[place] if place >= 0 else None
         return found if found is not None and time_s < found.end_s else None
@@ -120,7 +120,7 @@ def _end(subtitle: Subtitle) -> Fraction:
 
 
 class Burner:
-    """Burns subtitles into pictures of a format, which come in order. Used by one thread."""
+    """Burns subtitles into pictures of one format, in order. Used by one thread."""
 
     def __init__(self, burnt: BurntSubtitles, output: VideoFormat) -> None:
         self._burnt = burnt
@@ -130,13 +130,13 @@ class Burner:
         self._graph: av.filter.Graph | None = None
 
     def burn(self, time_s: Fraction, frame: VideoFrame) -> VideoFrame:
-        """Return a picture with what is on screen at its time: itself, untouched, or a copy."""
+        """Return a copy with the subtitle at the picture's time, or the picture itself if there is none."""
         shown = self._burnt.at(time_s)
         if shown is None:
             return frame
         if shown is not self._shown:
             self._shown, self._blends = shown, self._worked_out(shown)
-        # The decoder may still refer to the picture, or it may be shown again.
+        # A copy: the decoder may still refer to the picture, or the picture may be shown again.
         mine = self._copied(frame)
         lay(self._blends, mine)
         return mine
@@ -167,7 +167,7 @@ def _copier(frame: VideoFrame) -> av.filter.Graph:
 
 
 def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samples]:
-    """Return where a subtitle is in pictures of ``size``, and its samples there; what reaches outside is cut off."""
+    """Return a subtitle's position in pictures of ``size``, and its samples there; parts outside are cut off."""
     axes = [
         _Axis.of(begin, length, scale, whole)
         for (begin, scale), length, whole in zip(
@@ -183,9 +183,9 @@ def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samp
 
 
 def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fraction, Fraction], ...]:
-    """Return where a subtitle begins in pictures of ``size``, across and down, and how much larger it is there.
+    """Return (position, scale) of a subtitle in pictures of ``size``, across and down.
 
-    One that reaches outside is moved inside, by the smallest number of whole samples.
+    A subtitle that reaches outside is moved inside, by the smallest number of whole samples.
     """
     wide, high = screen.width / subtitle.canvas[0], screen.height / subtitle.canvas[1]
     if screen.square_samples and subtitle.canvas != screen.source:
@@ -205,19 +205,19 @@ def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fracti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Axis:
-    """How samples along one axis are resampled to those from ``first`` to before ``end`` of a picture."""
+    """The resampling along one axis to the samples [``first``, ``end``) of a picture."""
 
     first: int
     end: int
     begin: int  # the first sample's position, if the samples are not resampled
     is_identity: bool
-    taps: NDArray[np.int64]  # for each, the source samples that it is made of; a position outside is transparent
-    weights: NDArray[np.int64]  # their parts of ``_ONE``
+    taps: NDArray[np.int64]  # the source samples of each sample; a position outside is transparent
+    weights: NDArray[np.int64]  # the weights of ``taps``, which sum to ``_ONE``
 
     @classmethod
     def of(cls, begin: Fraction, length: int, scale: Fraction, whole: int) -> Self:
-        """Work out an axis of ``length`` samples, each ``scale`` samples of the picture long, from ``begin`` on."""
-        # A triangle as wide as two samples of the larger kind.
+        """Return the axis of ``length`` samples from ``begin`` on, each ``scale`` samples of the picture long."""
+        # A triangle filter as wide as two of the larger samples.
         reach = max(Fraction(1), 1 / scale)
         first = max(0, floor(begin + scale * (Fraction(1, 2) - reach) - Fraction(1, 2)) + 1)
         end = min(whole, ceil(begin + scale * (length - Fraction(1, 2) + reach) - Fraction(1, 2)))

@@ -1,4 +1,4 @@
-"""The paths to a segment's pictures: which decoder, and whose memory."""
+"""The ways to decode a segment's pictures: a decoder, and the memory that it writes to."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..surfaces.formats import SurfaceFormat
 
 
-METADATA_IN_SOFTWARE = "Dolby Vision's metadata only comes with software's pictures"
+METADATA_IN_SOFTWARE = "only software decoding returns Dolby Vision's metadata"
 
 
 class UploadingDecoder(PictureDecoder[DevicePicture]):
@@ -35,7 +35,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, DevicePicture]]:
-        """Yield the pictures of a range; ``EngineUnfit`` if no surface holds them, ``DeviceError`` if a copy failed."""
+        """Yield the pictures of a range; ``EngineUnfit`` if no surface fits them, ``DeviceError`` if a copy failed."""
         with closing(self._open_mover()) as mover:
             for number, picture in SOFTWARE.decode(track, packets, tally):
                 yield number, mover.to_device(picture)
@@ -47,7 +47,7 @@ class PictureChain(Protocol[PictureT]):
     resized: Counter[tuple[int, int]]
 
     def push(self, ticks: int, frame: PictureT, /) -> Iterator[tuple[int, PictureT]]:
-        """Take a source picture and yield the finished ones: (ticks, picture), in order."""
+        """Take a source picture and yield the finished (ticks, picture), in order."""
 
     def finish(self) -> Iterator[tuple[int, PictureT]]:
         """Yield the pictures still held."""
@@ -93,10 +93,10 @@ class DeviceChain:
 
 @dataclass(frozen=True, slots=True)
 class DecodePath(Generic[PictureT]):
-    """One path: ``decoder`` leaves pictures in the memory of ``device``, or in the host's if that is None.
+    """One path: ``decoder`` writes pictures to the memory of ``device``, or to the host's if ``device`` is None.
 
-    ``reason`` says why there is no better path. ``whole``: pictures only count once the last of their range has come,
-    because a device may report some as missing or wrong afterwards.
+    ``reason`` says why there is no better path. ``whole`` means that pictures count only after the last one of their
+    range: a device may report missing or wrong pictures late.
     """
 
     decoder: PictureDecoder[PictureT]
@@ -107,7 +107,7 @@ class DecodePath(Generic[PictureT]):
     def open_chain(
         self, filters: FilterSettings, time_base: Fraction, interval: tuple[int | None, int | None] = (None, None)
     ) -> PictureChain[Any]:
-        """Return the chain that converts pictures in their memory; their segment is presented during ``interval``."""
+        """Return the chain that converts pictures in their memory, for a segment that is shown during ``interval``."""
         if self.device is not None:
             return DeviceChain(filters.output, self.device)
         return FilterChain(filters, time_base, interval)
@@ -122,12 +122,12 @@ def encode_paths(
     require_device: bool,
     software: str,
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths of a segment that is encoded on a worker, the best first; all give the same bytes.
+    """Yield the paths of a segment that a worker encodes, the best first; all give the same bytes.
 
     ``device`` is the worker's, if any. ``require_device`` waits for its decoder even if software would be faster;
     ``software`` says why the device must not decode, "" if it may.
 
-    ``EngineUnfit`` if the track is encoded by a device, and this worker has none.
+    ``EngineUnfit`` if a device must encode the track, and this worker has none.
     """
     in_software = DecodePath(SOFTWARE, reason=software)
     if encoder.on_device:
@@ -151,7 +151,7 @@ def encode_paths(
 def host_paths(
     device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths to pictures in the host's memory, the best first; arguments as for ``encode_paths``."""
+    """Yield the paths to pictures in host memory, the best first; arguments as for ``encode_paths``."""
     in_software = DecodePath(SOFTWARE, reason=software)
     if device is None or software:
         yield (in_software,)

@@ -1,4 +1,4 @@
-"""Encoding one segment: decode its pictures, filter, encode, and count what went in and out."""
+"""Encodes one segment (decodes, filters, encodes, and counts pictures in and out); describes a device's encoder."""
 
 import os
 import socket
@@ -17,17 +17,16 @@ from ..decode.decoding import DecodeRange, PictureT
 from ..device.work import Work, WorkContext
 from ..encode.libraries import library_version
 from ..encode.session import EncodedPacket, EncoderSession
-from ..encode.settings import EncoderSettings
+from ..encode.settings import Codec, EncoderSettings, usable_cores, with_threads
 from ..encode.software import SoftwareEncoder
-from ..encode.threads import usable_cores, with_threads
 from ..media.timeline import is_increasing
+from ..settle.nvenc import EncoderCapabilities
 from ..surfaces.device_frame import TimedPicture
 from ..tracing import span
 from .burn import Burner
 from .decode_path import DecodePath, encode_paths
 from .filtering import FilterSettings
-from .frame_rate import CountedGrid
-from .keyframe_grid import KeyframeGrid
+from .frame_rate import CountedGrid, KeyframeGrid
 from .walk import SegmentTally, SegmentWalk, decode_on_first
 
 ResultT = TypeVar("ResultT")
@@ -38,7 +37,7 @@ class EncodedSegment:
     """One encoded segment. Arrays have one entry per packet, in decoding order."""
 
     segment: int
-    pts_ticks: NDArray[np.int64]  # ticks of the source, or numbers of the track's pictures if it has its own rate
+    pts_ticks: NDArray[np.int64]  # ticks of the source, or picture numbers if the track has its own rate
     sizes_bytes: NDArray[np.int64]
     keyframes: NDArray[np.bool_]
     payload: NDArray[np.uint8]
@@ -47,12 +46,12 @@ class EncodedSegment:
     resized: Mapping[tuple[int, int], int]
     encode_s: float
     wall_s: float
-    device_fault: str = ""  # how its device's decoder failed before software decoded it
-    frames_due: int | None = None  # with a rate: how many pictures it should give, 0 if none decoded
+    device_fault: str = ""  # the error of the device's decoder before software decoded the segment
+    frames_due: int | None = None  # with a rate: how many pictures the segment should have, 0 if none decoded
 
     @property
     def first_shown(self) -> int | None:
-        """The time of its first picture, None if it has none."""
+        """The time of its first picture, or None."""
         return int(self.pts_ticks.min()) if len(self.pts_ticks) else None
 
     @property
@@ -63,7 +62,7 @@ class EncodedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeSegment(Work[EncodedSegment]):
-    """Encode the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
+    """Encode the frames of ``decode`` whose time is in [``start_ticks``, ``end_ticks``); None is unbounded."""
 
     segment: int
     decode: DecodeRange
@@ -71,12 +70,12 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
-    numbers: tuple[int, int] | None = None  # with a rate: of the first picture, and of the first after the segment
-    keyframes: KeyframeGrid | CountedGrid | None = None  # None leaves all but the first to the encoder
-    require_device: bool = False  # always wait for a device's decoder, if there is one
+    numbers: tuple[int, int] | None = None  # with a rate: [first, end) of the segment's picture numbers
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder places all but the first
+    require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
-    library: str = ""  # the version of the encoder's library: another may give other bytes; "": any
-    traceparent: str = ""  # its span's parent
+    library: str = ""  # the required version of the encoder's library, since others may give other bytes; "" for any
+    traceparent: str = ""  # the parent of its span
 
     @property
     def may_wait(self) -> bool:
@@ -94,15 +93,15 @@ class EncodeSegment(Work[EncodedSegment]):
         Raises:
             InputError: the source cannot be read any more.
             EncoderFailed: the encoder or a filter refused a picture.
-            DeviceError: the device is lost, hangs, or cannot encode; what it cannot decode, software does.
-            EngineUnfit: its encoder's library is of another version here.
+            DeviceError: the device is lost, hangs, or cannot encode; software decodes what the device cannot.
+            EngineUnfit: this worker has another version of the encoder's library.
             Cancelled: the work was cancelled.
         """
         if not self.traceparent:
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
-            traced.note(host=socket.gethostname(), process=os.getpid())  # also if the work fails, or is withdrawn
+            traced.note(host=socket.gethostname(), process=os.getpid())  # noted even if the work fails or is withdrawn
             result = self._run(context)
             traced.note(**segment_facts(result))
             return result
@@ -116,7 +115,7 @@ class EncodeSegment(Work[EncodedSegment]):
             context.start_over(frames_done)
             faults.extend([error.message] if isinstance(error, EngineFailed) else [])
 
-        # Work runs alone to show its effect on a device.
+        # Work that runs alone tests its effect on a device.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
             context.device,
@@ -138,12 +137,12 @@ class EncodeSegment(Work[EncodedSegment]):
             library_version(self.encoder.implementation) if device is None or not is_nvenc else device.encoder_package()
         )
         if here != self.library:
-            message = f"{self.encoder.implementation} is {here} here, and the track is encoded with {self.library}"
-            raise EngineUnfit(message, "Give every node the same packages: docs/nodes.md.")
+            message = f"{self.encoder.implementation} is {here} here, but the track is encoded with {self.library}"
+            raise EngineUnfit(message, "Install the same packages on every node: docs/nodes.md.")
 
 
 def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
-    """Return what traces record of a segment: its frames, and what decoded them."""
+    """Return the facts about a segment that traces record."""
     return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 
@@ -191,7 +190,7 @@ class _Run(Generic[PictureT]):
         return self._packed(extradata, time.perf_counter() - began)
 
     def _paced(self, frames: Iterable[tuple[int, PictureT]]) -> Iterator[tuple[int, PictureT]]:
-        """Yield the pictures to encode: each of the source's, or those at the track's own rate."""
+        """Yield the pictures to encode: all of the source, or those at the track's own rate."""
         rate, numbers = self._work.filters.rate, self._work.numbers
         if rate is None or numbers is None:
             yield from frames
@@ -203,7 +202,7 @@ class _Run(Generic[PictureT]):
             self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
             yield ticks, frame
 
-    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - on the host where anything is burnt in
+    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - in host memory if anything is burnt in
         if self._burner is None:
             return frame
         rate, tick_s = self._work.filters.rate, self._work.decode.time_base
@@ -215,8 +214,8 @@ class _Run(Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - of either memory
-        # Relative to the segment, so that the encoder's output does not depend on its place in the track.
+    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - in either memory
+        # Relative to the segment, so that the encoder's output does not depend on the segment's place in the track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:
             frame.pts, frame.time_base = ticks - self._base_ticks, self._work.encoder.time_base
@@ -237,7 +236,7 @@ class _Run(Generic[PictureT]):
             self._advance()
 
     def _advance(self) -> None:
-        """Count half a picture when the encoder takes it, and half when it returns it: encoders hold dozens."""
+        """Count half a picture when the encoder takes it and half when its packet returns: encoders hold dozens."""
         done = (self._fed + len(self._packets)) // 2
         self._context.advance(done - self._counted)
         self._counted = done
@@ -258,21 +257,21 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Please report it with the input.")
 
     def _due(self) -> list[int]:
-        """Return how many pictures must come out: those taken in; at a rate all of its pictures, or none."""
+        """Return the times that must come out: those that went in; with a rate all of its pictures, or none."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken
         return list(range(*numbers)) if taken or self._began_ticks is not None else []
 
     def _check_keyframes(self) -> None:
-        """Check that the encoder has made the keyframes that were requested, and no other."""
+        """Check that the encoder has made exactly the requested keyframes."""
         pairs = zip(self._pts_ticks(), self._packets, strict=True)
         given = sorted(ticks for ticks, packet in pairs if packet.is_keyframe)
         if self._work.keyframes is not None and given != self._keyframes:
             wanted, name = len(self._keyframes), self._work.encoder.implementation
             message = (
-                f"segment {self._work.segment}: {name} made {len(given)} keyframes, not the {wanted} of the "
-                "keyframe interval, or made them elsewhere"
+                f"segment {self._work.segment}: {name} made {len(given)} keyframes, and not exactly the {wanted} "
+                "of the keyframe interval"
             )
             raise EncoderFailed(message, "Leave out --encoder-option and --keyframe-interval, or use another --codec.")
 
@@ -296,10 +295,33 @@ class _Run(Generic[PictureT]):
         )
 
     def _tally(self) -> SegmentTally:
-        """Return the walk's counts; decoding began too late if the picture on screen at its start is missing."""
+        """Return the walk's counts, with damage if the picture on screen at the segment's start is missing."""
         tally, rate, numbers = self._walk.tally(), self._work.filters.rate, self._work.numbers
         entry = self._work.decode.entry
         if rate is None or numbers is None or numbers[0] == 0 or entry is None:
             return tally
         is_late = self._began_ticks is None or self._began_ticks > rate.chosen_at(numbers[0])
         return replace(tally, first_damaged_packet=entry.packet) if is_late else tally
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOffer:
+    """A device's encoder: its capabilities, the version of its package, and whether the device converts pictures."""
+
+    capabilities: EncoderCapabilities
+    package: str
+    converts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeEncoder(Work[EncoderOffer]):
+    """Ask the driver for the capabilities of the encoder for ``codec``."""
+
+    codec: Codec
+
+    def run(self, context: WorkContext) -> EncoderOffer:
+        """Raise ``EngineUnfit`` without such an encoder, and ``DeviceError`` if the driver fails."""
+        device = context.device
+        if device is None:
+            raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")
+        return EncoderOffer(device.encoder_capabilities(self.codec), device.encoder_package(), device.converts())

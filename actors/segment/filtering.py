@@ -1,6 +1,6 @@
-"""Between decoder and encoder: every filter from deinterlacing to an overlay; frame rate and subtitles come after.
+"""The filters between decoder and encoder, from deinterlacing to an overlay; frame rate and subtitles come after.
 
-Filters with memory also get pictures from around a segment, so its frames are those of an unsegmented run.
+Filters with memory also get the pictures around a segment, so its frames are those of an unsegmented run.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ FULL_RANGE = 2
 _RGB = 0
 _BT2020 = 9
 _MATRICES = {1: "bt709", 4: "fcc", 5: "smpte170m", 6: "smpte170m", 7: "smpte240m", 9: "bt2020"}
-"""The filter's names of H.273's matrices; 5 and 6 are the same."""
+"""FFmpeg's names of H.273's matrices; 5 and 6 are the same."""
 
 _BY_SAMPLE = frozenset(f"yuv{chroma}p{depth}" for chroma in ("420", "422", "444") for depth in ("", "10le", "12le"))
 _BY_SAMPLE |= {"yuvj420p", "yuvj422p", "yuvj444p"}
@@ -43,10 +43,10 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""bwdif looks one frame back and one ahead; the second is a margin for its field history."""
+"""bwdif uses one frame before and one after; the second is a margin for its field history."""
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
-"""Bit-exact on every processor: swscale's fast paths round differently from one SIMD level to the next."""
+"""Bit-exact on every processor: swscale's fast paths round differently at each SIMD level."""
 
 Denoise: TypeAlias = Literal["off", "light", "medium", "strong"]
 DENOISE: Final[Mapping[str, str]] = {
@@ -63,13 +63,13 @@ DENOISE_SAMPLE_BYTES: Final = 16
 class FilterSettings:
     """How every picture becomes ``output``; by default it is only scaled and converted.
 
-    ``on_device`` lets the encoding device do it: it only scales and converts, and its results differ from software's.
+    ``on_device`` lets the encoding device scale and convert; its results differ from software's.
     """
 
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it themselves; None: they are not deinterlaced."""
+    """The field shown first in pictures that do not state it; None: they are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -78,9 +78,9 @@ class FilterSettings:
     rate: FrameRate | None = None
     """The rate at which pictures reach the encoder; None: each source picture once."""
     burn: BurntSubtitles | None = None
-    """What is burnt into the pictures that reach the encoder, after everything else."""
+    """The subtitles burnt into the pictures after everything else."""
     by_picture: bool = False
-    """Whether each picture's own colours decide its conversion to ``output``, in a track whose colours change."""
+    """Whether pictures are converted by their own colours, in a track whose colours change."""
 
     @property
     def has_memory(self) -> bool:
@@ -89,7 +89,7 @@ class FilterSettings:
 
     @property
     def needs_software(self) -> bool:
-        """Whether some step can only be done in software."""
+        """Whether a step exists only in software."""
         return self.rate is not None or self.burn is not None or self.by_picture or self.needs_graph
 
     @property
@@ -105,7 +105,7 @@ class FilterSettings:
 
     @property
     def keeps_colours(self) -> bool:
-        """Whether what a source says of its pictures' geometry and light still holds."""
+        """Whether the source's metadata of geometry and light still applies."""
         return not self.has_steps and self.overlay is None and self.burn is None
 
     @property
@@ -126,9 +126,9 @@ class FilterSettings:
     def during(
         self, interval: tuple[int | None, int | None], numbers: tuple[int, int] | None, tick_s: Fraction
     ) -> Self:
-        """Return a copy for a segment ([start, end) in ticks), without subtitles that are not on screen in it.
+        """Return a copy for a segment ([start, end) in ticks), with only the subtitles on screen in it.
 
-        With a rate, ``numbers`` are those of its first picture and of the first after it.
+        With a rate, ``numbers`` are [first, end) of its picture numbers.
         """
         if self.burn is None:
             return self
@@ -149,7 +149,7 @@ class FilterSettings:
 
     @property
     def size(self) -> Size:
-        """The size that pictures are expected in; others are scaled to it."""
+        """The expected size of pictures; others are scaled to it."""
         return (self.output.width, self.output.height) if self.steps is None else self.steps.size
 
 
@@ -164,7 +164,7 @@ def same_matrix(first: int, second: int) -> bool:
 
 
 class _Given(NamedTuple):
-    """The properties of pictures before the filters: a change needs another graph."""
+    """The properties of pictures before the filters; a change needs a new graph."""
 
     width: int
     height: int
@@ -175,14 +175,14 @@ class _Given(NamedTuple):
 
     @property
     def levels(self) -> str:
-        """The range, in the filter's terms."""
+        """The range, by FFmpeg's name."""
         return "full" if self.range == FULL_RANGE else "limited"
 
 
 class FilterChain:
     """Turns decoded frames into the encoder's input, with a new graph for each change of the input format.
 
-    The segment is presented during ``interval``, in ticks: filters with memory get the pictures around it too, which
+    The segment is shown during ``interval``, in ticks: filters with memory also get the pictures around it, which
     ``resized`` does not count.
     """
 
@@ -250,7 +250,7 @@ class FilterChain:
         return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
     def _tone(self, given: _Given) -> ToneMap | None:
-        """Return how such pictures are tone mapped; if only some pictures are HDR, only those."""
+        """Return the tone mapping of such pictures; in a mixed track only HDR pictures have one."""
         tone = self._settings.tone
         if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
             return None
@@ -271,7 +271,7 @@ class FilterChain:
 
     def _build(self, given: _Given) -> av.filter.Graph:
         graph = av.filter.Graph()
-        # Slice threads inside a filter would only compete with the other segments.
+        # Slice threads in a filter would only compete with other segments.
         graph.threads = 1
         description = (
             f"video_size={given.width}x{given.height}:pix_fmt={given.pix_fmt}:time_base={self._time_base}"
@@ -302,16 +302,16 @@ class FilterChain:
         if steps is not None or tone is not None or self._converts(given):
             filters += self._conversion(graph, now, size, output.pix_fmt, self._levels)
         if self._settings.denoise != "off":
-            # All planes; in the encoder's format, which the filter accepts.
+            # All planes, in the encoder's format, which the filter accepts.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
         filters += [graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else []
-        # A copy: the decoder may still refer to the picture that it gave.
+        # A copy: the decoder may still refer to the picture.
         return filters + ([graph.add("copy")] if self._settings.overlay is not None else [])
 
     def _framing(
         self, graph: av.filter.Graph, given: _Given, steps: PictureSteps
     ) -> tuple[list[FilterContext], _Given]:
-        """Bring pictures to the size and format for cropping and turning; return the filters, and what they give."""
+        """Return the filters that crop and turn pictures, after any conversion needed for that, and their output."""
         crop, filters = steps.crop, []
         width, height = steps.size
         now = given._replace(width=width, height=height, pix_fmt=workable_format(given.pix_fmt, steps.turn))
@@ -336,7 +336,7 @@ class FilterChain:
         except av.error.FFmpegError:
             raise
         except OSError as error:
-            message = f"the table of --tonemap cannot be kept for a moment: {error.strerror}"
+            message = f"the table for --tonemap cannot be written: {error.strerror}"
             raise StorageFailed(message, "Free some megabytes in the worker's TMPDIR.") from error
 
     @property
@@ -346,11 +346,11 @@ class FilterChain:
     def _conversion(
         self, graph: av.filter.Graph, given: _Given, size: Size, pix_fmt: str, levels: str
     ) -> list[FilterContext]:
-        """Return the filters that bring pictures to a size, format and range, and to the matrix that steps work in."""
-        # The range is stated on both sides: a change of format must never stretch or compress the levels.
+        """Return the filters that convert pictures to a size, format and range, and to the working matrix."""
+        # Both ranges are given: a change of format must never stretch or compress the levels.
         rgb = is_rgb(given.pix_fmt)
         output = self._settings.output
-        # Each field of an interlaced picture is converted by itself (interl).
+        # Each field of an interlaced picture is converted separately (interl).
         arguments = f"w={size[0]}:h={size[1]}:flags={SCALE_FLAGS}:interl=-1"
         arguments += f":in_range={'full' if rgb else given.levels}:out_range={levels}"
         if rgb and (matrix := _MATRICES.get(output.colour.matrix)) is not None:
@@ -378,7 +378,7 @@ class FilterChain:
                 if (steps := self._settings.steps) is not None and steps.is_padded:
                     blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
                 if (overlay := self._settings.overlay) is not None:
-                    # Kept as long as the chain: another job's overlay may replace it in the cache.
+                    # Kept by the chain: another job's overlay may replace it in the cache.
                     if self._blends is None:
                         self._blends = blends_of(overlay, self._settings.output)
                     lay(self._blends, frame)

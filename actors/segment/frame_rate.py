@@ -1,4 +1,7 @@
-"""Another frame rate: which source picture each picture of the output shows. Pure; docs/filters.md has the rule."""
+"""Frame rates and keyframe intervals: which source picture an output picture shows, and which are keyframes.
+
+Pure; docs/filters.md and docs/timeline.md have the rules.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,9 +16,9 @@ PictureT = TypeVar("PictureT")
 class FrameRate:
     """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
 
-    It shows what is on screen in the source ``lead_ticks`` later: the last picture that is not after that time, else
-    the first. Ticks are the source's, ``fps`` is pictures a second. Because no picture is shown earlier than its time,
-    a segment that begins with a source picture needs no earlier one.
+    It shows the picture that is on screen in the source ``lead_ticks`` later: the last one at or before that time, or
+    the first. Ticks are the source's; ``fps`` is in pictures a second. No picture is shown before its own time, so a
+    segment that begins with a source picture needs no earlier one.
     """
 
     fps: Fraction
@@ -44,11 +47,11 @@ class FrameRate:
         return self.first_ticks + number * self.step_ticks
 
     def chosen_at(self, number: int) -> int:
-        """Return the tick at which the source's picture is chosen for an output picture."""
+        """Return the tick whose source picture is chosen for an output picture."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
 
     def parts_before(self, number: int, shown_ticks: int) -> bool:
-        """Return whether a segment may end before an output picture, which shows the source's at ``shown_ticks``.
+        """Return whether a segment may end before an output picture that shows the source picture at ``shown_ticks``.
 
         If a tick is longer than an output picture, the preceding output picture may show the same source picture.
         """
@@ -72,7 +75,7 @@ class FrameRate:
 
 @dataclass(frozen=True, slots=True)
 class CountedGrid:
-    """Keyframes of a track with its own rate: the first picture from each multiple of ``interval_frames`` on."""
+    """Keyframes of a track with its own rate: the first picture at or after each multiple of ``interval_frames``."""
 
     interval_frames: Fraction
 
@@ -83,3 +86,32 @@ class CountedGrid:
     def is_keyframe(self, number: int, before: int | None) -> bool:
         """Return whether a picture is a keyframe, shown after picture ``before``, if any."""
         return before is None or floor(number / self.interval_frames) > floor(before / self.interval_frames)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyframeGrid:
+    """The multiples of ``interval_ticks`` after ``first_ticks``, the time of the output's first picture.
+
+    The only keyframes are the first pictures at or after each multiple. If no picture is shown between two multiples,
+    one keyframe serves both. Ticks are in the source's time base; multiples are rounded down to ticks, because the
+    pictures' times may have been (Matroska's milliseconds).
+    """
+
+    first_ticks: int
+    interval_ticks: Fraction
+
+    def multiple(self, ticks: int) -> int:
+        """Return the number of the last multiple at or before ``ticks``."""
+        return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
+
+    def begins(self, multiple: int) -> int:
+        """Return the tick at which a multiple begins, to which the pictures from there on belong."""
+        return self.first_ticks + floor(multiple * self.interval_ticks)
+
+    def following(self, ticks: int) -> int:
+        """Return the first tick at or after ``ticks`` at which a multiple begins."""
+        return self.begins(ceil((ticks - self.first_ticks) / self.interval_ticks))
+
+    def is_keyframe(self, ticks: int, before_ticks: int | None) -> bool:
+        """Return whether the picture at ``ticks`` is a keyframe, shown after the one at ``before_ticks``, if any."""
+        return before_ticks is None or self.multiple(ticks) > self.multiple(before_ticks)

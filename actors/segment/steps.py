@@ -1,4 +1,4 @@
-"""The steps that change a picture's geometry, crop, turn, scale and pad: plain values, and FFmpeg's filters.
+"""The steps that change a picture's geometry (crop, turn, scale, pad): plain values, and FFmpeg's filters.
 
 Each step sees one picture at a time, so a segment's pictures are those of an unsegmented run.
 """
@@ -38,8 +38,8 @@ _FILTERS: Final[dict[Turn, tuple[str, ...]]] = {
     (0, 1, 1, 0): ("transpose=cclock_flip",),
     (0, -1, -1, 0): ("transpose=clock_flip",),
 }
-"""FFmpeg's filters for each turn; its ``cclock_flip`` only exchanges rows and columns. ``vflip`` only reads the same
-memory from its end, which not every encoder can.
+"""FFmpeg's filters for each turn. ``cclock_flip`` only exchanges rows and columns. ``vflip`` returns a view with a
+negative row step, which some encoders refuse, so ``copy`` follows it.
 """
 _WORDS: Final[dict[Turn, str]] = {
     UPRIGHT: "",
@@ -67,14 +67,14 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureSteps:
-    """What is done to each picture, in the order of the fields."""
+    """The steps for each picture, in the order of the fields."""
 
     size: Size  # the size to which pictures of another size are scaled first
-    crop: Region  # the part of that picture to keep
+    crop: Region  # the part to keep
     turn: Turn
     scaled: Size
-    padded: Size  # the size of the black picture behind it
-    place: tuple[int, int]  # the position of its upper left corner there
+    padded: Size  # the size with the black border
+    place: tuple[int, int]  # the position of the upper left corner inside the border
 
     @property
     def is_padded(self) -> bool:
@@ -88,7 +88,7 @@ class PictureSteps:
 
     @property
     def name(self) -> str:
-        """The steps' stable names in the encoder kind, without its sizes."""
+        """The steps' stable names in the encoder kind, without the output's size."""
         crop, (width, height), (x, y) = self.crop, self.padded, self.place
         steps = [f"crop={crop.width}:{crop.height}:{crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [f"turn={':'.join(map(str, self.turn))}"] if self.turn != UPRIGHT else []
@@ -114,7 +114,7 @@ def turned_size(size: Size, turn: Turn) -> Size:
 
 
 def turned_box(box: Region, size: Size, turn: Turn) -> Region:
-    """Return where a rectangle is after its turn, counted from the upper left corner of a picture of ``size``."""
+    """Return the place of a rectangle after a picture of ``size`` is turned."""
     a, b, c, d = turn
 
     def near(x: int, y: int, width: int, height: int) -> Size:
@@ -132,7 +132,7 @@ def combined(first: Turn, second: Turn) -> Turn:
 
 
 def chroma_step(pix_fmt: str) -> Size:
-    """Return how many samples across and down share one of chroma: where a picture of that format may be cut."""
+    """Return how many luma samples, across and down, share a chroma sample: pictures are cut at multiples of it."""
     known = PixelFormat(pix_fmt)
     if known.is_rgb or known.has_palette or len(known.components) < 3:  # noqa: PLR2004 - grey, with alpha or without
         return 1, 1
@@ -140,9 +140,9 @@ def chroma_step(pix_fmt: str) -> Size:
 
 
 def workable_format(pix_fmt: str, turn: Turn) -> str:
-    """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned: itself, or a larger one.
+    """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned.
 
-    A palette becomes RGB. If chroma is not subsampled alike across and down, a quarter turn needs full chroma.
+    A palette becomes RGB. If chroma is subsampled differently across and down, a quarter turn needs full chroma.
     """
     known = PixelFormat(pix_fmt)
     if known.has_palette or known.is_bit_stream:
@@ -155,7 +155,7 @@ def workable_format(pix_fmt: str, turn: Turn) -> str:
 
 
 def turn_filters(turn: Turn) -> Iterator[tuple[str, str]]:
-    """Yield the filters, each with its arguments, that turn a picture."""
+    """Yield the (filter, arguments) that turn a picture."""
     for each in _FILTERS[turn]:
         name, _, arguments = each.partition("=")
         yield name, arguments
@@ -170,7 +170,7 @@ def pad_arguments(steps: PictureSteps) -> str:
 def blacken(frame: VideoFrame, steps: PictureSteps, *, full_range: bool) -> None:
     """Make the border of a padded, planar picture black, in place.
 
-    FFmpeg's ``pad`` is wrong for samples of more than 8 bits (514 of 1023 for grey), and for grey of limited range.
+    FFmpeg's ``pad`` is wrong for more than 8 bits (514 of 1023 for neutral chroma), and for grey of limited range.
     """
     (x, y), (width, height) = steps.place, steps.scaled
     rgb = frame.format.is_rgb

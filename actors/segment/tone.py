@@ -1,6 +1,6 @@
-"""HDR to SDR: a formula (docs/filters.md), worked out once as a table of colours that FFmpeg's ``lut3d`` looks up.
+"""HDR to SDR: a formula (docs/filters.md), computed once as a table of colours for FFmpeg's ``lut3d``.
 
-The table is made with + - * / only: processors round powers differently.
+The table is computed only with + - * /: processors round powers differently.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 NODES: Final = 65
 """Points of the table along each axis of R'G'B'."""
 TABLE_FORMAT: Final = "gbrp12le"
-"""The format in which the table is looked up. In 16 bits and in floats ``lut3d`` gives other results with AVX2."""
+"""The format of ``lut3d``'s input: with 16 bits or floats its results differ with AVX2."""
 WHITE_CD: Final = 203
-"""HDR's reference white, cd/m² (BT.2408, 2.1), which becomes SDR's white."""
+"""HDR's reference white in cd/m² (BT.2408, 2.1), which becomes SDR's white."""
 HLG_PEAK_CD: Final = 1000
 """The brightness of the display for which HLG's gamma is 1.2 (BT.2100, table 5)."""
 _PQ_PEAK_CD: Final = 10_000
@@ -40,7 +40,7 @@ _LOG_TERMS, _EXP_TERMS = 18, 16
 
 
 class Transfer(StrEnum):
-    """How HDR codes light (BT.2100)."""
+    """HDR's transfer function (BT.2100)."""
 
     PQ = "pq"
     HLG = "hlg"
@@ -51,7 +51,7 @@ TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
 
 
 class Operator(StrEnum):
-    """What compresses the highlights."""
+    """The function that compresses the highlights."""
 
     BT2390 = "bt2390"
     HABLE = "hable"
@@ -59,7 +59,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToneMap:
-    """How HDR of BT.2020 becomes SDR of BT.709; ``peak_cd`` is the brightest light of the source, in cd/m²."""
+    """A mapping of BT.2020 HDR to BT.709 SDR; ``peak_cd`` is the source's brightest light in cd/m²."""
 
     operator: Operator
     transfer: Transfer
@@ -116,7 +116,7 @@ def hlg_code(scene: Values) -> Values:
 
 
 def _hlg_light(red: Values, green: Values, blue: Values) -> tuple[Values, ...]:
-    """Return the light that HLG's reference display shows for code values, in cd/m²."""
+    """Return the light in cd/m² that HLG's reference display shows for code values."""
     scene = [
         np.where(
             code <= 1 / 2,
@@ -170,7 +170,7 @@ def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Val
 
 @lru_cache(maxsize=4)
 def cube(tone: ToneMap) -> str:
-    """Return the table as a .cube file: a line for each node, red counting fastest."""
+    """Return the table as a .cube file: one line per node, red changing fastest."""
     axis = np.arange(NODES) / (NODES - 1)
     blue, green, red = np.meshgrid(axis, axis, axis, indexing="ij")
     columns = mapped(red.ravel(), green.ravel(), blue.ravel(), tone)

@@ -1,4 +1,4 @@
-"""The walk over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
+"""Walks over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
 
 If a device fails, the next path decodes the segment from its beginning: good pictures may refer to wrong ones.
 """
@@ -17,15 +17,15 @@ from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""Errors after which the next path is tried. After any other, the device, its process or the source is lost."""
+"""The errors after which the next path is tried; after others, the device, its process or the source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES: Final = 4
-"""Decoded pictures that are buffered: enough that decoding and encoding rarely wait for each other."""
+"""How many decoded pictures are buffered, so that decoding and encoding rarely wait for each other."""
 _FEW_FRAMES: Final = 32
 """For fewer pictures a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures beyond a cut both of its sides hash: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut both of its sides hash: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -47,7 +47,7 @@ class SegmentTally:
     repaired: RepairedTime = field(default_factory=RepairedTime)
     decode_s: float = 0.0
     decoded_by: str = SOFTWARE.name
-    fallback: str = ""  # why the device did not decode it
+    fallback: str = ""  # why the device did not decode the segment
 
     @property
     def damaged(self) -> bool:
@@ -68,15 +68,15 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
     Args:
         range_: what to decode.
-        interval: the segment is presented in [start, end), in ticks; None is unbounded.
+        interval: the segment's time [start, end), in ticks; None is unbounded.
         path: the decoder and its memory.
-        fallback: why not on a better path.
-        make: turns (ticks, picture) into results: (ticks, made).
-        finish: yields the results that ``make`` still held at the end.
-        seen: called after each decoded picture; its exceptions end the walk.
-        neighbours: ``make`` needs the pictures around the segment too, for filters with memory.
-        leads: the picture on screen when the segment starts is a result too, though it was shown earlier.
-        in_thread: decode ahead in another thread.
+        fallback: why no better path is used.
+        make: turns (ticks, picture) into results (ticks, made).
+        finish: yields the results that ``make`` still holds at the end.
+        seen: is called after each decoded picture; its exceptions end the walk.
+        neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
+        leads: whether the picture that is on screen when the segment starts is a result too.
+        in_thread: whether another thread decodes ahead.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield (ticks, made) of the segment, in order; close the generator if you do not read it to its end."""
+        """Yield the segment's (ticks, made), in order; close the generator if you do not read it to its end."""
         neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
@@ -195,8 +195,8 @@ def decode_on_first(
 ) -> ResultT:
     """Return the result of ``decode`` on the first of ``paths``, at least one, whose decoder does not fail.
 
-    ``decode`` gets the reason why a better path failed, ``start_over`` its error. Raises ``DeviceError`` if the last
-    path fails or the device is lost, and whatever ``decode`` raises.
+    ``decode`` gets the reason why the previous path failed, ``start_over`` the error. Raises ``DeviceError`` if the
+    last path fails or the device is lost, and whatever ``decode`` raises.
     """
     left = deque(paths)
     fallback = left[0].reason

@@ -1,1 +1,1 @@
-"""From a job's request for an encoder to its exact settings, or a refusal."""
+"""Turns a job's request for an encoder into exact settings, or refuses it."""

@@ -1,7 +1,7 @@
-"""From a request's quality, rates and preset to one settled NVENC encoder.
+"""Turns a request's quality, rates and preset into one settled NVENC encoder.
 
-Devices that lack a feature (B pictures, look-ahead) are another encoder kind, and never share a track. Sources:
-PyNvVideoCodec programming guide, 2.4 and 2.5; the Video Codec SDK's advice; nothing was measured on NVENC.
+Devices that lack a feature (B pictures, look-ahead) are another encoder kind, and never share a track with others.
+Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; the Video Codec SDK's advice; nothing was measured on NVENC.
 """
 
 from collections.abc import Mapping
@@ -18,44 +18,44 @@ from ..surfaces.formats import SurfaceFormat, surface_format
 from .nvenc_options import NvencValue, read_option, settings_to_options, write_option
 
 _RATE_MODE_BITS: Final = {RateMode.VBR: 1, RateMode.CBR: 2}
-"""NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0, and always supported."""
+"""NV_ENC_PARAMS_RC_MODE, as in NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES; constqp is 0 and always supported."""
 SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _NO_GOP_FRAMES: Final = (1 << 32) - 1
-"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: no keyframes except requested ones."""
+"""NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: only requested keyframes."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
-"""Without --maxrate: the ratio of peak to average, and the seconds of the average that the decoder's buffer holds."""
+"""Without --maxrate: the ratio of peak to average, and the decoder's buffer in seconds of the average."""
 _RESERVED: Final[Mapping[str, str]] = {
     "codec": "use the codec of the request",
-    "fps": "the picture settles it",
-    "repeatspspps": "codecfleet settles how parameter sets are laid out",
+    "fps": "it follows the picture",
+    "repeatspspps": "codecfleet chooses the layout of parameter sets",
 }
-"""Settings that no request may have, and why."""
+"""The settings that no request may have, and why."""
 _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
         "use --quality, --bitrate, --maxrate and --bufsize",
     ),
-    **dict.fromkeys(("gop", "idrperiod"), "every segment begins with an IDR picture, and every group of pictures"),
+    **dict.fromkeys(("gop", "idrperiod"), "each segment and each group of pictures must begin with an IDR picture"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""Settings that a job of many segments chooses itself; ``encode`` has one session, and accepts them."""
+"""The settings that codecfleet chooses for a job of many segments; ``encode`` has one session, and accepts them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderCapabilities:
-    """What one device's NVENC can do with one codec: the driver's NV_ENC_CAPS, by the package's names."""
+    """The driver's NV_ENC_CAPS for one codec on one device, by the package's names."""
 
     codec: Codec
     values: Mapping[str, int]
 
     def has(self, name: str) -> bool:
-        """Return whether the device has a capability; False if this build of the package does not name it."""
+        """Return whether the device has a capability; False if the package does not know it."""
         return bool(self.values.get(f"support_{name}", 0))
 
     def most(self, name: str, unknown: int) -> int:
-        """Return a limit, or ``unknown`` if the package does not name it."""
+        """Return a limit, or ``unknown`` if the package does not know it."""
         return int(self.values.get(name, unknown))
 
     @property
@@ -64,12 +64,12 @@ class EncoderCapabilities:
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
-        """Raise ``EngineUnfit``, which names what is missing, if the device cannot encode such pictures like this."""
+        """Raise ``EngineUnfit``, naming what is missing, if the device cannot encode such pictures so."""
         least = (self.most("width_min", 1), self.most("height_min", 1))
         most = (self.most("width_max", width), self.most("height_max", height))
         if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
             limits = f"{least[0]}x{least[1]} to {most[0]}x{most[1]}"
-            message = f"this GPU's {self.codec} encoder takes {limits}, not {width}x{height}"
+            message = f"this GPU's {self.codec} encoder takes pictures of {limits}, not {width}x{height}"
             raise EngineUnfit(message, "Scale with --scale, or use a software encoder.")
         lacking = [what for what, there in self._demands(settings, surface) if not there]
         if lacking:
@@ -96,7 +96,7 @@ class EncoderCapabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencRequest:
-    """A request for NVENC, independent of a device; made by ``nvenc_request``."""
+    """A request for NVENC on any device; made by ``nvenc_request``."""
 
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
@@ -115,7 +115,7 @@ _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
     {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
     {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""What our presets 1 to 7 request, if the device has it."""
+"""The settings of our presets 1 to 7, for devices that have them."""
 
 
 def nvenc_request(
@@ -127,15 +127,15 @@ def nvenc_request(
     single_session: bool = False,
     keyframe_interval_s: Fraction | None = None,
 ) -> NvencRequest:
-    """Return a request for NVENC, its options read; ``Unsupported`` names one that is refused."""
+    """Return a request for NVENC, with its options parsed; ``Unsupported`` names a refused option."""
     for key, _ in options:
         if key in _RESERVED:
             raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
         if key in _OF_ONE_SESSION and not single_session:
-            message = f"NVENC setting {key} is not a job's to set: {_OF_ONE_SESSION[key]}"
+            message = f"a job cannot set the NVENC setting {key}: {_OF_ONE_SESSION[key]}"
             raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
         if key == "lookahead" and keyframe_interval_s is not None:
-            message = "NVENC's look-ahead adds intra pictures at scene changes, beside those of --keyframe-interval"
+            message = "NVENC's look-ahead adds keyframes at scene changes, which --keyframe-interval excludes"
             raise Unsupported(message, "Leave lookahead out.")
     read = tuple((key, read_option(key, text)) for key, text in options)
     return NvencRequest(
@@ -168,7 +168,7 @@ def settle_nvenc(
     surface = surface_format(picture.pix_fmt)
     reason = nvenc_unsupported_reason(codec, picture)
     if reason or surface is None:
-        raise Unsupported(reason, "docs/nvenc.md lists what it takes; change --codec, --pix-fmt or --scale.")
+        raise Unsupported(reason, "Change --codec, --pix-fmt or --scale; docs/nvenc.md lists what NVENC encodes.")
     profile = NVENC_PROFILES[codec]
     effort = _EFFORTS[preset_index(request.preset)]
     rate = profile.settled_rate(request.rate)
@@ -199,7 +199,7 @@ def settle_nvenc(
 
 
 def nvenc_kind(settings: NvencSettings, *, package: str, architecture: str, driver_branch: str) -> str:
-    """Return what the output's bytes depend on besides the pictures, as one stable line.
+    """Return everything besides the pictures that the output's bytes depend on, as one stable line.
 
     Two GPUs of one architecture and driver branch are assumed to give the same bytes (neither documented nor measured).
     """
@@ -219,13 +219,13 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
             "vbvinit": int(buffer_bits * INITIAL_FULLNESS),
         }
     if rate.maxrate_bps is not None:
-        message = "NVENC has no maximum rate beside a quality: PyNvVideoCodec erases it"
-        raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or --quality alone.")
+        message = "NVENC has no maximum rate with a quality: PyNvVideoCodec erases it"
+        raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or only --quality.")
     return {"rc": RateMode.VBR, "cq": rate.quality}
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Apply a single session's settings over those of ours that do not contradict them."""
+    """Apply a single session's settings, and those of ours that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -244,7 +244,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
     """Return the settings of ours that a mode, or given rates, exclude."""
     if mode is RateMode.CONSTQP:
-        # The driver decides how many B pictures a lossless stream may have.
+        # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED
     if "cq" in given or "bitrate" in given:
         return _RATES

@@ -1,4 +1,4 @@
-"""NVENC settings as text and back, and the refused keys, each with today's spelling or the reason."""
+"""Converts NVENC settings to text and back; explains refused keys."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,16 +35,16 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "gpuid": (_DROPPED, "A worker sees one GPU, which is number 0."),
     "gpu_id": ("a worker sees one GPU, which is number 0", "CUDA_VISIBLE_DEVICES chooses it."),
-    "cudacontext": ("it is the worker's", _OURS),
-    "cudastream": ("it is the worker's", _OURS),
+    "cudacontext": ("the worker has its own", _OURS),
+    "cudastream": ("the worker has its own", _OURS),
     "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
     "colorspace": (
-        "the range the GPU converts RGB to is not documented",
-        "Give RGB frames to codecfleet.encode with matrix, which converts them exactly.",
+        "the range to which the GPU converts RGB is not documented",
+        "Give RGB frames and a matrix to codecfleet.encode, which converts them exactly.",
     ),
     "s": ("it overrides the size of the pictures", "Use --scale."),
-    "use_ivf_container": ("codecfleet settles how packets are laid out", "Leave it out."),
-    "global_header": ("it is how the package says repeatspspps=0", "Write repeatspspps=0."),
+    "use_ivf_container": ("codecfleet chooses the layout of packets", "Leave it out."),
+    "global_header": ("it is the package's name for repeatspspps=0", "Write repeatspspps=0."),
     "source_av_format_context": ("it is the address of another library's structure", "Leave it out."),
     "profile": (_DROPPED, "The driver chooses the profile by the surface format."),
     **dict.fromkeys(
@@ -55,7 +55,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "max_bitrate": (_DROPPED, "Write maxbitrate."),
     "tuning": (_DROPPED, "Write tuning_info."),
 }
-"""Keys that are refused by name: the reason, and what to do instead."""
+"""Refused keys: the reason, and what to do instead."""
 
 
 def read_option(key: str, text: str) -> NvencValue:
@@ -65,14 +65,14 @@ def read_option(key: str, text: str) -> NvencValue:
     ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
 
     Raises:
-        Unsupported: the key is refused or unknown, or the value is not one of the setting's; the message names it.
+        Unsupported: the key is refused or unknown, or the value is invalid; the message names it.
     """
     if key not in SETTINGS:
         raise _refusal(key)
     try:
         return SETTINGS[key](text)
     except (ValueError, ZeroDivisionError) as error:
-        advice = "See docs/nvenc.md for what it takes."
+        advice = "docs/nvenc.md lists its values."
         for word in (text.upper(), text.lower()):
             with suppress(ValueError, ZeroDivisionError):
                 SETTINGS[key](word)
@@ -128,7 +128,7 @@ def _quantizers(text: str) -> Qp:
             return Qp.same(every)
         case [predicted, bidirectional, intra]:
             return Qp(predicted, bidirectional, intra)
-    raise ValueError("not one number, nor three")
+    raise ValueError("not one number or three")
 
 
 def _timing(text: str) -> TimingInfo:
@@ -171,7 +171,7 @@ _PARSERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
 
 
 SETTINGS: Final = {
-    # The type of a field that may be None is a union, whose first member counts.
+    # The type of a field that may be None is a union; its first member is the value's type.
     **{entry.name: _PARSERS[next(iter(get_args(entry.type)), entry.type)] for entry in fields(NvencSettings)},
     "aq": _strength,
 }

@@ -1,4 +1,4 @@
-"""Settling requests for encoders, software or NVENC, once the pictures and the machine are known."""
+"""Settles requests for software encoders or NVENC, once the pictures and the machine are known."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -21,12 +21,12 @@ def settle(
 ) -> EncoderSettings:
     """Return a request's settings for pictures like ``picture`` in ticks of ``time_base``.
 
-    ``capabilities`` are of the NVENC that encodes, if any.
+    ``capabilities`` are those of the NVENC that encodes, if any.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
-        Unsupported: no such encoder takes the format, the rate mode or one of the options.
-        EngineUnfit: this device's NVENC does not, or there is none.
+        Unsupported: no such encoder has the format, the rate mode or an option.
+        EngineUnfit: this device's NVENC does not have them, or there is no NVENC.
     """
     if isinstance(request, SoftwareRequest):
         return settle_software(request, picture, time_base)
@@ -38,7 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return all that the output's bytes depend on besides the pictures, as one stable line; keywords are NVENC's."""
+    """Return everything besides the pictures that the output's bytes depend on, as one line; keywords are NVENC's."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:
@@ -47,7 +47,7 @@ def encoder_kind(
 
 
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return the settings for a segment that starts with the leaky bucket ``fullness`` full (0 to 1).
+    """Return the settings for a segment at whose start the leaky bucket is ``fullness`` full (0 to 1).
 
     Only x264, x265 and NVENC with a bucket have an initial fullness; other settings are returned unchanged.
 

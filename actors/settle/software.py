@@ -1,7 +1,7 @@
-"""From a request to one fully settled software encoder, with every option that can change an output byte.
+"""Turns a request into one settled software encoder, with every option that can change an output byte.
 
-Segments are encoded on different machines and joined, so the same pictures must give the same bytes everywhere; what
-each library needs for that was measured (docs/encoders.md).
+Segments are encoded on different machines and joined, so the same pictures must give the same bytes everywhere; the
+options that each library needs for that were measured (docs/encoders.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +20,17 @@ from ..media.values import ContentLight, MasteringDisplay, VideoFormat
 from .nvenc_options import SETTINGS as NVENC_SETTINGS
 
 THREADS = 2
-"""Encoder threads per segment if the bytes depend on them: more segments use a machine better than more threads."""
+"""Encoder threads per segment if the bytes depend on them; more segments use a machine better than more threads."""
 _CORES_FILLED: Final = 16
 _MOST_X264_THREADS: Final = 8
 _ROWS_PER_THREAD: Final = 135
-"""x264 works on as many pictures at once as it has threads, each some rows behind the one it refers to."""
+"""x264 codes as many pictures at once as it has threads, each some rows behind the one it refers to."""
 
 _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
-"""Settings that this process has opened successfully: the files of a batch use few different ones."""
+"""How many successfully opened settings are cached: the files of a batch use few different ones."""
 _LARGEST_TREE: Final = 64
-"""A side of x265's largest coding tree unit. A picture of a single unit gives other bytes in every run."""
+"""A side of x265's largest coding tree unit. A picture of a single unit has other bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
@@ -68,12 +68,12 @@ def software_request(
 ) -> SoftwareRequest:
     """Return a request for a software encoder, its options checked; ``without_nvenc`` says why NVENC does not encode.
 
-    ``Unsupported`` if an option is NVENC's, not a user's to set, or a parameter that its library does not know.
+    ``Unsupported`` if an option is NVENC's, reserved, or a parameter that its library does not know.
     """
     nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
     if nvencs:
         because = f": {without_nvenc}" if without_nvenc else ""
-        message = f"{', '.join(nvencs)} is NVENC's to set, and software encodes{because}"
+        message = f"only NVENC has the options {', '.join(nvencs)}, and software encodes{because}"
         raise Unsupported(message, "Use --encoder nvenc, or the options of the software encoder.")
     profile, on_grid = PROFILES[codec], keyframe_interval_s is not None
     for key, value in options:
@@ -96,12 +96,12 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         message = f"{profile.implementation} does not encode {picture.pix_fmt}"
         raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
     if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
-        message = f"Dolby Vision is only written to HEVC in yuv420p10le, not to {codec} in {picture.pix_fmt}"
+        message = f"Dolby Vision needs HEVC in yuv420p10le, not {codec} in {picture.pix_fmt}"
         raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
     rate = profile.settled_rate(request.rate)
     interval_s = request.keyframe_interval_s
     if interval_s is not None and codec is Codec.AV1 and rate.bitrate_bps is not None:
-        message = "at an average bitrate SVT-AV1 gives other bytes in every run where keyframes are asked for"
+        message = "with an average bitrate and requested keyframes, SVT-AV1 gives other bytes in every run"
         raise Unsupported(message, "Use --quality with --keyframe-interval, or another --codec.")
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
@@ -115,7 +115,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         threads=_threads(request, rate, picture.height),
         rate=rate,
         dolby_vision=request.dolby_vision,
-        # Not every option of a library keeps its promise: VP9's row-based threading does not.
+        # A user's options may make the bytes depend on the threads, as VP9's row-based threading does.
         any_threads=not request.options and _gives_the_same_bytes(codec, rate),
         keyframe_interval_s=interval_s,
     )
@@ -124,7 +124,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
 
 
 def software_kind(settings: EncoderSettings) -> str:
-    """Return everything the output's bytes depend on besides the pictures, as one stable line."""
+    """Return everything besides the pictures that the output's bytes depend on, as one stable line."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
@@ -149,14 +149,14 @@ def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
     if request.codec is not Codec.H264:
         return THREADS
     if rate.maxrate_bps is not None:
-        return 1  # each reads what the others have spent so far
+        return 1  # each thread reads how many bits the others have spent so far
     if rate.bitrate_bps is not None or request.segments is None:
         return THREADS
     return x264_threads(request.segments, height)
 
 
 def x264_threads(segments: int, height: int) -> int:
-    """Return how many threads each segment of a track has: a few with two each would leave most cores idle.
+    """Return how many threads each segment of a track has: more if there are too few segments to fill a machine.
 
     The number is the same on every machine, since the bytes depend on it. More threads take no more CPU time, and no
     more bits at equal quality (docs/speed.md).
@@ -169,7 +169,7 @@ def _av1_threads(rate: RateControl) -> int:
 
 
 def _gives_the_same_bytes(codec: Codec, rate: RateControl) -> bool:
-    """Return whether the number of threads changes nothing: docs/speed.md."""
+    """Return whether any number of threads gives the same bytes (docs/speed.md)."""
     return codec is Codec.VP9 or (codec in (Codec.HEVC, Codec.AV1) and not _is_steered(rate))
 
 
@@ -180,12 +180,12 @@ def _is_steered(rate: RateControl) -> bool:
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
     options = {"b": str(rate.bitrate_bps)} if rate.quality is None else {"crf": str(rate.quality)}
     if rate.quality is not None and codec is Codec.VP9:
-        # libvpx takes a quality only with a rate: 0 means none, a maximum makes it "constrained quality".
+        # libvpx takes a quality only with a rate: 0 for none, a maximum for "constrained quality".
         options["b"] = str(rate.maxrate_bps or 0)
     if rate.maxrate_bps is not None:
         if codec is Codec.AV1 and rate.quality is None:
-            message = "SVT-AV1 has no maximum rate beside an average bitrate"
-            raise Unsupported(message, "Use --quality with --maxrate and --bufsize, or --bitrate alone.")
+            message = "SVT-AV1 has no maximum rate with an average bitrate"
+            raise Unsupported(message, "Use --quality with --maxrate and --bufsize, or only --bitrate.")
         options |= {"maxrate": str(rate.maxrate_bps), "bufsize": str(rate.bufsize_bits)}
     return options
 
@@ -203,8 +203,8 @@ def _codec_options(codec: Codec, picture: VideoFormat, *, captions: bool) -> dic
 def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
     """Return whether interlaced pictures are coded as such, keeping their field order.
 
-    Only x264 does so (x265 would code each field as a picture, the others have no fields), with whole pairs of chroma
-    rows in each field. Elsewhere they are coded as whole frames: every line is kept, the field order is lost.
+    Only x264 does, if each field has whole pairs of chroma rows (x265 would code each field as a picture, the others
+    have no fields). Other encoders code whole frames: every line is kept, the field order is lost.
     """
     rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
     return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0
@@ -214,7 +214,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
     bucket = {"vbv-init": _decimal(INITIAL_FULLNESS)} if rate.maxrate_bps is not None else {}
     mastering, light = picture.hdr.mastering, picture.hdr.light
     if codec is Codec.H264:
-        # x264 learns the field order from each picture, but a few pictures late.
+        # x264 takes the field order from each picture, but a few pictures late.
         fields = {"bff": "1"} if picture.bottom_first and codes_interlaced(codec, picture) else {}
         params = {"cpu-independent": "1", "open-gop": "0"} | fields | bucket
         return params | _named_hdr(("mastering-display", "cll"), mastering, light)

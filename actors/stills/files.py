@@ -1,4 +1,4 @@
-"""Picture files from RGB samples, by FFmpeg's encoders; the same bytes on every machine with the same FFmpeg."""
+"""Encodes RGB samples as picture files with FFmpeg; the same FFmpeg gives the same bytes on every machine."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -23,7 +23,7 @@ ANY_RATE: Final = Fraction(25)
 _BT601: Final = 6
 _LIMITED_RANGE: Final = 1
 _LAMBDA: Final = 118
-"""FFmpeg's FF_QP2LAMBDA: a quantizer scale of 1, as its rate control counts."""
+"""FFmpeg's FF_QP2LAMBDA: a quantizer scale of 1 in the units of its rate control."""
 _COARSEST, _FINEST = 31, 2
 """The quantizer scales of FFmpeg's JPEG encoder."""
 _QUALITY_MOST: Final = 100
@@ -46,7 +46,10 @@ SIDE_MAX: Final = {StillFormat.JPG: 65_500, StillFormat.PNG: 65_535, StillFormat
 
 
 def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> bytes:
-    """Return the file of (rows, columns, 3) samples, at quality 1 to 100 of JPEG and WebP, or ``EncoderFailed``."""
+    """Return the file of (rows, columns, 3) samples; ``quality`` is 1 to 100, for JPEG and WebP.
+
+    ``EncoderFailed`` if FFmpeg cannot encode them.
+    """
     encoder = _ENCODERS[format_]
     height, width, _ = rgb.shape
     frame = VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format=RGB)
@@ -60,7 +63,7 @@ def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> 
         ((_, picture),) = FilterChain(FilterSettings(output), 1 / ANY_RATE).push(0, frame)
         return b"".join(bytes(packet) for packet in (*context.encode(picture), *context.encode(None)))
     except (av.error.FFmpegError, ValueError) as error:
-        message = f"{encoder.name} made no file of a picture of {width}x{height}: {error}"
+        message = f"{encoder.name} cannot encode a picture of {width}x{height}: {error}"
         raise EncoderFailed(message, "Try another --format or a smaller --width.") from error
 
 
@@ -74,6 +77,6 @@ def _options(format_: StillFormat, quality: int) -> Mapping[str, str]:
         return {"quality": str(quality)}
     if format_ is StillFormat.PNG:
         return {}
-    # The plain transform: those of vector units round differently.
+    # The plain transform: the vectorised ones round differently.
     scale = quantizer_scale(quality) * _LAMBDA
     return {"flags": "+qscale+bitexact", "global_quality": str(scale), "dct": "int"}

@@ -1,6 +1,6 @@
-"""How much each picture of a segment differs from the one before it, as grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the one before it, as grey pictures of ``GRID`` samples.
 
-The first and last grey pictures are part of the result, so that the seam is measured like any other place.
+The result includes the first and last grey pictures, so that seams are measured too.
 """
 
 from contextlib import closing
@@ -16,28 +16,23 @@ from ..device.work import WorkContext
 from ..media.values import VideoFormat
 from ..segment.decode_path import DecodePath
 from ..segment.filtering import FilterChain, FilterSettings
-from ..segment.walk import SegmentTally, SegmentWalk
-from .work import PictureWork
+from ..segment.walk import SegmentWalk
+from .work import PictureWork, SeenSegment
 
 GREY: Final = "gray"
 GRID: Final = (64, 36)
-"""Columns and rows: enough to see what fills a picture, too few to see grain."""
+"""Columns and rows: enough for the content of a picture, too few for its grain."""
 DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredSegment:
-    """The pictures of one segment, by time."""
+class MeasuredSegment(SeenSegment):
+    """The pictures of one segment, by time; it is complete, because a picture that does not decode is not measured."""
 
-    segment: int
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # from the picture before, 0 .. ``DIFFERENCE_MOST``: one fewer than ``pts_ticks``
+    differences: NDArray[np.int64]  # from the previous picture, 0 to ``DIFFERENCE_MOST``; one fewer than ``pts_ticks``
     first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
     last: NDArray[np.uint8]
-    frames_decoded: int
-    tally: SegmentTally
-    is_complete: bool = True
-    """Always True: a picture that does not decode is not measured."""
 
 
 def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
@@ -47,7 +42,7 @@ def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureSegment(PictureWork[MeasuredSegment]):
-    """Measure the pictures of a segment; ``format`` is the format of decoded pictures."""
+    """Measure the pictures of a segment; ``format`` is that of decoded pictures."""
 
     format: VideoFormat
 

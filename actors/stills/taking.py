@@ -1,4 +1,4 @@
-"""Stills of one range of a track: the pictures on screen at given times."""
+"""Takes stills from one range of a track: the pictures on screen at given times."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -14,30 +14,27 @@ from ..device.work import WorkContext
 from ..media.values import VideoFormat
 from ..segment.decode_path import DecodePath
 from ..segment.filtering import FilterChain, FilterSettings
-from ..segment.steps import UPRIGHT, PictureSteps
-from ..segment.walk import SegmentTally, SegmentWalk
+from ..segment.steps import UPRIGHT, PictureSteps, Turn, turned_size
+from ..segment.walk import SegmentWalk
 from .files import ANY_RATE, RGB, encode_still
-from .look import StillLook, Turn
-from .work import PictureWork
+from .look import StillLook
+from .work import PictureWork, SeenSegment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakenPicture:
-    """A picture at its own presentation time: the bytes of its file, or its RGB samples."""
+    """A picture with its presentation time: the bytes of its file, or its RGB samples."""
 
     ticks: int
     data: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TakenStills:
+class TakenStills(SeenSegment):
     """The stills of one range."""
 
-    segment: int
     pictures: tuple[TakenPicture, ...]
-    shown: tuple[int | None, ...]  # for each moment, the picture on screen: its place in ``pictures``, None for none
-    frames_decoded: int
-    tally: SegmentTally
+    shown: tuple[int | None, ...]  # for each moment the index in ``pictures`` of the picture on screen, None if missing
 
     @property
     def is_complete(self) -> bool:
@@ -47,7 +44,7 @@ class TakenStills:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeStills(PictureWork[TakenStills]):
-    """Take the picture on screen at each of ``moments``: the last one presented at or before it."""
+    """Take the picture on screen at each of ``moments``: the last one at or before that time."""
 
     moments: tuple[int, ...]  # ascending ticks, not before the segment
     still: StillLook
@@ -117,7 +114,7 @@ class Painter:
 
     def __init__(self, look: StillLook) -> None:
         self._look = look
-        width, height = look.turn.size(look.width, look.height)
+        width, height = turned_size((look.width, look.height), look.turn)
         stored = VideoFormat(width, height, RGB, ANY_RATE, colour=look.colour)
         steps = None
         if look.crop is not None:
@@ -143,7 +140,6 @@ class Painter:
 
 def turned(rgb: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
     """Return a picture of (rows, columns, 3) samples, turned."""
-    if turn.swaps_axes:
-        rgb = rgb.transpose(1, 0, 2)
-    across, down = (-1 if reverses else 1 for reverses in (turn.reverses_across, turn.reverses_down))
-    return np.ascontiguousarray(rgb[::down, ::across])
+    a, b, c, d = turn
+    rows = rgb if a else rgb.transpose(1, 0, 2)
+    return np.ascontiguousarray(rows[:: b + d, :: a + c])

@@ -1,9 +1,9 @@
-"""Work on the pictures of one segment, in the host's memory: the worker's device decodes them if that is faster."""
+"""Work on the pictures of one segment in host memory; the worker's device decodes them if that is faster."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from av.video.frame import VideoFrame
 
@@ -14,23 +14,18 @@ from ..segment.decode_path import DecodePath, host_paths
 from ..segment.walk import SegmentTally, decode_on_first
 
 
-class SeenSegment(Protocol):
-    """The result of such work. ``frames_decoded`` counts all pictures, including those around the segment."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeenSegment:
+    """The result of such work."""
 
-    @property
-    def tally(self) -> SegmentTally:
-        """What was met."""
-        ...
-
-    @property
-    def frames_decoded(self) -> int:
-        """How many pictures were decoded."""
-        ...
+    segment: int
+    frames_decoded: int  # including pictures around the segment
+    tally: SegmentTally
 
     @property
     def is_complete(self) -> bool:
         """Whether decoding from further back could not recover anything."""
-        ...
+        return True
 
 
 SeenT = TypeVar("SeenT", bound=SeenSegment)
@@ -38,13 +33,13 @@ SeenT = TypeVar("SeenT", bound=SeenSegment)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureWork(Work[SeenT]):
-    """Look at the pictures of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``); None is unbounded."""
+    """Look at the pictures of ``decode`` whose time is in [``start_ticks``, ``end_ticks``); None is unbounded."""
 
     segment: int
     decode: DecodeRange
     start_ticks: int | None
     end_ticks: int | None
-    require_device: bool = False  # always wait for a device's decoder, if there is one
+    require_device: bool = False  # whether to wait for a device's decoder, if there is one
 
     @property
     def file(self) -> str:
@@ -58,7 +53,7 @@ class PictureWork(Work[SeenT]):
             InputError: the source cannot be read any more.
             Unsupported: a picture cannot be converted.
             EncoderFailed: a picture's file cannot be made.
-            DeviceError: the device is lost; what it cannot decode, software does.
+            DeviceError: the device is lost; software decodes what the device cannot.
             Cancelled: the work was cancelled.
         """
         frames_done = context.frames_done
@@ -73,4 +68,4 @@ class PictureWork(Work[SeenT]):
 
     @abstractmethod
     def look(self, context: WorkContext, path: DecodePath[VideoFrame], fallback: str) -> SeenT:
-        """Look at the pictures on one path; ``fallback`` says why a better one failed."""
+        """Look at the pictures on one path; ``fallback`` says why a better path failed."""

@@ -1,4 +1,4 @@
-"""One continuous encode of a whole audio track, without segments: every seam of an audio codec is audible."""
+"""Encodes a whole audio track continuously: every seam between segments of an audio codec is audible."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
@@ -48,7 +48,7 @@ _HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedTrack:
-    """A whole audio track, encoded. Players skip both paddings."""
+    """A whole encoded audio track. Players skip both paddings."""
 
     codec: str
     extradata: bytes
@@ -58,17 +58,17 @@ class EncodedTrack:
     frame_samples: int
     bit_rate_bps: int
     time_base: Fraction  # one sample
-    pts: NDArray[np.int64]  # on the source's clock; the first precedes the track by ``initial_padding``
+    pts: NDArray[np.int64]  # on the source's clock; the first is ``initial_padding`` before the track
     durations: NDArray[np.int64]
     sizes_bytes: NDArray[np.int64]  # of the packets
     payload: NDArray[np.uint8]
     initial_padding: int  # samples
     trailing_padding: int  # samples
     damaged_packets: int
-    """Packets of the source that could not be decoded; silence replaces them."""
+    """How many packets of the source could not be decoded; silence replaces them."""
     clock_resets: int
     loudness: Loudness | None = None
-    """What was measured and done, if a loudness was requested."""
+    """The measured loudness and the gain, if a loudness was requested."""
     formats: tuple[tuple[str, int], ...] = ()
     """The layouts and rates of the decoded source, each once, in the order of their first samples."""
 
@@ -84,7 +84,7 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track and encode it as ``codec`` (aac or opus): one continuous encode, whatever changes."""
+    """Decode one audio track and encode it as ``codec`` (aac or opus) continuously, whatever changes in it."""
 
     source: str
     stream_index: int
@@ -94,19 +94,17 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None  # None: 80 kbit/s per channel of AAC, 64 of Opus
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
     loudness_lufs: Fraction | None = None  # target of one gain, which decodes twice; None keeps the loudness
-    later: tuple[
-        tuple[str, int], ...
-    ] = ()  # layouts and rates still to come: the output keeps the most speakers and the highest rate
+    later: tuple[tuple[str, int], ...] = ()  # later (layout, rate): the output keeps most speakers and the highest rate
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
-    version: Hashable | None = None  # as of a ``DecodeRange``
-    shipment: Shipment | None = None  # as of a ``DecodeRange``
+    version: Hashable | None = None  # as in ``DecodeRange``
+    shipment: Shipment | None = None  # as in ``DecodeRange``
 
     def run(self, context: WorkContext) -> EncodedTrack:
         """Run in the calling thread.
 
         Raises:
             InputError: the source cannot be opened, or nothing of the track can be decoded.
-            Unsupported: there is no encoder for the codec, or not for that many channels.
+            Unsupported: there is no encoder for the codec, or for that many channels.
             EncoderFailed: the encoder refused a frame.
             Cancelled: the work was cancelled.
         """
@@ -126,7 +124,7 @@ class EncodeAudio(Work[EncodedTrack]):
         if encode is None and first is not None:  # a part of the film before the track begins
             encode = self._encoder(first, loudness)
         if encode is None or line.begin is None:
-            message = f"nothing of audio track {self.stream_index} of {self.source} can be decoded"
+            message = f"audio track {self.stream_index} of {self.source} cannot be decoded"
             raise InputUnreadable(message, "Leave the track out with --audio-track, or use --audio none.")
         return encode.finish(line)
 
@@ -144,14 +142,14 @@ class EncodeAudio(Work[EncodedTrack]):
         return _Encode(self.codec, layout, rate, self.bit_rate_bps, loudness)
 
     def _target(self, first: AudioFrame) -> tuple[str, int]:
-        """Return the layout and rate of a track that begins with this frame, before the codec restricts them."""
+        """Return the wanted layout and rate of a track that begins with this frame."""
         layouts = {first.layout.name, *(layout for layout, _ in self.later)}
         stated = self.stated or STATED[self.codec]
         layout = encoded_layout(layouts, stated) if self.channels is None else MIXED[self.channels]
         return layout, max(first.sample_rate, *(rate for _, rate in self.later), 0)
 
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
-        """Return how loud the mixed track is, None if nothing of it decodes."""
+        """Return the loudness of the mixed track, None if nothing of it decodes."""
         meter: LoudnessMeter | None = None
         conformer: Conformer | None = None
         for part in self._parts(context, SampleLine(self.start_s, self.end_s)):
@@ -195,9 +193,9 @@ def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: S
 
 
 def reachable(frame: AudioFrame) -> AudioFrame:
-    """Return a frame whose samples PyAV can read: a frame of eight or more planes is interleaved.
+    """Return a frame whose samples PyAV can read: frames with eight or more planes are interleaved.
 
-    PyAV 18 counts planes up to a null pointer, and FFmpeg's array of eight has none: it reads past the end.
+    PyAV 18 counts planes up to a null pointer. FFmpeg's full array of eight has none, so PyAV reads past its end.
     """
     if not frame.format.is_planar or frame.layout.nb_channels <= _PLANES_PYAV_COUNTS:
         return frame
@@ -208,7 +206,7 @@ def reachable(frame: AudioFrame) -> AudioFrame:
 
 
 class _Encode:
-    """An encoder and the steps before it, counting samples from 0."""
+    """An encoder and the steps before it; samples are counted from 0."""
 
     def __init__(self, codec: str, layout: str, rate: int, bit_rate_bps: int | None, loudness: Loudness | None) -> None:
         self._loudness = loudness
@@ -239,7 +237,7 @@ class _Encode:
         try:
             encoder.open()
         except (av.error.FFmpegError, ValueError) as error:
-            message = f"the {self.codec} encoder refuses {self.rate} Hz, {self.layout}: {error}"
+            message = f"the {self.codec} encoder refuses {self.layout} at {self.rate} Hz: {error}"
             raise EncoderFailed(message, "Use --audio copy, or another container.") from error
         return encoder
 
@@ -267,7 +265,7 @@ class _Encode:
             self._payloads.append(bytes(packet))
 
     def finish(self, line: SampleLine) -> EncodedTrack:
-        """Encode what is left and return the track."""
+        """Encode the remaining samples and return the track."""
         for ready in self._conformer.finish():
             self._queue(ready)
         if self._fifo.samples:
@@ -305,8 +303,8 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
     """Return the lowest and the highest bitrate of a codec for all of a track's ``channels``.
 
     Below AAC's lowest, FFmpeg's encoder exceeds the requested rate (measured: it needs 14.5 kbit/s per channel at 48
-    kHz); its highest is 6144 bits per channel and frame (ISO/IEC 14496-3, 4.5.3.1). Opus begins at 6 kbit/s (RFC 6716,
-    2.1.1), and libopus ends at 256 per channel.
+    kHz); its highest is 6144 bits per channel and frame (ISO/IEC 14496-3, 4.5.3.1). Opus has 6 kbit/s or more (RFC
+    6716, 2.1.1), and libopus at most 256 kbit/s per channel.
     """
     if codec == "opus":
         return 6_000 * channels, 256_000 * channels
@@ -314,5 +312,5 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
 
 
 def encoded_rate(codec: str, sample_rate: int) -> int:
-    """Return the sample rate to encode: the source's, or the next one that the codec has."""
+    """Return the sample rate to encode: the source's, or the next higher one that the codec has."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])

@@ -1,4 +1,4 @@
-"""Bitmap subtitles (PGS, DVB, VobSub), decoded: what each packet of a track puts on the screen, and when."""
+"""Decodes bitmap subtitles (PGS, DVB, VobSub): what each packet of a track puts on the screen, and when."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Size: TypeAlias = tuple[int, int]
 BITMAP_CODECS: Final = frozenset({"hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subtitle"})
 """By FFmpeg's canonical names."""
 MOST_PIXELS: Final = 8192 * 4320
-"""The largest canvas: subtitles of 8K."""
+"""The largest canvas, for 8K."""
 _DVB_CANVAS: Final = (720, 576)
 """The canvas of a DVB track without a display definition (ETSI EN 300 743, 5.1.3)."""
 _NEVER_MS: Final = (1 << 32) - 1
@@ -35,7 +35,7 @@ _MILLISECOND, _MICROSECOND = Fraction(1, 1000), Fraction(1, 1_000_000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bitmap:
-    """A bitmap on a canvas of size ``canvas``: the smallest rectangle around all that is not transparent."""
+    """A bitmap on a canvas of size ``canvas``, cropped to its non-transparent part."""
 
     canvas: Size
     x: int
@@ -45,7 +45,7 @@ class Bitmap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Showing:
-    """From ``start_s`` on ``bitmap`` is shown, or nothing, until ``end_s`` or the next one. Seconds of the source."""
+    """Shows ``bitmap``, or nothing, from ``start_s`` until ``end_s`` or the next showing, in seconds of the source."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -53,7 +53,7 @@ class Showing:
 
 
 class BitmapDecoder:
-    """Decodes a track's packets in order. ``size`` is that of the film's pictures, for tracks that state none."""
+    """Decodes a track's packets in order. ``size`` is the film's, for tracks that state no canvas."""
 
     def __init__(self, stream: "SubtitleStream", size: Size) -> None:
         context = stream.codec_context
@@ -64,13 +64,10 @@ class BitmapDecoder:
         self._tick = Fraction(stream.time_base or 1)
         self._size = _DVB_CANVAS if context.codec.canonical_name == "dvb_subtitle" else size
         self.failed = 0
-        """Packets that could not be decoded, or whose subtitles have no time."""
+        """How many packets could not be decoded, or have no time."""
 
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
-        """Yield what a packet shows, if it completes anything.
-
-        ``InputTooLarge`` if the canvas has more than ``MOST_PIXELS``, ``Unsupported`` if what it shows is not a bitmap.
-        """
+        """Yield a packet's showing, if it completes one; ``InputTooLarge`` if the canvas exceeds ``MOST_PIXELS``."""
         try:
             found = self._context.decode2(packet)
         except (av.error.FFmpegError, ValueError):
@@ -84,7 +81,7 @@ class BitmapDecoder:
         yield self._showing(found)
 
     def _showing(self, found: "SubtitleSet") -> Showing:
-        # FFmpeg gives the time in microseconds; it was whole ticks.
+        # FFmpeg states the time in microseconds; the track has whole ticks.
         ticks = round(found.pts * _MICROSECOND / self._tick)
         time_s = ticks * self._tick
         start_s = time_s + found.start_display_time * _MILLISECOND
@@ -94,12 +91,11 @@ class BitmapDecoder:
 
     def _bitmap(self, parts: list[BitmapSubtitle]) -> Bitmap | None:
         width, height = canvas = self._canvas()
-        boxes = [
-            (max(0, p.x), max(0, p.y), min(width, p.x + p.width), min(height, p.y + p.height))
-            for p in parts
-            if p.planes
-        ]
-        shown = [(box, part) for box, part in zip(boxes, (p for p in parts if p.planes), strict=True) if _has_area(box)]
+        shown = []
+        for p in parts:
+            box = max(0, p.x), max(0, p.y), min(width, p.x + p.width), min(height, p.y + p.height)
+            if p.planes and box[0] < box[2] and box[1] < box[3]:
+                shown.append((box, p))
         if not shown:
             return None
         left, top = (min(box[axis] for box, _ in shown) for axis in (0, 1))
@@ -117,7 +113,7 @@ class BitmapDecoder:
         if not width or not height:
             return self._size
         if width * height > MOST_PIXELS:
-            message = f"the subtitles state a screen of {width}x{height}, more than {MOST_PIXELS} samples"
+            message = f"the subtitles have a screen of {width}x{height}, more than {MOST_PIXELS} samples"
             raise InputTooLarge(message, "Leave out --burn-subtitles.")
         return width, height
 
@@ -129,10 +125,6 @@ def trimmed(canvas: Size, x: int, y: int, samples: Samples) -> Bitmap | None:
         return None
     top, bottom, left, right = int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
     return Bitmap(canvas, x + left, y + top, samples[top:bottom, left:right])
-
-
-def _has_area(box: tuple[int, int, int, int]) -> bool:
-    return box[0] < box[2] and box[1] < box[3]
 
 
 def _samples(part: BitmapSubtitle) -> Samples:

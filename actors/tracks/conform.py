@@ -1,4 +1,4 @@
-"""One continuous sound of one sample format, layout and rate, whatever those of the source's frames."""
+"""Converts a source's frames to continuous sound of one sample format, layout and rate."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -25,12 +25,12 @@ def shape_of(frame: AudioFrame) -> Shape:
 
 
 class Conformer:
-    """Makes frames of one shape out of frames of any; used by one thread.
+    """Converts frames of any shape to one shape; used by one thread.
 
-    When the input's shape changes, a new mixer and a new resampler take over, and the output is padded or cut to the
-    input's time: nothing moves. PyAV does not check frames after one that needed no conversion, and its ``AudioFifo``
-    never compares layouts: it would drop channels, or read beyond them. So each output frame is checked. ``order`` is
-    that of the output's speakers, None for the layout's own; ``gain_db`` is how much louder the output is.
+    When the input's shape changes, a new mixer and resampler take over, and the output is padded or cut to the input's
+    time, so nothing moves. Each output frame is checked: PyAV does not check frames after one that needed no
+    conversion, and its ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is the order of the
+    output's speakers, None for the layout's own; ``gain_db`` makes the output louder.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Conformer:
         yield from self._resampled(mixed if self._gain is None else self._gain.apply(mixed))
 
     def finish(self) -> Iterator[AudioFrame]:
-        """Yield what is left."""
+        """Yield the remaining frames."""
         yield from self._settled() if len(self.formats) > 1 else self._resampled(None)
 
     def _follow(self, shape: Shape) -> None:
@@ -77,7 +77,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield what is left of one shape: as many samples as its duration has at the output's rate."""
+        """Yield the rest of one shape, so that the output has as many samples as the input's duration."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:
@@ -93,7 +93,7 @@ class Conformer:
 
     def _checked(self, frame: AudioFrame) -> AudioFrame:
         if shape_of(frame) != self.shape:
-            message = f"sound in {shape_of(frame)} came where {self.shape} was to come"
+            message = f"the sound is {shape_of(frame)} instead of {self.shape}"
             raise EncoderFailed(message, "Leave the track out with --audio-track, and please report it with the input.")
         self._given += frame.samples
         frame.pts, frame.time_base = None, Fraction(1, frame.sample_rate)
@@ -104,7 +104,7 @@ def _beginning(frame: AudioFrame, samples: int) -> AudioFrame:
     frame.pts = None
     buffer = AudioFifo()
     buffer.write(frame)
-    found: AudioFrame = buffer.read(samples)  # type: ignore[assignment]  # None of too few samples alone
+    found: AudioFrame = buffer.read(samples)  # type: ignore[assignment]  # None only if samples are missing
     return found
 
 

@@ -1,7 +1,7 @@
-"""Mixing a track's speakers to those of another layout; stereo and mono by ITU-R BS.775-3, annex 4.
+"""Mixes a track's speakers to those of another layout; stereo and mono by ITU-R BS.775-3, annex 4.
 
-docs/containers.md says what becomes of other channels. Sums are in doubles and in a fixed order: the same on every
-processor.
+docs/containers.md has the rules for other channels. Sums are in doubles and in a fixed order, so every processor gives
+the same samples.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
-"""Each speaker's part, by FFmpeg's name, in front left and right, before scaling."""
+"""Each speaker's shares in front left and right before scaling, by FFmpeg's name."""
 _SAME_PLACE: Final[Mapping[str, str]] = {
     "SL": "BL",
     "SR": "BR",
@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The speaker that replaces another if the layout has only one of them: 5.1 has its surrounds at side or back."""
+"""The speaker that replaces another that the layout lacks: 5.1 has its surrounds at the side or the back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
@@ -50,15 +50,15 @@ _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
     "BFC": ({"FC": _HALF_POWER},),
 }
-"""Where a speaker goes if the layout lacks it, in order of preference, before it goes to the front."""
+"""The speakers that replace one that the layout lacks, in order of preference; the last resort is the front."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
 def mix_matrix(names: Sequence[str], target: Sequence[str]) -> Matrix:
     """Return for each speaker of ``target`` the coefficients of the input channels.
 
-    The largest sum of one output's coefficients is 1, so nothing is clipped that was not before. ``Unsupported`` if a
-    channel has no place in the room, or there are only low-frequency effects.
+    The largest sum of an output's coefficients is 1, so mixing clips nothing. ``Unsupported`` if a channel's place is
+    unknown, or there are only low-frequency effects.
     """
     unknown = [name for name in names if name not in _SHARES]
     is_mono = tuple(target) == ("FC",)
@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that keeps the most of the track's speakers, drops the fewest, is smallest."""
+    """Return the ``stated`` layout that mixes, then drops the fewest of the track's speakers; then the smallest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

@@ -1,4 +1,4 @@
-"""How loud a track is by EBU R 128 (ITU-R BS.1770), and the single gain that brings it to a target."""
+"""Measures a track's loudness by EBU R 128 (ITU-R BS.1770), and finds the single gain that brings it to a target."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +17,7 @@ from ...errors import EncoderFailed
 TRUE_PEAK_DB: Final = Fraction(-1)
 """The highest true peak after the gain, in dBTP (EBU R 128, recommendation h)."""
 _SILENCE_LUFS: Final = Fraction(-70)
-"""BS.1770's absolute gate: if nothing passes it, no loudness is defined."""
+"""BS.1770's absolute gate: if nothing is above it, the loudness is undefined."""
 _PEAK_STEP: Final = 0.0005
 """Half of the last digit of the peak that FFmpeg's filter reports."""
 _SAMPLES: Final = "dbl"
@@ -25,12 +25,12 @@ _SAMPLES: Final = "dbl"
 
 @dataclass(frozen=True, slots=True)
 class Loudness:
-    """A track's measured loudness, and the gain in dB that it got."""
+    """A track's measured loudness, and its gain in dB."""
 
-    integrated_lufs: Fraction | None  # None: nothing is loud enough to measure
+    integrated_lufs: Fraction | None  # None if nothing is loud enough to measure
     true_peak_db: Fraction | None  # in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False  # less than requested, because the true peak would exceed ``TRUE_PEAK_DB``
+    limited: bool = False  # whether the gain is less than requested: the true peak would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
@@ -70,7 +70,7 @@ class LoudnessMeter:
                 self._pull()
         except (av.error.FFmpegError, ValueError) as error:
             message = f"the loudness cannot be measured: {error}"
-            raise EncoderFailed(message, "Leave --loudness out, and please report it with the input.") from error
+            raise EncoderFailed(message, "Leave out --loudness, and please report it with the input.") from error
 
     def _pull(self) -> None:
         while True:

@@ -1,6 +1,6 @@
-"""Text subtitles as bitmaps: white letters with a black edge, at the bottom of a canvas.
+"""Renders text subtitles as bitmaps: white letters with a black edge, at the bottom of a canvas.
 
-The caller's font is set by FreeType in whole numbers: the same text, font and Pillow give the same samples.
+FreeType renders the caller's font in integers: the same text, font and Pillow give the same samples.
 """
 
 import unicodedata
@@ -17,9 +17,9 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""The height of letters, as a part of the canvas, or of a 16:9 canvas of its width, whichever is less."""
+"""The canvas height per letter size; a canvas narrower than 16:9 counts as 16:9 of its width."""
 _EDGE_SHARE: Final = 14
-"""The width of the black edge, as a part of the letters' size."""
+"""The letter size per width of the black edge."""
 _WIDEST: Final = 90
 """The width at which lines are broken, in percent of the canvas."""
 _NO_CHARACTER: Final = "\U0010ffff"
@@ -31,14 +31,14 @@ _NAMED: Final = 12
 
 
 class TextRenderer:
-    """Sets lines in a font (TrueType or OpenType), on canvases of one size in square samples. For one thread.
+    """Renders lines in a font (TrueType or OpenType), on canvases of one size in square samples. For one thread.
 
     ``InputUnreadable`` if FreeType cannot read the font, ``Unsupported`` if Pillow is not installed.
     """
 
     def __init__(self, font: bytes, name: str, canvas: Size) -> None:
         try:
-            from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - installed with the extra alone
+            from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - an optional dependency
         except ImportError:
             message = "text subtitles are rendered by Pillow, which is not installed"
             raise Unsupported(message, "pip install 'codecfleet[subtitles]'") from None
@@ -55,15 +55,15 @@ class TextRenderer:
         self._margin = em
 
     def check(self, texts: Iterable[str]) -> None:
-        """Raise ``Unsupported`` unless the font has every letter, and sets each by itself from left to right.
+        """Raise ``Unsupported`` if the font lacks a letter, or a letter needs shaping or is written right to left.
 
         ``InputUnreadable`` if the font is damaged.
         """
         letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
         shaped = [letter for letter in letters if _is_shaped(letter)]
         if shaped:
-            message = f"the text has letters that must be shaped, or set from right to left: {_named(shaped)}"
-            raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and take that file.")
+            message = f"the text has letters that need shaping or are written from right to left: {_named(shaped)}"
+            raise Unsupported(message, "Burn it in losslessly with FFmpeg (-vf subtitles=FILE), and use that file.")
         none = self._glyph(_NO_CHARACTER)
         missing = [letter for letter in letters if self._glyph(letter) == none]
         if missing:
@@ -75,11 +75,11 @@ class TextRenderer:
             mask: Any = self._font.getmask(letter)
         except OSError as error:
             message = f"the font {self._name} is damaged at {_named([letter])}: {error}"
-            raise InputUnreadable(message, "Give another one: --subtitle-font FONT.ttf") from None
+            raise InputUnreadable(message, "Give another font: --subtitle-font FONT.ttf") from None
         return mask.size, bytes(mask), self._font.getlength(letter)
 
     def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
-        """Return a bitmap of these lines; None if they are blank. If they do not fit, the first ones stay."""
+        """Return a bitmap of as many of these lines as fit; None if they are blank."""
         width, height = self._canvas
         step = self._above + self._below
         broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]
@@ -95,7 +95,7 @@ class TextRenderer:
         return trimmed(self._canvas, left, top, _inked(np.asarray(fill), np.asarray(edge)))
 
     def _broken(self, line: str) -> Iterator[str]:
-        """Yield a line in parts that are not too wide: at spaces, else anywhere."""
+        """Yield a line in parts that are not too wide, broken at spaces if possible."""
         most, part = self._canvas[0] * _WIDEST // 100, ""
         for word in line.split():
             longer = f"{part} {word}" if part else word
@@ -119,7 +119,7 @@ class TextRenderer:
 
 
 def plain_lines(text: str) -> tuple[str, ...]:
-    """Return a cue's lines as they are set: composed, without control characters and blank lines."""
+    """Return a cue's lines for rendering: composed, without control characters and blank lines."""
     composed = unicodedata.normalize("NFC", text)
     kept = (
         "".join(letter for letter in line if not _is_unseen(letter)) for line in composed.replace("\t", " ").split("\n")

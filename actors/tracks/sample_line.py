@@ -1,7 +1,7 @@
-"""One unbroken line of samples from a track's decoded frames, counted from its first real one.
+"""Makes a continuous line of samples from a track's decoded frames, counted from its first real sample.
 
-Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Frames less than a tick off are on the
-line.
+Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Deviations of less than a tick are
+ignored.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ _HALF = Fraction(1, 2)
 
 @dataclass(slots=True)
 class SampleLine:
-    """Where each decoded sample is on the unbroken line of samples."""
+    """The place of each decoded sample on the continuous line of samples."""
 
     start_s: Fraction | None
     end_s: Fraction | None
     begin: int | None = None
-    """The first kept sample, counted on the source's clock at the track's rate there."""
+    """The number of the first kept sample, on the source's clock at the track's rate then."""
     end: int = 0
     rate: int = 0
     damaged_packets: int = 0
@@ -37,7 +37,7 @@ class SampleLine:
     _begin_rate: int = 0
 
     def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Yield silence up to ``frame``, and the part of it that is kept."""
+        """Yield silence up to ``frame``, and the kept part of ``frame``."""
         self._follow_rate(frame.sample_rate)
         at = self._position(frame)
         if self.begin is None:
@@ -51,7 +51,7 @@ class SampleLine:
 
     @property
     def begin_s(self) -> Fraction:
-        """When the first kept sample is played, on the source's clock; 0 if none is kept."""
+        """The time of the first kept sample, on the source's clock; 0 if none is kept."""
         return Fraction(self.begin or 0, self._begin_rate or 1)
 
     def _follow_rate(self, rate: int) -> None:
@@ -107,7 +107,7 @@ def _like(frame: AudioFrame, samples: NDArray[Any]) -> AudioFrame:
 def _silent(frame: AudioFrame, count: int) -> AudioFrame:
     channels = frame.layout.nb_channels
     shape = (channels, count) if frame.format.is_planar else (1, channels * count)
-    # Silence is 0 in every sample format but unsigned bytes, whose middle is 128.
+    # Silence is 0 in every sample format except unsigned bytes, whose middle is 128.
     level = 128 if frame.format.name.startswith("u8") else 0
     return _like(frame, np.full(shape, level, dtype=frame.to_ndarray().dtype))
 

@@ -1,4 +1,4 @@
-"""The speakers of a layout, and the layouts that an encoder can signal. Layouts have FFmpeg's names."""
+"""The speakers of a layout, and the layouts that an encoder can signal, by FFmpeg's names."""
 
 from functools import cache
 from typing import Final
@@ -22,22 +22,22 @@ _USUAL: Final = {
 }
 """The usual layout of each number of channels."""
 _READ_OTHERWISE: Final = "3 channels"
-"""The layout that FFmpeg's resampler assumes, if it is not the usual one (2.1)."""
+"""The unnamed layout for which FFmpeg's resampler does not assume the usual one (it assumes 2.1)."""
 MIXED: Final = {1: "mono", 2: "stereo"}
 """The layouts that a track can be mixed to, by their number of channels."""
 STATED: Final = {
     "aac": ("mono", "stereo", "2.1", "3.0", "3.0(back)", "4.0", "quad", "5.0", "5.1", "7.1"),
     "opus": ("mono", "stereo", "3.0", "quad", "5.0", "5.1", "6.1", "7.1"),
 }
-"""The layouts that each encoder signals such that a decoder names the same speakers. AAC: the channel configurations,
-and those program configs for which FFmpeg's decoder finds names (measured). Opus: one layout for each number of
-channels (RFC 7845, 5.1.1.2).
+"""The layouts whose speakers a decoder recovers from each encoder's output. AAC: the channel configurations, and the
+program configs for which FFmpeg's decoder finds names (measured). Opus: one layout for each number of channels (RFC
+7845, 5.1.1.2).
 """
 _ORDERS: Final = {
     ("opus", "5.0"): ("FL", "FR", "BR", "FC", "BL"),
     ("opus", "6.1"): ("FL", "FR", "BC", "LFE", "SL", "FC", "SR"),
 }
-"""FFmpeg's wrapper of libopus sorts channels by the inverse of what it needs: given this order, they come out right."""
+"""FFmpeg's wrapper of libopus reorders channels by the inverse of the right order: this order compensates for it."""
 _BACK: Final = {"SL": "BL", "SR": "BR"}
 
 
@@ -47,13 +47,13 @@ def is_unnamed(layout: str) -> bool:
 
 
 def usual_layout(layout: str) -> str:
-    """Return ``layout`` if it names its speakers or is of an unusual size, else the usual one of its size."""
+    """Return ``layout`` if it names its speakers or has an unusual size, else the usual layout of its size."""
     return _USUAL.get(AudioLayout(layout).nb_channels, layout) if is_unnamed(layout) else layout
 
 
 @cache
 def speakers(layout: str) -> tuple[str, ...]:
-    """Return the names of a layout's speakers. If it names none and has an unusual size, each is a centre."""
+    """Return the names of a layout's speakers; all are centres if it names none and has an unusual size."""
     named = usual_layout(layout)
     channels = AudioLayout(named).channels
     return ("FC",) * len(channels) if is_unnamed(named) else tuple(channel.name for channel in channels)
@@ -65,7 +65,7 @@ def encoder_order(codec: str, layout: str) -> tuple[str, ...]:
 
 
 def is_same_room(layout: str, target: str, order: tuple[str, ...]) -> bool:
-    """Return whether channels need no mixing: ``order`` has the same ones, with surrounds at side or back."""
+    """Return whether channels need no mixing: ``order`` has the same speakers, with surrounds at the side or back."""
     names = speakers(layout)
     at_back, wanted = (tuple(_BACK.get(name, name) for name in each) for each in (names, order))
     is_same = names == order or (len(set(at_back)) == len(names) and at_back == wanted)

@@ -1,8 +1,8 @@
-"""Text subtitles from one codec's packets to another's: words, line breaks and simple emphasis; the rest is lost.
+"""Converts text subtitles between codecs: words, line breaks and simple emphasis; the rest is lost.
 
-Only the tags in a format's own table count; anything else in brackets is text ("if a < 5", "<MUSIC>"). Sources: 3GPP TS
-26.245, the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the
-tags that FFmpeg's, VLC's and MPC's readers share.
+Only a format's own tags are tags; anything else in brackets is text ("if a < 5", "<MUSIC>"). Sources: 3GPP TS 26.245,
+the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the tags that
+FFmpeg's, VLC's and MPC's readers share.
 """
 
 import html
@@ -18,7 +18,7 @@ _WRITTEN_MARKS: Final = str.maketrans(
     {mark: f"<{letter}>" for letter, mark in _BEGINS.items()} | {mark: f"</{letter}>" for letter, mark in _ENDS.items()}
 )
 _JOINER: Final = "\u2060"
-"""WORD JOINER, which is invisible: after a bracket it turns a would-be tag into text, since SubRip has no escape."""
+"""WORD JOINER, which is invisible: after a bracket it keeps text from being a tag, since SubRip has no escape."""
 
 _VALUE: Final = r"""(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']+)"""
 _IN_BRACKETS: Final = r"[^{}<>()]*"
@@ -51,7 +51,7 @@ TX3G_DESCRIPTION = (
     + struct.pack(">HHHBB4B", 0, 0, 1, 0, 18, 255, 255, 255, 255)  # style: font 1, plain, 18, white
     + struct.pack(">I4sHHB10s", 23, b"ftab", 1, 1, 10, b"Sans-Serif")
 )
-"""The sample description every mov_text track needs as its extradata (3GPP TS 26.245, 5.16), less its box header."""
+"""The sample description that every mov_text track needs as extradata (3GPP TS 26.245, 5.16), without box header."""
 
 
 def read_cue(codec: str, payload: bytes) -> str:
@@ -100,7 +100,7 @@ def _mark(tag: re.Match[str]) -> str:
 
 
 def _switches(override: str) -> str:
-    """Return the marks for what an override of ASS switches on and off."""
+    """Return the marks for the emphasis that an override of ASS switches on and off."""
     return "".join((_BEGINS if int(on) else _ENDS)[letter] for letter, on in _ASS_SWITCH.findall(override))
 
 
@@ -111,7 +111,7 @@ def _read_webvtt(payload: bytes) -> str:
 def _read_ass(payload: bytes) -> str:
     text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     found, is_drawing = [], False
-    closed = text.rfind("}") + 1  # a bracket after it opens nothing: do not search for it again and again
+    closed = text.rfind("}") + 1  # a bracket after it opens nothing; searching for each one's end would be slow
     for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
         if place % 2:
             levels = _ASS_DRAWING.findall(part)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from ...actors.device.interface import PictureMover, PicturePacker, WorkerDevice
 from ...actors.encode.pix_fmt import choose_pix_fmt
 from ...actors.encode.session import EncodedPacket, EncoderSession
-from ...actors.encode.settings import Codec, EncoderSettings
+from ...actors.encode.settings import Codec, EncoderSettings, usable_cores, with_threads
 from ...actors.encode.software import SoftwareEncoder
-from ...actors.encode.threads import usable_cores, with_threads
 from ...actors.media.values import VideoFormat
 from ...actors.settle.nvenc import nvenc_request
 from ...actors.settle.request import settle

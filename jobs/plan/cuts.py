@@ -15,8 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...actors.media.seeking import AccessPoint
-from ...actors.segment.frame_rate import CountedGrid, FrameRate
-from ...actors.segment.keyframe_grid import KeyframeGrid
+from ...actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ...actors.media.values import VideoFormat
-from ...actors.segment.describe_encoder import DescribeEncoder, EncoderOffer
+from ...actors.segment.encoding import DescribeEncoder, EncoderOffer
 from ...actors.segment.filtering import FilterSettings
 from ...actors.settle.nvenc import NvencRequest, nvenc_unsupported_reason
 from ...actors.settle.request import settle

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...actors.media.values import VideoFormat
 from ...actors.segment.burn import BurntSubtitles, Screen
-from ...actors.segment.overlay import Overlay
-from ...actors.segment.overlay_colours import takes_overlay
+from ...actors.segment.overlay import Overlay, takes_overlay
 from ...actors.segment.steps import PictureSteps, Region, Size, turned_box, turned_size
 from ...cluster.grouping import counted
 from ...errors import Unsupported

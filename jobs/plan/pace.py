@@ -10,8 +10,7 @@ import numpy as np
 
 from ...actors.decode.describe import StreamExtras
 from ...actors.media.values import VideoFormat
-from ...actors.segment.frame_rate import CountedGrid, FrameRate
-from ...actors.segment.keyframe_grid import KeyframeGrid
+from ...actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
 from ...errors import Unsupported, UsageError
 from ..carry.track_plan import PictureTimes
 from ..report.report import Warning_

@@ -15,8 +15,7 @@ from ...actors.encode.settings import EncoderSettings
 from ...actors.media.values import VideoFormat
 from ...actors.segment.encoding import EncodeSegment
 from ...actors.segment.filtering import WARM_UP_FRAMES, FilterSettings
-from ...actors.segment.frame_rate import CountedGrid
-from ...actors.segment.keyframe_grid import KeyframeGrid
+from ...actors.segment.frame_rate import CountedGrid, KeyframeGrid
 from ...actors.settle.nvenc import NvencRequest
 from ...actors.settle.request import encoder_kind, settle
 from ...actors.surfaces.conversion import device_conversion

@@ -11,8 +11,7 @@ import numpy as np
 from ...actors.decode.decoding import DecodeRange
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
-from ...actors.segment.frame_rate import CountedGrid, FrameRate
-from ...actors.segment.keyframe_grid import KeyframeGrid
+from ...actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
 from ...actors.segment.walk import SEAM_FRAMES
 from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...actors.bitstream.access_points import RandomAccess
 from ...actors.limits import InputLimits
-from ...actors.media.fragments import FilePart, Fragments
+from ...actors.media.headers import FilePart, Fragments
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift, nominal_ticks, whole_ticks
 from ...actors.media.values import Colour, PictureSize

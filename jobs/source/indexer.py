@@ -19,8 +19,7 @@ from ...actors.bitstream.picture_sizes import PictureSizes
 from ...actors.decode.describe import nominal_frame_rate
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import FieldOrder
-from ...actors.media.fragments import Fragments
-from ...actors.media.headers import TrackEnd
+from ...actors.media.headers import Fragments, TrackEnd
 from ...actors.media.timeline import LONGEST_GAP_S, RESET_S, TimeShift, nominal_ticks, tick_divisor, whole_ticks
 from ...errors import InputUnreadable, NoVideoTrack
 from .index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex

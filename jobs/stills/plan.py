@@ -14,7 +14,7 @@ from ...actors.media.values import UNSPECIFIED, Colour, VideoFormat
 from ...actors.segment.filtering import FULL_RANGE
 from ...actors.segment.tone import TRANSFERS, Operator, ToneMap
 from ...actors.stills.files import SIDE_MAX
-from ...actors.stills.look import StillFormat, StillLook, Turn, shown_size
+from ...actors.stills.look import StillFormat, StillLook, nearest_turn, shown_size
 from ...actors.stills.measuring import MeasureSegment
 from ...actors.stills.taking import TakeStills
 from ...cluster.placement.model import Demand, EncoderChoice
@@ -175,7 +175,7 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
     if extras.dovi_profile == _WITHOUT_BASE_LAYER:
         message = "Dolby Vision profile 5 has wrong colours without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")
-    turn = Turn.of(extras.display_matrix)
+    turn = nearest_turn(extras.display_matrix)
     region, size = stated_region(picture, extras), (picture.width, picture.height)
     shown = shown_size(region.width, region.height, picture.sample_aspect_ratio, turn)
     width, height = _size(spec, *shown)

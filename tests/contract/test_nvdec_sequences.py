@@ -191,7 +191,7 @@ def test_colours_that_blur_are_left_to_software(bench: Bench, tmp_path: Path) ->
     found = [each.colours for each in decoded_packets(SOFTWARE, path, packets)]
     assert found[0] == (0, 2, 2, 2)
     assert found[len(TIMES) - 1] != found[0]
-    with pytest.raises(EngineUnfit, match="colours are stated from some packet on"):
+    with pytest.raises(EngineUnfit, match="the first pictures state no colours"):
         decoded_packets(bench.decoder, path, packets)
 
 
@@ -202,7 +202,7 @@ def test_other_parameters_in_the_middle_are_left_to_software(bench: Bench, tmp_p
     joined = [*packets[:begins], *packets[begins + 1 :]]
     data = packets[begins].data
     joined[begins] = replace(joined[begins], data=data[: data.index(b"\0\0\1\x65")] + joined[begins].data)
-    with pytest.raises(EngineUnfit, match=f"packet {begins} states other parameters"):
+    with pytest.raises(EngineUnfit, match=f"packet {begins} changes the parameters"):
         decoded_packets(bench.decoder, path, joined)
 
 
@@ -210,7 +210,7 @@ def test_parameters_that_software_does_not_read_are_left_to_it(bench: Bench, tmp
     """What software makes nothing of is not NVDEC's to guess."""
     path, packets = spliced(tmp_path, "vp8.webm", wider)
     packets[len(TIMES)] = replace(packets[len(TIMES)], data=packets[len(TIMES)].data[:10])
-    with pytest.raises(EngineUnfit, match=f"software decodes no picture .* packet {len(TIMES)}"):
+    with pytest.raises(EngineUnfit, match=f"software cannot decode packet {len(TIMES)}"):
         decoded_packets(bench.decoder, path, packets)
 
 
@@ -249,7 +249,7 @@ def test_pictures_in_order_may_come_at_once(bench: Bench, tmp_path: Path, name: 
 @pytest.mark.parametrize("name", ["h264.ts", "hevc.ts"])
 def test_reordered_pictures_do_not_come_at_once(bench: Bench, tmp_path: Path, name: str) -> None:
     """Low latency is refused where pictures are shown in another order than they are coded in."""
-    with pytest.raises(EngineUnfit, match="latency zero is for pictures that are shown as they are coded"):
+    with pytest.raises(EngineUnfit, match="latency=zero needs"):
         decoded_packets(bench.with_options(latency="zero"), *made(tmp_path, name))
 
 
@@ -272,7 +272,7 @@ def test_statistics_come_or_are_refused_by_name(bench: Bench, tmp_path: Path) ->
     try:
         found = decoded_packets(bench.with_options(statistics=True), path, packets)
     except EngineUnfit as error:
-        assert error.message.startswith("statistics: this GPU's driver gives no")  # noqa: PT017 - either is right
+        assert error.message.startswith("statistics: this GPU's driver has no")  # noqa: PT017 - either is right
     else:
         assert all(each.notes and each.notes.statistics and each.notes.statistics.luma_qp for each in found)
 
@@ -312,7 +312,7 @@ def test_a_refused_picture_writes_to_no_memory(tmp_path: Path) -> None:
         for number, packet in enumerate(packets):
             session.feed(packet.data, number, reader)
 
-    with pytest.raises(EngineUnfit, match="gives no decode statistics"):
+    with pytest.raises(EngineUnfit, match="has no decode statistics"):
         feed()
     gc.collect()  # what the error holds
     others = np.asarray(bench.memory.acquire(wanted.surface.size_bytes(*SIZE)))
@@ -347,5 +347,5 @@ def test_a_size_that_the_package_refuses_is_the_devices_error(bench: Bench, tmp_
     session = NvdecSession(bench.package, bench.cuda, key())
     session.prime(made(tmp_path)[1][0].data)
     session.turn_to(key())
-    with pytest.raises(EngineFailed, match="NVDEC takes no other size"):
+    with pytest.raises(EngineFailed, match="NVDEC cannot change its size"):
         session.turn_to(key(WIDER[0] * 2, WIDER[1] * 2))

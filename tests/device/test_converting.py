@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codecfleet.actors.nvidia.convert.converting import open_converter
+from codecfleet.actors.nvidia.convert.converting import Converter
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 
@@ -17,7 +18,7 @@ ROOM_BYTES = 1920 * 1080 * 2 * 3
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[Bench]:
     """The GPU with its kernels; without NVRTC there is nothing to test, and a GPU machine must have it."""
-    converter, reason = open_converter(cuda)
+    converter, reason = compiled(Converter, cuda)
     assert converter is not None, reason
     bench = Bench(cuda, converter, ROOM_BYTES)
     yield bench

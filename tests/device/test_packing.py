@@ -10,8 +10,9 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation
 from numpy.typing import NDArray
 
 from codecfleet.actors.nvidia.convert.device_pictures import PicturePool
-from codecfleet.actors.nvidia.convert.packing import CudaPacker, open_packing
+from codecfleet.actors.nvidia.convert.packing import CompiledPacking, CudaPacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget, PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.strided import StridedChannel, StridedPicture
@@ -25,7 +26,7 @@ class Bench:
     """A packer, and arrays on the device."""
 
     def __init__(self, cuda: Cuda) -> None:
-        kernels, reason = open_packing(cuda)
+        kernels, reason = compiled(CompiledPacking, cuda)
         assert kernels is not None, reason
         self.cuda = cuda
         self.pinned = PinnedMemory(cuda)

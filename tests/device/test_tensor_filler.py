@@ -11,8 +11,9 @@ from codecfleet.actors.dla.engine.tensors import DataFormat, DataType
 from codecfleet.actors.dla.inference.device_input import ExactScaler, FillKernels, TensorFiller
 from codecfleet.actors.dla.inference.pictures import input_memory
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.nvidia.convert.converting import Converter, open_converter
+from codecfleet.actors.nvidia.convert.converting import Converter
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.surfaces.device_frame import state_colour
 
 from .tensor_cases import CASES, COLOURS, TensorCase, picture_at, surface_of_picture
@@ -96,7 +97,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[Bench]:
     """The GPU with its kernels; a GPU machine must have NVRTC."""
-    converter, reason = open_converter(cuda)
+    converter, reason = compiled(Converter, cuda)
     assert converter is not None, reason
     bench = Bench(cuda, converter)
     yield bench

@@ -5,8 +5,9 @@ import pytest
 from av.video.frame import VideoFrame
 
 from codecfleet.actors.decode.decoding import picture_hash
-from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker, open_unpacker
+from codecfleet.actors.nvidia.convert.unpacking import PictureFetcher, Unpacker
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.nvidia.cuda.memory import PinnedMemory
 from codecfleet.actors.surfaces.formats import SurfaceFormat, surface_format
 from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
@@ -19,7 +20,7 @@ SIZES = [(2, 2), (16, 2), (30, 6), (34, 4), (62, 18), (64, 64), (130, 70), (854,
 @pytest.fixture(scope="session")
 def unpacker(cuda: Cuda) -> Unpacker:
     """The kernel."""
-    found = open_unpacker(cuda)
+    found, _ = compiled(Unpacker, cuda)
     if found is None:
         pytest.skip("NVRTC does not compile the kernel here")
     return found

@@ -229,10 +229,10 @@ def stage_rows() -> list[Row]:
 
 
 EXTRAS: Final = (
-    Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "cut short"),
-    Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "cut short"),
+    Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "truncated"),
+    Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "truncated"),
     Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "its capabilities"),
-    Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "no session"),
+    Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "open a session"),
     Row(
         "nvcuvid",
         fault("cuvidMapVideoFrame", Action.HANG, 3),

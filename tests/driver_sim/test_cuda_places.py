@@ -76,10 +76,10 @@ def test_frames_come_from_the_gpu_and_the_context_that_are_named(tmp_path: Path)
     assert places == [[True, [1]], [True, [3]], [True, [2]]]
     assert refusals[:3] == [
         "a frame is on GPU 1 of this process, and frames are encoded on GPU 0",
-        "this process sees no CUDA device 9, but 4, from 0 on",
-        "this process sees no CUDA device GPU-00000000-0000-0000-0000-000000000000, but 4, from 0 on",
+        "this process has no CUDA device 9; it sees 4, numbered from 0",
+        "this process has no CUDA device GPU-00000000-0000-0000-0000-000000000000; it sees 4, numbered from 0",
     ]
-    assert refusals[3] == "the context is of device 2, and device 1 was named"
+    assert refusals[3] == "the context belongs to device 2, and not to device 1"
     assert refusals[4].startswith("this process has no CUDA context 4096: ")
     assert "software decodes to the host" in refusals[5]
     assert report == ["h264_nvenc", True, 40]

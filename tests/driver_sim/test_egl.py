@@ -446,7 +446,7 @@ found.append(refused(EglImage(0x1234).read).partition(" failed")[0])
         ["yuv420p", 64],
         [3, "yuv420p"],
         [True, True],
-        "UsageError: 1 planes do not make an image of nv12",
+        "UsageError: an image of nv12 cannot be made from 1 planes",
         "UsageError: eglCreateImageKHR",
         "DeviceError: cuGraphicsEGLRegisterImage",
     ]

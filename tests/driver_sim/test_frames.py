@@ -190,7 +190,7 @@ def test_options_of_nvdec_reach_the_decoder(tmp_path: Path) -> None:
     assert len(kinds) == 2 * COUNT
     assert [number for number, each in enumerate(kinds) if 5 in each] == [0, COUNT]
     assert user_data == [True]
-    assert refusal[0].startswith("statistics: this GPU's driver gives no decode statistics")
+    assert refusal[0].startswith("statistics: this GPU's driver has no decode statistics")
     delays = [line.values["delay"] for line in ran.told("cuvidCreateVideoParser")]
     assert delays.count("0") >= 2
     assert ran.calls("cuvidReconfigureDecoder")
@@ -240,7 +240,7 @@ def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_p
     (found,) = answers(ran)
     assert [each[:3] for each in found] == [["host", COUNT, True], ["device", COUNT, True], ["auto", COUNT, True]]
     assert [each[4] for each in found] == [{"software": 1}, {"nvdec": 1}, {"nvdec": 1}]
-    assert found[0][5] == ["NVDEC could not decode every picture, of this source or of one beside it"]
+    assert found[0][5] == ["NVDEC reported wrong pictures, in this source or in one decoded beside it"]
     assert "Decode Error occurred for picture" in ran.stdout
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.stills.look import StillLook, Turn
+from codecfleet.actors.stills.look import StillLook, nearest_turn
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
@@ -82,7 +82,8 @@ async def test_groups_are_passed_and_pictures_stay_the_same(shared_media: Path, 
     source, every_s = shared_media / file, Fraction(7, 2)
     report = await _stills(source, tmp_path / "stills", every_s=every_s)
     format_, extras = read_source(str(source)).described()
-    look = StillLook(report.width, report.height, Turn.of(extras.display_matrix), settled_colour(format_), None, 90)
+    turn = nearest_turn(extras.display_matrix)
+    look = StillLook(report.width, report.height, turn, settled_colour(format_), None, 90)
     pictures = decoded(source)
     index = json.loads((tmp_path / "stills" / "index.json").read_text())
     assert len(index["stills"]) == report.stills > 1

@@ -1,13 +1,18 @@
-"""What FFmpeg does not read from a container's header, and what its muxers do not write: changes to a file."""
+"""Container headers: fields that FFmpeg does not read, changes that its muxers do not write, and file fragments."""
 
+from .fragments import FILLER_BYTES, FilePart, Fragments, SplicedFile
 from .language_tags import LanguageForm, StatedLanguage, iso_639_2, language_changes, make_room, read_language_tags
-from .matroska_duration import film_durations
-from .movie import TrackEnd, has_several_descriptions, media_duration, track_end
-from .watch import HeaderWatch
+from .movie import TrackEnd, film_durations, has_several_descriptions, media_duration, track_end
+from .watch import FragmentWatch, HeaderWatch
 
 __all__ = [
+    "FILLER_BYTES",
+    "FilePart",
+    "FragmentWatch",
+    "Fragments",
     "HeaderWatch",
     "LanguageForm",
+    "SplicedFile",
     "StatedLanguage",
     "TrackEnd",
     "film_durations",

@@ -1,7 +1,7 @@
 """Languages by BCP 47 ("pt-BR"), which FFmpeg neither reads nor writes: Matroska's LanguageBCP47, ``elng`` of mp4.
 
-FFmpeg writes the language inside a name; in the complete file the name is shortened and the tag put beside it, so that
-nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC 14496-12 8.4.6.
+FFmpeg's muxer writes the language inside a name. In the complete file the name is shortened and the tag put beside it,
+so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC 14496-12 8.4.6.
 """
 
 import re
@@ -59,7 +59,7 @@ _PAIRS: Final = (
     "tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol "
     "wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:chi zu:zul"
 )
-"""ISO 639-1 to the bibliographic codes of ISO 639-2, by its code tables."""
+"""ISO 639-1 codes, and the bibliographic codes of ISO 639-2."""
 _CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
 _LETTERS: Final = 3
 
@@ -73,7 +73,7 @@ class LanguageForm(Enum):
 
 
 class StatedLanguage(NamedTuple):
-    """What a container says of a track's language beyond what FFmpeg reads."""
+    """A track's language as the container states it where FFmpeg does not read it."""
 
     tag: str
     is_alone: bool
@@ -83,7 +83,7 @@ class StatedLanguage(NamedTuple):
 def read_language_tags(
     read: Read, kinds: Sequence[str], ids: Sequence[int], form: LanguageForm
 ) -> dict[int, StatedLanguage]:
-    """Return the languages by stream index; {} if the header lacks these streams or cannot be followed."""
+    """Return the languages by stream index; {} if the header lacks these streams or cannot be parsed."""
     found = _matroska_tags(read, kinds) if form is LanguageForm.MATROSKA else _isobmff_tags(read, ids)
     return {index: stated for index, stated in found.items() if _TAG.fullmatch(stated.tag)}
 
@@ -105,7 +105,7 @@ def _matroska_tags(read: Read, kinds: Sequence[str]) -> dict[int, StatedLanguage
 
 
 def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
-    """Return what a track's header says; FFmpeg writes a BCP 47 tag where an ISO 639-2 code belongs."""
+    """Return a track's language; FFmpeg writes a BCP 47 tag where an ISO 639-2 code belongs."""
     if (tag := fields.get(_LANGUAGE_BCP47)) is not None:
         return StatedLanguage(_text(tag), is_alone=_LANGUAGE not in fields)
     code = _text(fields.get(_LANGUAGE, b""))
@@ -113,7 +113,7 @@ def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
 
 
 def _tracks(read: Read) -> Section | None:
-    """Return the Tracks element: before the first cluster, or where the seek head says."""
+    """Return the Tracks element, which is before the first cluster or where the seek head points."""
     heads = {part.kind: part for part in in_segment(read) if part.kind in (_TRACKS, _SEEK_HEAD)}
     segment, head = first(elements(read, 0, None), SEGMENT), heads.get(_SEEK_HEAD)
     position = None if head is None else _sought(read, head)
@@ -149,7 +149,7 @@ def _text(data: bytes) -> str:
 
 
 def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
-    """Append a language to the name of an output's stream, as many bytes as ``language_changes`` will need."""
+    """Append a language to the name of an output's stream, padded to the size that ``language_changes`` needs."""
     is_matroska = form is LanguageForm.MATROSKA
     key = "title" if is_matroska else "handler_name"
     name = stream.metadata.get(key) or ("" if is_matroska else _HANDLERS.get(stream.type, ""))
@@ -158,7 +158,7 @@ def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
 
 
 def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
-    """Yield the changes that move a complete file's languages from the names, where ``make_room`` put them."""
+    """Yield the changes that move a complete file's languages out of the names, where ``make_room`` put them."""
     if form is LanguageForm.MATROSKA:
         return _matroska_changes(read)
     return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)
@@ -174,14 +174,14 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # After the other language: some readers take what comes last.
+        # After the other language: some readers take the last one.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language
 
 
 def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
-    """Yield the changes and their offsets; ``counted`` names begin with their length, others end with a zero."""
+    """Yield the changes; ``counted`` names begin with their length, others end with a zero."""
     for track in tracks_of_movie(read):
         handler = descendant(read, track, b"mdia", b"hdlr")
         stated = b"" if handler is None else read(handler.content, handler.end - handler.content)
@@ -196,6 +196,6 @@ def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
 
 
 def iso_639_2(tag: str) -> str | None:
-    """Return the ISO 639-2 code of a BCP 47 tag's language, by its first part; None if it has none."""
+    """Return the ISO 639-2 code of a BCP 47 tag's first part, the language; None if it has none."""
     language = tag.partition("-")[0].lower()
     return language if len(language) == _LETTERS else _CODES.get(language)

@@ -1,16 +1,101 @@
-"""The bytes of a container's header."""
+"""What FFmpeg reads as it opens a file: where its fragments begin, and the bytes of its header."""
 
+from array import array
 from bisect import bisect_right
 from typing import Final
 
-from ..fragments import FragmentWatch
+from ..structure import LONG_HEAD_BYTES, box_length
+from .fragments import Fragments
 
+MOST_BOXES: Final = 1 << 20
+"""A file with more boxes is read as a whole. Ten hours with a fragment of two boxes for each picture have as many."""
+_HEAD_BYTES: Final = 8
+_TAIL_BYTES: Final = 4
+"""An ``mfra`` box at the end of a file ends with its length in so many bytes."""
+_BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
+_FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26
-"""In a larger header, later reads are not kept."""
+"""Of a larger header, later reads are not kept."""
+
+
+class FragmentWatch:
+    """Follows the reads of a file that is being opened: each box up to the end of the file, and then packets.
+
+    ``fragments`` returns None if FFmpeg skips boxes, or has the whole file in its buffer when it reads packets.
+    """
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        self._boxes = 0
+        self._next_bytes: int | None = 0
+        self._start_bytes: int | None = None
+        """Where the boxes of the next fragment begin."""
+        self._cut = b""
+        """The part of a box's head read so far; the next read has the rest."""
+        self._ends_in_table = False
+        """Whether the last box seen is a fragment's table."""
+        self._tail = 0, b""
+        self._probed_bytes = 0
+        """How far packets were read, from the first on."""
+
+    def see(self, position: int, data: bytes) -> None:
+        """Process what was read at ``position``."""
+        if len(data) == _TAIL_BYTES:
+            self._tail = position, data
+        before = self._next_bytes
+        self._walk(position, data)
+        if self._next_bytes != before:
+            self._probed_bytes = 0  # FFmpeg is still reading the boxes
+        elif self._probed_bytes or position < self._second_bytes:
+            self._probed_bytes = max(position + len(data), self._probed_bytes)
+
+    def fragments(self, size_bytes: int, mark: bytes) -> Fragments | None:
+        """Return the fragments found in a file of that size; None if they are not known for certain."""
+        is_known = self._probed_bytes and self._is_whole(size_bytes)
+        return Fragments(self._starts, self._probed_bytes, mark) if is_known else None
+
+    def ends_in_table(self, size_bytes: int) -> bool:
+        """Return whether a file of that size ends inside a fragment's table, or after a table without its data."""
+        return self._ends_in_table and self._next_bytes is not None and self._next_bytes >= size_bytes
+
+    @property
+    def _second_bytes(self) -> int:
+        """Where the second fragment begins, which is after the first packets; 0 if there is none."""
+        return self._starts[1] if len(self._starts) > 1 else 0
+
+    def _is_whole(self, size_bytes: int) -> bool:
+        """Return whether no fragment can follow: the file ends there, or only an index of fragments follows."""
+        place, length = self._tail
+        index_bytes = int.from_bytes(length) if place == size_bytes - _TAIL_BYTES else 0
+        return self._next_bytes in (size_bytes, size_bytes - index_bytes)
+
+    def _walk(self, position: int, data: bytes) -> None:
+        if self._cut and self._next_bytes is not None and position == self._next_bytes + len(self._cut):
+            position, data = self._next_bytes, self._cut + data
+        self._cut = b""
+        while self._next_bytes is not None and position <= self._next_bytes < position + len(data):
+            head = data[self._next_bytes - position :][:LONG_HEAD_BYTES]
+            length = box_length(head)
+            if length is None:
+                self._cut = head
+                return
+            self._note(self._next_bytes, head[4:_HEAD_BYTES], length)
+
+    def _note(self, position: int, kind: bytes, length: int) -> None:
+        if kind in (*_BEFORE_FRAGMENT, _FRAGMENT):
+            self._start_bytes = position if self._start_bytes is None else self._start_bytes
+        else:
+            self._start_bytes = None
+        if kind == _FRAGMENT and self._start_bytes is not None and self._start_bytes not in self._starts[-1:]:
+            self._starts.append(self._start_bytes)
+        self._ends_in_table = kind == _FRAGMENT
+        self._boxes += 1
+        is_sound = length >= _HEAD_BYTES and self._boxes <= MOST_BOXES
+        self._next_bytes = position + length if is_sound else None
 
 
 class HeaderWatch(FragmentWatch):
-    """Keeps what is read while a file is opened, besides its notes of fragments: this includes the header."""
+    """Also keeps the bytes that are read while a file is opened, which include the header."""
 
     def __init__(self) -> None:
         super().__init__()

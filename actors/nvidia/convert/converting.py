@@ -1,10 +1,9 @@
-"""Scaling and converting surfaces on the device, so that pictures stay on it from NVDEC to NVENC.
+"""Scales and converts surfaces on the device, so that pictures stay there from NVDEC to NVENC.
 
-Kernels, compiled by NVRTC on first use, follow ``conversion``'s plan in whole numbers: the same bits on every GPU.
+NVRTC compiles the kernels on first use. They compute ``conversion``'s plan in integers: the same bits on every GPU.
 """
 
 import ctypes
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -32,7 +31,7 @@ struct Job
     int count, source_shift, across_shift, down_shift, raised, lowered, largest, target_shift;
 };
 
-/* The planes' rows follow each other. Returns this thread's plane, and its column and row there; 0: it has none. */
+/* Rows are numbered through all planes. Returns this thread's plane, column and row; 0 if it has no sample. */
 __device__ const Plane *here(const Job &job, bool in_source, int &x, int &row)
 {
     x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -138,7 +137,7 @@ class SurfaceConversion(ABC):
 
     @abstractmethod
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Begin to convert the surface at a device address; done when the stream is. ``DeviceError`` if refused.
+        """Start converting the surface at a device address; ``stream`` completes it. ``DeviceError`` if refused.
 
         Calls share scratch memory: use one stream. ``target_address`` None means the address given to ``prepare``.
         """
@@ -149,19 +148,18 @@ class SurfaceConversion(ABC):
 
 
 class SurfaceConverter(ABC):
-    """Scales and converts surfaces where they lie. Safe from any thread that has entered the device's context."""
+    """Scales and converts surfaces in device memory. Safe from any thread that has entered the device's context."""
 
     @abstractmethod
     def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
-        """Prepare a conversion, its weights uploaded, into ``conversion.target_bytes`` bytes at a device address.
+        """Upload a conversion's weights; its results take ``conversion.target_bytes`` at a device address.
 
-        ``DeviceMemory`` if there is no room for ``conversion.scratch_bytes``, ``DeviceError`` if the driver refused
-        otherwise.
+        ``DeviceMemory`` if there is no room for ``conversion.scratch_bytes``, ``DeviceError`` if the driver refuses.
         """
 
 
 class Converter(SurfaceConverter):
-    """The kernels, compiled for the current device. Raises whatever ``cuda.core`` does where NVRTC is missing."""
+    """The kernels, compiled for the current device. Raises whatever ``cuda.core`` does if NVRTC is missing."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -226,7 +224,7 @@ class _Converting(SurfaceConversion):
             for each in (plan.across, plan.down):
                 if each not in places:
                     places[each] = len(tables)
-                    # The first sources of all targets, then their first weights, then their second ones ...
+                    # The first source of every target, then the first weight of every target, the second, and so on.
                     tables += each.firsts
                     for weights in zip(*each.weights, strict=True):
                         tables += weights
@@ -241,7 +239,7 @@ class _Converting(SurfaceConversion):
 
 
 def upload(cuda: Cuda, address: int, tables: bytes) -> None:
-    """Copy tables of weights or values to the device, and wait for that; ``DeviceError`` if it refuses."""
+    """Copy a table to the device, and wait until it is there; ``DeviceError`` if that fails."""
     stream, pinned = cuda.stream(), 0
     try:
         pinned = cuda.pin(len(tables))
@@ -287,12 +285,3 @@ def _job(conversion: Conversion, planes: Sequence[_Plane]) -> _Job:
         largest=(1 << target.bits) - 1,
         target_shift=padding_bits(target),
     )
-
-
-def open_converter(cuda: Cuda) -> tuple[Converter | None, str]:
-    """Return the kernels for this process's device; or None, and why they cannot be compiled here."""
-    try:
-        return Converter(importlib.import_module("cuda.core"), cuda), ""
-    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return None, f"kernels cannot be compiled here: {reason}"

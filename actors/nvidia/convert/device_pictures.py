@@ -1,4 +1,4 @@
-"""Pictures that stay on the device: surfaces copied into memory of their own, and copies to and from the host."""
+"""Pictures that own their device memory, and copies of pictures to and from the host."""
 
 from collections.abc import Callable, Iterable, MutableSequence
 
@@ -34,7 +34,7 @@ class PicturePool(DevicePool):
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
-    """Copies one session's surfaces into memory of their own: the decoder's next call overwrites its surfaces."""
+    """Copies a session's surfaces into memory that the pictures own: the next decoder call overwrites the surfaces."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, key: SessionKey) -> None:
         self._cuda = cuda
@@ -54,7 +54,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory, on a stream of its own; once closed, it is kept in ``idle``."""
+    """Moves pictures through page-locked memory, on its own stream; ``close`` puts it into ``idle`` for reuse."""
 
     def __init__(
         self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
@@ -70,7 +70,7 @@ class CudaMover(PictureMover):
         pix_fmt, size = picture.format.name, (picture.width, picture.height)
         format_ = surface_format(pix_fmt)
         if format_ is None or not format_.holds(*size):
-            message = f"no surface holds a picture of {size[0]}x{size[1]} {pix_fmt}"
+            message = f"the GPU has no surface format for a picture of {size[0]}x{size[1]} {pix_fmt}"
             raise EngineUnfit(message, "Use --encoder software, or frames on the host.")
         size_bytes = format_.size_bytes(*size)
         buffer = self._pinned.acquire(size_bytes)
@@ -111,7 +111,7 @@ class CudaMover(PictureMover):
                     self._cuda.wait_for(stream)
 
     def close(self) -> None:
-        """Close its stream, or keep both idle: the stream is empty then."""
+        """Close its stream, or put the mover into ``idle``: its stream has no work left."""
         if self._idle is None:
             self._stream.close()
         else:
@@ -119,7 +119,7 @@ class CudaMover(PictureMover):
 
 
 class CudaConversion(PictureConversion):
-    """Converts pictures to FFmpeg's ``pix_fmt`` on a stream of its own; ``budget`` counts the memory beside them."""
+    """Converts pictures to FFmpeg's ``pix_fmt`` on its own stream; ``budget`` counts its scratch memory."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class CudaConversion(PictureConversion):
         self._pix_fmt = pix_fmt
         self._stream = cuda.stream()
         with undone_by(self._stream.close), cuda.entered:
-            # Each result has memory of its own, so there is no default target.
+            # Each result has its own memory, so there is no default target.
             self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
 
     def convert(self, picture: DevicePicture) -> DevicePicture:

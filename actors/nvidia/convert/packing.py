@@ -1,10 +1,9 @@
-"""Pictures that a caller has on the device, made into tight surfaces there: pitched, strided, planar, RGB.
+"""Packs a caller's device pictures (pitched, strided, planar or RGB) into tight surfaces, on the device.
 
-Two kernels, ``gather`` and ``rgb`` (to NV12), give the bytes that the host gives (``surfaces/from_rgb.py``).
+The kernels ``gather`` and ``rgb`` (to NV12) write the same bytes as the host does (``surfaces/from_rgb.py``).
 """
 
 import ctypes
-import importlib
 from abc import ABC, abstractmethod
 from typing import Any, Final, Protocol
 
@@ -17,6 +16,7 @@ from ...surfaces.strided import StridedPicture
 from ..cuda.context import Cuda, Stream
 from ..cuda.kernels import Kernels, Launch
 from ..cuda.memory import MemoryBudget
+from .converting import upload
 from .device_pictures import PicturePool
 
 SOURCE: Final = """
@@ -56,7 +56,7 @@ __global__ void gather(Sample *target, const __grid_constant__ Job job)
 
 __device__ int least(int one, int other) { return one < other ? one : other; }
 
-/* Chroma of two neighbours in 15 bits, by a component's weights. */
+/* One chroma component of two neighbouring pixels, in 15 bits. */
 __device__ int chroma(const Job &job, const int *weights, int x, int y)
 {
     int sum = (256 << 15) + (1 << 9);
@@ -67,7 +67,7 @@ __device__ int chroma(const Job &job, const int *weights, int x, int y)
     return least(2 * (sum >> 10), 0x7FFF);
 }
 
-/* tables: for each row of chroma the first source row, then its weights. */
+/* tables: the first source row of each chroma row, followed by its weights. */
 __global__ void rgb(unsigned char *target, const int *tables, const __grid_constant__ Job job)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -117,7 +117,7 @@ class Begins(Protocol):
     """Work that can be put into a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin the work; it is done when the stream is."""
+        """Begin the work; the stream completes it."""
 
 
 class PackingKernels(ABC):
@@ -129,7 +129,7 @@ class PackingKernels(ABC):
 
 
 class CompiledPacking(PackingKernels):
-    """The kernels. Raises whatever ``cuda.core`` does where NVRTC is missing or refuses."""
+    """The kernels. Raises whatever ``cuda.core`` does if NVRTC is missing or refuses them."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
@@ -159,17 +159,8 @@ def _job(picture: StridedPicture) -> _Job:
     return _Job((_Channel * 3)(*channels), picture.width, picture.height, picture.shift)
 
 
-def open_packing(cuda: Cuda) -> tuple[CompiledPacking | None, str]:
-    """Return the kernels for this process's device; or None, and why they cannot be compiled here."""
-    try:
-        return CompiledPacking(importlib.import_module("cuda.core"), cuda), ""
-    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return None, f"kernels cannot be compiled here: {reason}"
-
-
 class CudaPacker(PicturePacker):
-    """Packs pictures on a stream of its own; ``budget`` counts the memory of RGB's weights."""
+    """Packs pictures on its own stream; ``budget`` counts the memory of the weights for RGB."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, kernels: PackingKernels, budget: MemoryBudget) -> None:
         self._cuda = cuda
@@ -216,12 +207,5 @@ class CudaPacker(PicturePacker):
         )
         self._tables_bytes = table.nbytes
         self._tables = self._budget.spend(table.nbytes, lambda: self._cuda.allocate(table.nbytes))
-        pinned = self._cuda.pin(table.nbytes)
-        try:
-            ctypes.memmove(pinned, table.ctypes.data, table.nbytes)
-            with self._cuda.watch.calling("CUDA", "copying weights to the device"):
-                self._cuda.copy_to_device(self._tables, pinned, table.nbytes, self._stream)
-                self._stream.wait()
-        finally:
-            self._cuda.unpin(pinned)
+        upload(self._cuda, self._tables, table.tobytes())
         self._height = height

@@ -1,11 +1,10 @@
-"""Bringing NVDEC's surfaces to the host as the pictures that a software decoder gives.
+"""Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
-The device splits their planes if NVRTC compiles the kernel, else the host does, as exactly but slower. Writing into the
-host's memory suits an integrated GPU (CUDA for Tegra 2); an H200's kernel gets no more than 12 GB/s that way.
+The device splits the planes if NVRTC compiles the kernel; otherwise the host does, exactly too but slower. An
+integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200's kernel reaches only 12 GB/s that way.
 """
 
 import ctypes
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +35,7 @@ struct alignas(16) Vector {
     Sample at[length];
 };
 
-// Rows of a surface follow each other without padding, so some begin where no vector does. Those written to never do.
+// The rows of a surface have no padding, so some are not aligned to a vector. The rows that are written always are.
 template <typename Sample>
 __device__ bool is_whole(const Sample *from, int count)
 {
@@ -110,7 +109,7 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 @dataclass(frozen=True, slots=True)
 class _PlanarLayout:
-    """Luma, Cb and Cr one after the other, with rows aligned as FFmpeg's are; ``size_bytes`` includes a margin."""
+    """Luma, Cb and Cr one after the other, their rows aligned as FFmpeg's; ``size_bytes`` includes a margin."""
 
     luma: PlanePlace
     blue: PlanePlace
@@ -156,18 +155,10 @@ class Unpacker:
         return Launch(self._cuda, kernel, (vectors, luma.rows + blue.rows), values), surface, planar
 
 
-def open_unpacker(cuda: Cuda) -> Unpacker | None:
-    """Return the kernel for this process's device; None if it cannot be compiled here."""
-    try:
-        return Unpacker(importlib.import_module("cuda.core"), cuda)
-    except Exception:  # noqa: BLE001 - a missing compiler shows in many ways, and the host does the work then
-        return None
-
-
 class PictureFetcher(SurfaceReader[VideoFrame]):
-    """Brings one session's surfaces to the host, whose pictures have a ``size`` of (width, height).
+    """Copies one session's surfaces to the host. ``size`` is (width, height); ``format_`` belongs to ``pix_fmt``.
 
-    ``unpacker`` None makes the host split the planes. ``format_`` was made from the planar ``pix_fmt``.
+    ``unpacker`` None makes the host split the planes.
     """
 
     def __init__(
@@ -192,7 +183,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._scratch = 0 if unpacker is None or memory.shares else cuda.allocate(self._copied_bytes)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
-        """Begin to bring a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
+        """Begin to copy a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
             # One scratch is enough: a stream's work runs in order.
@@ -207,7 +198,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Let the device write where the processor reads; managed memory belongs to the device meanwhile (3.3)."""
+        """Let the device write into host memory; managed memory is attached to the device until then (3.3)."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)
@@ -216,7 +207,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
             self._cuda.attach(address, choice.before_host, stream)
 
     def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
-        """Set a picture's colours as a software decoder would; filters read them."""
+        """Set a picture's colours as a software decoder does; filters read them."""
         apply_colour(picture, context)
 
     def close(self) -> None:

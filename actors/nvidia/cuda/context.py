@@ -1,10 +1,10 @@
-"""What sessions need of CUDA's driver API, with its errors mapped.
+"""The calls of CUDA's driver API that sessions use, with errors mapped to ours.
 
 ``cuda.bindings.driver`` releases the GIL while it waits. A worker sees one device, ordinal 0; a user's program may see
-more, and have a context of its own.
+several devices, and may have its own context.
 """
 
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from uuid import UUID
 
 from ....errors import DeviceError, DeviceMemory, EngineUnfit, UsageError
@@ -12,7 +12,7 @@ from ...device.memory_choice import PINNED, Attach, MemoryChoice, Platform
 from ...watchdog import WatchedCall, process_watch
 from .results import FATAL_RESULTS, kind_of_result, name_of_result
 
-_FIX: Final = "codecfleet doctor says what this machine's driver can do; --device cpu does without it."
+_FIX: Final = "Run codecfleet doctor to see what this machine's driver can do, or use --device cpu."
 _MEMORY_POOLS_SUPPORTED: Final = 115
 """CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED."""
 _NO_TIMING: Final = 2
@@ -29,9 +29,10 @@ def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
     return kind(message, _FREE_MEMORY if kind is DeviceMemory else _FIX)
 
 
-def raise_cuda(code: int, what: str, name: str = "") -> NoReturn:
-    """Raise ``cuda_error`` of a CUresult: DeviceMemory, EngineUnfit, EngineHung, DeviceLost or DeviceError."""
-    raise cuda_error(code, f"{what} failed with", name)
+def check_cuda(error: Any, what: str) -> None:
+    """Raise our error for a CUresult other than 0: DeviceMemory, EngineUnfit, EngineHung, DeviceLost, DeviceError."""
+    if code := int(error):
+        raise cuda_error(code, f"{what} failed with", getattr(error, "name", ""))
 
 
 class Cuda:
@@ -46,7 +47,7 @@ class Cuda:
     Raises:
         EngineUnfit: there is no driver.
         UsageError: there is no such device, or ``context`` belongs to another device.
-        DeviceError: the driver does not give a context. It is asked here because PyNvVideoCodec would end the process.
+        DeviceError: the driver gives no context; PyNvVideoCodec would end the process instead.
     """
 
     def __init__(self, driver: Any, device: int | str | None = None, context: int | None = None) -> None:
@@ -64,15 +65,13 @@ class Cuda:
         else:
             self._context = driver.CUcontext(context)
         self.entered = _Entered(self)
-        """Within ``with cuda.entered:`` the context is current in the calling thread; afterwards the previous one is
-        again.
-        """
+        """``with cuda.entered:`` makes the context current in the calling thread, and then the previous one again."""
         if context is not None:
             self._check_context(device)
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
         """Whether memory can be allocated and freed in stream order (CUDA for Tegra 3.6; CUDA driver API)."""
         self.platform = Platform.of(self._attribute)
-        """The properties that decide which memory a buffer is in."""
+        """The device properties by which the memory of a buffer is chosen."""
 
     @property
     def context(self) -> int:
@@ -86,8 +85,7 @@ class Cuda:
     def pop(self) -> None:
         """Make the previous context current again."""
         error, _ = self._driver.cuCtxPopCurrent()
-        if error:
-            raise_cuda(int(error), "cuCtxPopCurrent", getattr(error, "name", ""))
+        check_cuda(error, "cuCtxPopCurrent")
 
     def free_bytes(self) -> int:
         """Return how much of the device's memory is free."""
@@ -136,13 +134,13 @@ class Cuda:
         self._begun("cuMemFreeAsync", address, stream.handle)
 
     def pin(self, size_bytes: int, choice: MemoryChoice = PINNED) -> int:
-        """Allocate memory that the processor uses too: page-locked, or managed; return its address."""
+        """Allocate memory that the processor uses too, page-locked or managed; return its address."""
         function, behind = choice.allocating
         with self.entered:
             return int(self._call(function, size_bytes, *behind))
 
     def unpin(self, address: int, choice: MemoryChoice = PINNED) -> None:
-        """Give such memory back."""
+        """Free memory of ``pin``."""
         with self.entered:
             self._call(choice.freeing, address)
 
@@ -151,15 +149,15 @@ class Cuda:
         self._begun("cuStreamAttachMemAsync", stream.handle, address, 0, to.value)
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
-        """Begin to copy from the device; done when the stream is."""
+        """Begin to copy from the device; the stream completes the copy."""
         self._begun("cuMemcpyDtoHAsync", host, device, size_bytes, stream.handle)
 
     def copy_to_device(self, device: int, host: int, size_bytes: int, stream: "Stream") -> None:
-        """Begin to copy to the device; done when the stream is."""
+        """Begin to copy to the device; the stream completes the copy."""
         self._begun("cuMemcpyHtoDAsync", device, host, size_bytes, stream.handle)
 
     def copy_on_device(self, target: int, source: int, size_bytes: int, stream: "Stream") -> None:
-        """Begin to copy within the device; done when the stream is."""
+        """Begin to copy within the device; the stream completes the copy."""
         self._begun("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
 
     def launch(
@@ -199,8 +197,8 @@ class Cuda:
         else:
             found = device
         if not 0 <= found < count:
-            message = f"this process sees no CUDA device {device}, but {count}, from 0 on"
-            raise UsageError(message, "nvidia-smi -L lists UUIDs; CUDA_VISIBLE_DEVICES says which a process sees.")
+            message = f"this process has no CUDA device {device}; it sees {count}, numbered from 0"
+            raise UsageError(message, "nvidia-smi -L lists UUIDs; CUDA_VISIBLE_DEVICES limits what a process sees.")
         return int(found)
 
     def _uuid(self, ordinal: int) -> str:
@@ -215,11 +213,11 @@ class Cuda:
         except DeviceError as error:
             message = f"this process has no CUDA context {self.context}: {error.message}"
             raise UsageError(
-                message, "Give the handle of a context that exists, as cuCtxGetCurrent gives it."
+                message, "Give the handle of an existing context, as cuCtxGetCurrent returns it."
             ) from error
         if device is not None and found != self.ordinal:
-            message = f"the context is of device {found}, and device {device} was named"
-            raise UsageError(message, "Name only one of them.")
+            message = f"the context belongs to device {found}, and not to device {device}"
+            raise UsageError(message, "Give either the context or the device.")
         self.ordinal = found
         self._device = self._call("cuDeviceGet", found)
 
@@ -227,10 +225,9 @@ class Cuda:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
-        """Call without a watch of its own: one watch covers all calls of a picture."""
+        """Call without a watch: the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
-        if error:
-            raise_cuda(int(error), name, getattr(error, "name", ""))
+        check_cuda(error, name)
 
     def _opened(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.opening("CUDA", name), name, arguments)
@@ -238,8 +235,7 @@ class Cuda:
     def _watched(self, call: WatchedCall, name: str, arguments: tuple[object, ...]) -> Any:
         with call:
             error, *values = getattr(self._driver, name)(*arguments)
-        if int(error) != 0:
-            raise_cuda(int(error), name, getattr(error, "name", ""))
+        check_cuda(error, name)
         return values[0] if len(values) == 1 else tuple(values)
 
 

@@ -1,7 +1,7 @@
-"""Device memory that consumers on other streams read: reused, and freed, only after the work in their streams.
+"""Device memory that is reused or freed only after the work of its consumers, on whatever streams they read it.
 
-The next stream that writes to a dropped buffer waits for its events; no thread does. Sources: the array API standard,
-``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
+The next stream that writes to a returned buffer waits for the consumers' events; no thread waits. Sources: the array
+API standard, ``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
 """
 
 import sys
@@ -33,14 +33,14 @@ class PooledDeviceBuffer(PooledBuffer):
         super().__init__(pool, address, size_bytes)
         self.device = device
         self._memory = pool
-        # By the handle of a consumer's stream: the thread that named it.
+        # The thread that named a consumer's stream, by the stream's handle.
         self._users: dict[int, int] = {}
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a stream, given by its handle, reads the buffer: None is CUDA's default, -1 is unknown."""
+        """Note that the stream with this handle reads the buffer: None is CUDA's default stream, -1 is unknown."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
-            handle = UNKNOWN_STREAM  # the number means another stream in each thread
+            handle = UNKNOWN_STREAM  # in each thread the number means another stream
         self._users[handle] = thread
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -51,8 +51,8 @@ class PooledDeviceBuffer(PooledBuffer):
 class DevicePool(BufferPool):
     """Device memory that returns after the work in its consumers' streams. Safe from any thread.
 
-    Buffers are reused in the order of their return, so that the events have usually happened by then. If the device has
-    memory pools, memory is allocated and freed in stream order, so neither waits.
+    Buffers are reused in the order in which they returned, so their consumers have usually finished by then. If the
+    device has memory pools, memory is allocated and freed in stream order, so neither waits.
     """
 
     def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None, idle_bytes: int = _IDLE_BYTES) -> None:
@@ -60,12 +60,11 @@ class DevicePool(BufferPool):
         self._next_idle = deque.popleft
         self._cuda = cuda
         self._spare_events: deque[Any] = deque()
-        # For each idle buffer, what its consumers may still be doing: events, or the number of a use by unknown
-        # streams.
+        # By idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # Uses numbered up to the second value are over: all streams have been waited for since. Threads that write both
-        # values at once may leave a smaller number, which costs one more wait.
+        # The latest use by an unknown stream, and the latest one that is over because all streams were waited for.
+        # Two threads may race and leave the smaller number, which costs one more wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
 
@@ -88,7 +87,7 @@ class DevicePool(BufferPool):
         return PooledDeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
 
     def take_back_after(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
-        """Return a buffer to the pool, to be reused after all current work in its users' streams; does not wait."""
+        """Take a buffer back without waiting; it is reused after all current work in its users' streams."""
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
@@ -96,7 +95,7 @@ class DevicePool(BufferPool):
             self._trim()
 
     def drop_oldest(self) -> bool:
-        """Free the buffer idle longest, and wait until others can have its memory."""
+        """Free the buffer idle longest, and wait until its memory can be allocated again."""
         found = super().drop_oldest()
         if found and self._freeing is not None:
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "freeing a picture's memory"):

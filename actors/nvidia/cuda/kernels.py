@@ -1,11 +1,13 @@
 """Our own kernels: compiled on first use, and put into streams with their arguments."""
 
 import ctypes
-from collections.abc import Iterable
-from typing import Any, Final
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from .context import Cuda, Stream
 
+KernelsT = TypeVar("KernelsT")
 BLOCK: Final = (64, 4)
 """Threads of a block: columns and rows."""
 
@@ -25,6 +27,15 @@ class Kernels:
 
     def __getitem__(self, name: str) -> Any:
         return self._handles[name]
+
+
+def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[KernelsT | None, str]:
+    """Return the kernels that ``make(cuda.core, cuda)`` compiles; or None, and why they cannot be compiled here."""
+    try:
+        return make(importlib.import_module("cuda.core"), cuda), ""
+    except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return None, f"kernels cannot be compiled here: {reason}"
 
 
 class Launch:

@@ -1,4 +1,4 @@
-"""How much of a memory this process may use, and pools of buffers in it that return with their last reference."""
+"""Budgets of memory, and pools of buffers that return when their last reference goes."""
 
 import os
 import sys
@@ -27,9 +27,9 @@ ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts how much of a memory is taken, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts the bytes taken of a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
-    Idle objects count as taken until their room is needed; they are then evicted one by one, in the order of
+    Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of
     ``reclaim_from``. Messages call the memory ``name``.
     """
 
@@ -56,11 +56,8 @@ class MemoryBudget:
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
         """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when it is freed.
 
-        Idle objects are evicted until it fits the budget and the driver.
-
-        Raises:
-            DeviceMemory: it does not fit, and nothing is idle.
-            CodecfleetError: any other error of ``allocate``; nothing is taken then.
+        Idle objects are evicted until the budget and the driver have room. ``DeviceMemory`` if they have none and
+        nothing is idle. If ``allocate`` raises another error, nothing is taken.
         """
         while True:
             self._take(size_bytes)
@@ -82,7 +79,7 @@ class MemoryBudget:
         while not self._taken(size_bytes):
             if not self._reclaim():
                 held = f"{self.taken_bytes // _MIB} of {(self.total_bytes or 0) // _MIB} MiB are in use"
-                raise DeviceMemory(f"{self._name} does not hold another {size_bytes / _MIB:.1f} MiB: {held}", _ADVICE)
+                raise DeviceMemory(f"{self._name} has no room for {size_bytes / _MIB:.1f} MiB more: {held}", _ADVICE)
 
     def _taken(self, size_bytes: int) -> bool:
         with self._lock:
@@ -97,14 +94,14 @@ class MemoryBudget:
             self._taken_bytes -= self._returned.popleft()
 
     def _reclaim(self) -> bool:
-        # Not under the lock: each has locks of its own.
+        # Not under the lock: each has its own locks.
         return any(reclaim() for reclaim in self._reclaims)
 
 
 class PooledBuffer:
-    """Memory that returns to its pool with the last reference, on any thread.
+    """Memory that returns to its pool when its last reference goes, in any thread.
 
-    When the interpreter ends, nothing returns: the driver may be gone, and frees its process's memory.
+    At the interpreter's exit nothing returns: the driver may be gone, and frees all memory of the process anyway.
     """
 
     __slots__ = ("__weakref__", "_pool", "address", "size_bytes")
@@ -114,7 +111,7 @@ class PooledBuffer:
         self.address = address
         self.size_bytes = size_bytes
 
-    # A quarter of the cost of ``weakref.finalize``. The function is bound here: modules are emptied at exit.
+    # Costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at exit.
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self._pool.take_back(self.address, self.size_bytes)
@@ -125,11 +122,11 @@ class BufferPool:
 
     The buffer that returned last is taken first: its memory is the warmest.
 
-    A dozen threads take and return a buffer for every picture, thousands a second, and would queue for a lock whose
-    holder may wait for the GIL. So each size has a deque, whose operations are atomic.
+    A dozen threads take and return thousands of buffers a second, and would queue for a lock whose holder may wait for
+    the GIL. So each size has a deque, whose operations are atomic.
 
-    ``allocate`` returns the address of that many bytes. At most ``idle_bytes`` are kept idle. All memory, idle or in
-    use, is taken from ``budget``, which evicts idle buffers.
+    ``allocate`` takes a size in bytes and returns an address. At most ``idle_bytes`` are kept idle. All memory, idle
+    or in use, is taken from ``budget``, which evicts idle buffers.
     """
 
     def __init__(
@@ -145,7 +142,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return an address of uninitialised bytes, by ``allocate`` or the pool's own; else ``DeviceError``."""
+        """Return the address of uninitialised bytes, allocated by ``allocate`` (None: the pool's). ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -176,7 +173,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Take a buffer back: called when its last reference goes, even within any line of this class."""
+        """Take a buffer back. Called when its last reference goes, possibly in the middle of a method of this class."""
         self._keep(address, size_bytes)
         self._trim()
 
@@ -209,9 +206,9 @@ class PinnedBuffer(PooledBuffer):
 class PinnedMemory(BufferPool):
     """Host memory that the device reaches: page-locked, or managed if ``choose_memory`` says so.
 
-    An integrated GPU writes pictures in place (``choice.shares``); a card copies into it at full speed. Managed memory
-    is attached to the processor unless a stream has attached it to the GPU. ``part`` is this process's share of what
-    may be locked: a quarter of the host's memory, at most 16 GiB.
+    An integrated GPU writes pictures in place (``choice.shares``); a discrete GPU copies into it at full speed. Managed
+    memory is attached to the processor unless a stream has attached it to the GPU. A quarter of the host's memory, at
+    most 16 GiB, may be locked; ``part`` is this process's share.
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_LOCKED_BYTES, part: float = 1.0) -> None:
@@ -230,5 +227,5 @@ class PinnedMemory(BufferPool):
         """Whether the device may write where the processor reads, so nothing is copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
-        """Return an uninitialised buffer; ``DeviceMemory`` if no more may be locked, ``DeviceError`` if none can be."""
+        """Return an uninitialised buffer; ``DeviceMemory`` if it is too much, ``DeviceError`` if locking fails."""
         return PinnedBuffer(self, self.take(size_bytes), size_bytes)

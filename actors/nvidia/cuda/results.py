@@ -1,4 +1,4 @@
-"""The effect of a CUresult on the process: most codes report one failed call, those listed here end its use of CUDA.
+"""What a CUresult means for the process: most codes report one failed call, those listed here end its use of CUDA.
 
 Source: CUDA Driver API, "CUresult" (cuda.h): the process must be relaunched, or the context is gone.
 """
@@ -18,34 +18,34 @@ class FatalResult:
     why: str
 
 
-_MUST_END = "CUDA works again only in a new process"
+_MUST_END = "only a new process can use CUDA again"
 FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     3: FatalResult("NOT_INITIALIZED", "the driver does not start"),
     4: FatalResult("DEINITIALIZED", "the driver is shutting down in this process"),
-    46: FatalResult("DEVICE_UNAVAILABLE", "another process has the device for itself, or its state forbids a context"),
-    100: FatalResult("NO_DEVICE", "the driver shows this process no device any more"),
-    # The context is entered before every call, so a missing one was lost, or is no longer a context.
-    201: FatalResult("INVALID_CONTEXT", "the context is not there any more"),
-    214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and what it held may be wrong"),
-    220: FatalResult("NVLINK_UNCORRECTABLE", "the device's link failed, and what came over it may be wrong"),
-    226: FatalResult("CONTAINED", f"the device contained a fault of its hardware; {_MUST_END}"),
+    46: FatalResult("DEVICE_UNAVAILABLE", "another process has the device exclusively, or its state forbids a context"),
+    100: FatalResult("NO_DEVICE", "the driver no longer shows this process any device"),
+    # The context is entered before every call, so a missing or invalid one was lost.
+    201: FatalResult("INVALID_CONTEXT", "the context no longer exists"),
+    214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and its contents may be wrong"),
+    220: FatalResult("NVLINK_UNCORRECTABLE", "the device's NVLink failed, and data that it carried may be wrong"),
+    226: FatalResult("CONTAINED", f"the device contained a hardware fault; {_MUST_END}"),
     # The kernel side of the driver failed, and does not say where.
-    304: FatalResult("OPERATING_SYSTEM", "a call of the driver to the operating system failed"),
-    700: FatalResult("ILLEGAL_ADDRESS", f"the device met an address that is not valid; {_MUST_END}"),
+    304: FatalResult("OPERATING_SYSTEM", "an operating system call of the driver failed"),
+    700: FatalResult("ILLEGAL_ADDRESS", f"the device accessed an invalid address; {_MUST_END}"),
     702: FatalResult("LAUNCH_TIMEOUT", f"the device did not answer in time; {_MUST_END}"),
     709: FatalResult("CONTEXT_IS_DESTROYED", "the context is destroyed"),
-    710: FatalResult("ASSERT", "an assertion failed on the device, and the context is of no more use"),
-    714: FatalResult("HARDWARE_STACK_ERROR", f"the device's stack is broken; {_MUST_END}"),
-    715: FatalResult("ILLEGAL_INSTRUCTION", f"the device met an invalid instruction; {_MUST_END}"),
-    716: FatalResult("MISALIGNED_ADDRESS", f"the device met an address that is not aligned; {_MUST_END}"),
-    717: FatalResult("INVALID_ADDRESS_SPACE", f"the device met an address of the wrong space; {_MUST_END}"),
-    718: FatalResult("INVALID_PC", f"the device ran past its program; {_MUST_END}"),
+    710: FatalResult("ASSERT", "an assertion failed on the device, and its context cannot be used any more"),
+    714: FatalResult("HARDWARE_STACK_ERROR", f"the device's call stack is corrupt; {_MUST_END}"),
+    715: FatalResult("ILLEGAL_INSTRUCTION", f"the device found an invalid instruction; {_MUST_END}"),
+    716: FatalResult("MISALIGNED_ADDRESS", f"the device accessed a misaligned address; {_MUST_END}"),
+    717: FatalResult("INVALID_ADDRESS_SPACE", f"the device accessed an address of the wrong space; {_MUST_END}"),
+    718: FatalResult("INVALID_PC", f"the device's program counter is invalid; {_MUST_END}"),
     719: FatalResult("LAUNCH_FAILED", f"an exception occurred on the device; {_MUST_END}"),
-    721: FatalResult("TENSOR_MEMORY_LEAK", f"an exception occurred at a kernel's end; {_MUST_END}"),
+    721: FatalResult("TENSOR_MEMORY_LEAK", f"a kernel ended without freeing its tensor memory; {_MUST_END}"),
     810: FatalResult("MPS_CLIENT_TERMINATED", f"the MPS server has ended this client; {_MUST_END}"),
-    911: FatalResult("EXTERNAL_DEVICE", f"an engine beside the GPU reported an error; {_MUST_END}"),
-    # The answer of a GPU that fell off the bus to every call.
-    999: FatalResult("UNKNOWN", "the driver failed within itself"),
+    911: FatalResult("EXTERNAL_DEVICE", f"a device beside the GPU reported an error; {_MUST_END}"),
+    # A GPU that fell off the bus answers every call with it.
+    999: FatalResult("UNKNOWN", "an unknown error inside the driver"),
 }
 """By code."""
 

@@ -25,8 +25,6 @@ from .layout import EglLayout, stated_layout, surface_name
 
 _ARRAY, _PITCH = 0, 1
 _SEMIPLANAR: Final = 2
-_SAMPLE: Final = {1: 1, 2: 2}
-"""CUarray_format of whole numbers, by the bytes of a sample."""
 
 
 class EglMemory(IntEnum):
@@ -52,7 +50,7 @@ Fill = Callable[[Sequence[EglPlane], Stream], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedFrame:
-    """A frame as CUDA sees it: its layout, the colours that it states, and where its planes are."""
+    """A frame as CUDA sees it: its layout, its stated colours, and the places of its planes."""
 
     layout: EglLayout
     colour: Colour
@@ -60,7 +58,7 @@ class MappedFrame:
 
 
 class EglCuda:
-    """CUDA beside EGL on this process's device. Safe from any thread."""
+    """CUDA's calls for EGL on this process's device. Safe from any thread."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -119,7 +117,8 @@ class EglCuda:
         channels = 2 if in_pairs else layout.channels
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
-        wanted.Format, wanted.NumChannels = self.driver.CUarray_format(_SAMPLE[item]), channels
+        # The numbers of the unsigned integer formats of 8 and 16 bits are their sizes in bytes.
+        wanted.Format, wanted.NumChannels = self.driver.CUarray_format(item), channels
         return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
     def free(self, places: Sequence[EglPlane]) -> None:
@@ -138,7 +137,7 @@ class EglCuda:
         found.pitch, found.planeCount, found.numChannels = places[0].pitch_bytes, len(places), layout.channels
         found.frameType = driver.CUeglFrameType(_ARRAY if is_array else _PITCH)
         found.eglColorFormat = driver.CUeglColorFormat(layout.code)
-        found.cuFormat = driver.CUarray_format(_SAMPLE[layout.sample_bytes])
+        found.cuFormat = driver.CUarray_format(layout.sample_bytes)
         if is_array:
             found.frame.pArray = [*(each.address for each in places), *[driver.CUarray(0)] * (3 - len(places))]
         else:
@@ -154,7 +153,7 @@ class EglCuda:
         layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
         sizes = layout.plane_sizes
         if int(frame.frameType) == _ARRAY:
-            # Only as many as there are planes: what follows is not initialised (measured).
+            # Only one per plane: the entries after them are not initialised (measured).
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
             places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
@@ -165,7 +164,7 @@ class EglCuda:
         return MappedFrame(layout, colour, tuple(places))
 
     def copy(self, layout: EglLayout, source: Sequence[EglPlane], target: Sequence[EglPlane], stream: Stream) -> None:
-        """Begin to copy a frame's planes; done when the stream is."""
+        """Begin to copy a frame's planes; the stream completes the copy."""
         for (row_bytes, rows), from_, to in zip(layout.plane_sizes, source, target, strict=True):
             copy = self.driver.CUDA_MEMCPY2D()
             copy.WidthInBytes, copy.Height = row_bytes, rows
@@ -181,7 +180,7 @@ class EglCuda:
             setattr(copy, f"{side}Pitch", place.pitch_bytes)
 
     def copied_to_device(self, frame: MappedFrame, stream: Stream) -> DevicePicture | None:
-        """Return a complete copy on the device; None if pictures on the device have no such layout."""
+        """Return a complete copy on the device; None if device pictures have no such layout."""
         surface = frame.layout.surface
         if surface is None:
             return None
@@ -205,7 +204,7 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture of either memory into a frame; done when it returns.
+        """Return a function that copies a picture, of the device or the host, into a frame before it returns.
 
         ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
         picture's format.
@@ -216,7 +215,7 @@ class EglCuda:
             frame = picture.frame
             own = EglLayout(frame.width, frame.height, surface_name(frame.layout, frame.bits))
         if own != layout:
-            raise UsageError(f"a picture of {own} is not a frame of {layout}", "Convert it first.")
+            raise UsageError(f"a picture of {own} does not fit a frame of {layout}", "Convert it first.")
         if isinstance(picture, VideoFrame):
             return lambda places, stream: self._upload(picture, layout, places, stream)
         return lambda places, stream: self._copy_within(picture, layout, places, stream)
@@ -250,10 +249,6 @@ class EglCuda:
         with self._turn:
             return self._shared_mover().to_host(picture)
 
-    def is_integrated(self) -> bool:
-        """Return whether the GPU's memory is the system's, as a Tegra's is."""
-        return self.cuda.platform.integrated
-
     def context_id(self) -> int:
         """Return a context's unique ID, which no later context gets; ``DeviceLost`` if the context is gone."""
         return int(self.call("cuCtxGetId", self.driver.CUcontext(self.cuda.context)))
@@ -275,5 +270,5 @@ def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
 
 @cache
 def egl_cuda() -> EglCuda:
-    """Return CUDA for EGL of this process's device, opened once; ``EngineUnfit`` or ``DeviceError`` if it fails."""
+    """Return this process's ``EglCuda``, opened once; ``EngineUnfit`` or ``DeviceError`` if that fails."""
     return EglCuda(imported("cuda.bindings.driver", "cuda-python"))

@@ -1,6 +1,6 @@
 """The consumer's end of a stream: CUDA acquires frames, and releases each before the next.
 
-Source: CUDA for Tegra 4.1.3. What a consumer holds is only read, and never after its release.
+Source: CUDA for Tegra 4.1.3. A consumer only reads a frame, and not after it has released the frame.
 """
 
 import time
@@ -14,9 +14,8 @@ from ....errors import CodecfleetError, Unsupported, UsageError
 from ...device.streams import StreamConsumer, StreamPicture
 from ...surfaces.device_frame import DevicePicture
 from .calls import EglCuda, MappedFrame
-from .ends import EndSession
 from .states import LIVE, EndEvent, EndState, StreamState, check_consumer
-from .streams import EglStream
+from .streams import EglStream, EndSession
 
 _MICROSECONDS: Final = 1_000_000
 _PAUSE_S: Final = 0.001
@@ -25,7 +24,7 @@ _SYSTEM_MEMORY: Final = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Acquired:
-    """A frame that the consumer holds: its ``number`` as presented, from 1, and whether it had it before."""
+    """A frame that the consumer holds; ``number`` counts the presented frames from 1."""
 
     frame: MappedFrame
     number: int
@@ -55,7 +54,7 @@ class ConsumerSession(EndSession):
     def acquire(self, timeout_s: float) -> Acquired | None:
         """Return the next frame, waiting up to ``timeout_s``; after that the last one again, if the stream keeps it.
 
-        None: there is no frame yet, or the producer is gone; ``state`` is then ENDED.
+        Returns None if there is no frame yet, or if the producer is gone (``state`` is then ENDED).
 
         Raises:
             UsageError: a frame is held.
@@ -118,7 +117,7 @@ class EglConsumer(StreamConsumer):
     def __init__(self, calls: EglCuda, stream: EglStream, place: str) -> None:
         self._calls = calls
         self._place = place
-        to_host = place == "host" and calls.is_integrated()
+        to_host = place == "host" and calls.cuda.platform.integrated
         self._session = ConsumerSession(calls, stream, in_system_memory=to_host)
 
     @property
@@ -160,5 +159,5 @@ class EglConsumer(StreamConsumer):
         stream = self._session.cuda_stream
         picture = None if self._place == "host" else self._calls.copied_to_device(frame, stream)
         if picture is None and self._place == "device":
-            raise Unsupported(f"no frame on the device is {frame.layout}", 'Use place="host" or place="auto".')
+            raise Unsupported(f"frames of {frame.layout} have no device format", 'Use place="host" or place="auto".')
         return picture or self._calls.copied_to_host(frame, stream)

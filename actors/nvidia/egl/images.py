@@ -1,8 +1,8 @@
-"""EGLImages as pictures: registered with CUDA, read and written, once a trial with real pixels has shown that it works.
+"""EGLImages as pictures that CUDA reads and writes, after a trial with real pixels has shown that this works.
 
-CUDA's return code does not say whether both see the same pixels. Each waits for the other on the GPU if the driver can
-(only Tegra's can), else on the host. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base, EGL_KHR_fence_sync,
-EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
+CUDA's return code does not say whether CUDA and OpenGL see the same pixels. Syncs are waited for on the GPU if the
+driver can (only Tegra's can), else on the host. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base,
+EGL_KHR_fence_sync, EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _PLANE: Final = (0x3272, 0x3275, 0x3278)
 _FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": b"AR24", "gray": b"R8  "}
 """By drm_fourcc.h."""
 _TRIAL_SIDES: Final = (64, 48)
-_ADVICE: Final = "docs/egl.md says where images work; on other machines take the pixels through the host."
+_ADVICE: Final = "docs/egl.md says where images work; on other machines, copy the pixels through the host."
 _CUDA_EVENT: Final = "EGL_NV_cuda_event"
 _SYNC_CUDA_EVENT, _CUDA_EVENT_HANDLE = 0x323C, 0x323B
 _FLUSH: Final = 1
@@ -46,15 +46,15 @@ _DISABLE_TIMING: Final = 2
 
 
 class EglImage(HeldPicture, Closing):
-    """An EGLImage as a picture, which ``codecfleet.encode`` and ``present`` take, and which ``write`` changes.
+    """An EGLImage as a picture: ``codecfleet.encode`` and ``present`` accept it, and ``write`` changes it.
 
     It is registered with CUDA on first use.
 
     Args:
         handle: an EGLImageKHR that you made; yours to destroy, after ``close``. ``display`` is its EGLDisplay, if not
             the device's.
-        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without it, finish drawing first
-        (glFinish): images do not synchronise.
+        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without one, finish drawing first
+            (glFinish): images do not synchronise.
         pix_fmt: FFmpeg's name of its format, if CUDA reports a wrong one.
     """
 
@@ -72,7 +72,7 @@ class EglImage(HeldPicture, Closing):
     def of_dma_buf(
         cls, width: int, height: int, pix_fmt: str, planes: Sequence[tuple[int, int, int]], *, ready: int | None = None
     ) -> Self:
-        """Make an image of a camera's or decoder's memory, by its descriptors (EGL_EXT_image_dma_buf_import).
+        """Make an image of the DMA buffers of a camera or decoder (EGL_EXT_image_dma_buf_import).
 
         Args:
             width: in samples.
@@ -83,13 +83,13 @@ class EglImage(HeldPicture, Closing):
 
         Raises:
             Unsupported: no such format.
-            UsageError: the planes do not fit the format, or a descriptor is not of such memory.
+            UsageError: the planes do not fit the format, or a descriptor is not one of a DMA buffer.
             EngineUnfit: this EGL does not import memory.
         """
         layout = layout_of(width, height, pix_fmt)
         if pix_fmt not in _FOURCCS or len(planes) != len(layout.plane_sizes):
-            message = f"{len(planes)} planes do not make an image of {pix_fmt}"
-            raise UsageError(message, f"It takes {', '.join(_FOURCCS)}.")
+            message = f"an image of {pix_fmt} cannot be made from {len(planes)} planes"
+            raise UsageError(message, f"Use {', '.join(_FOURCCS)}, with one descriptor for each plane.")
         display = device_display()
         display.require(["EGL_KHR_image_base", "EGL_EXT_image_dma_buf_import"])
         pairs = [(_WIDTH, width), (_HEIGHT, height), (_FOURCC, int.from_bytes(_FOURCCS[pix_fmt], "little"))]
@@ -104,7 +104,7 @@ class EglImage(HeldPicture, Closing):
         return found
 
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of its picture: on the device if pictures there can have its format, else on the host.
+        """Return a copy of its picture: on the device if device pictures can have its format, else on the host.
 
         Raises:
             UsageError: the handle is not an image.
@@ -167,7 +167,7 @@ class EglImage(HeldPicture, Closing):
 
 
 class _Registered:
-    """An image registered with CUDA: its frame, and a stream for its copies."""
+    """An image that is registered with CUDA: its frame, and a stream for its copies."""
 
     def __init__(self, calls: EglCuda, display: EglDisplay, image: int, pix_fmt: str | None) -> None:
         self.calls = calls
@@ -187,7 +187,7 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class PixelsSeen:
-    """The result of a trial: whether CUDA reads what OpenGL wrote, and the reverse; or why there was no trial."""
+    """The result of a trial: whether CUDA reads what OpenGL wrote and the reverse, or why no trial was possible."""
 
     reads: bool
     writes: bool
@@ -196,7 +196,7 @@ class PixelsSeen:
     def reason(self, wanted: str) -> str:
         """Return why images cannot be used for ``wanted`` (reads or writes); "" if they can."""
         if self.failure:
-            return f"no trial of an EGLImage is possible here: {self.failure}"
+            return f"EGLImages cannot be tried on this machine: {self.failure}"
         if wanted == "reads" and not self.reads:
             return "CUDA registers an EGLImage here, but does not see the pixels that OpenGL wrote"
         if wanted == "writes" and not self.writes:
@@ -206,7 +206,7 @@ class PixelsSeen:
 
 @cache
 def pixels_seen() -> PixelsSeen:
-    """Try an image of a texture once in this process, in a thread of its own: the caller's OpenGL is untouched."""
+    """Try an image of a texture, once in this process and in its own thread, which leaves the caller's OpenGL alone."""
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
         try:
             return thread.submit(_tried, egl_cuda(), device_display()).result()
@@ -245,8 +245,8 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
         event = calls.call("cuEventCreateFromEGLSync", calls.driver.EGLSyncKHR(sync), 0)
     except EngineUnfit:
         if display.egl.call("eglClientWaitSyncKHR", display.handle, sync, _FLUSH, _LIMIT_NS) == _EXPIRED:
-            message = "the work in front of an EGLSync did not end within a minute"
-            raise EngineHung(message, "Look at the interface that made it.") from None
+            message = "the work before an EGLSync did not end within a minute"
+            raise EngineHung(message, "Check the program that made the sync.") from None
         return False
     try:
         calls.call("cuStreamWaitEvent", stream.handle, event, 0)
@@ -256,7 +256,7 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
 
 
 def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | None:
-    """Return a sync for all current work in a CUDA stream; None: the host has waited for it."""
+    """Return a sync for all current work in a CUDA stream; None if the host has waited for the work instead."""
     if _CUDA_EVENT not in display.extensions:
         calls.finish(stream)
         return None

@@ -1,4 +1,4 @@
-"""How CUDA describes a picture for EGL, and the same by FFmpeg's names: pure.
+"""CUDA's descriptions of pictures for EGL, and FFmpeg's names for them: pure.
 
 Source: cuda.h, CUeglColorFormat, whose comments name the bytes of a word from its upper end: "ARGB ... BGRA byte
 ordering" is FFmpeg's bgra. Formats of two 8-bit planes change their name between a producer and its consumer: a frame
@@ -19,48 +19,34 @@ from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
 _LIMITED, _FULL = 1, 2
 _BT709, _BT2020 = Colour(_LIMITED, 1, 1, 1), Colour(_LIMITED, 9, 14, 9)
 _UNKNOWN, _EXTENDED = Colour(), Colour(_FULL)
-_FORMATS: Final = {
-    0: ("yuv420p", _UNKNOWN),
-    1: ("nv12", _UNKNOWN),
-    2: ("yuv422p", _UNKNOWN),
-    3: ("nv16", _UNKNOWN),
-    4: ("bgr24", _UNKNOWN),
-    5: ("rgb24", _UNKNOWN),
-    6: ("bgra", _UNKNOWN),
-    7: ("abgr", _UNKNOWN),
-    8: ("gray", _UNKNOWN),
-    10: ("yuv444p", _UNKNOWN),
-    11: ("nv24", _UNKNOWN),
-    14: ("rgba", _UNKNOWN),
-    15: ("argb", _UNKNOWN),
-    19: ("nv24", _UNKNOWN),
-    20: ("nv16", _UNKNOWN),
-    21: ("nv12", _UNKNOWN),
-    23: ("p010le", _UNKNOWN),
-    25: ("p012le", _UNKNOWN),
-    33: ("yuv444p", _EXTENDED),
-    34: ("yuv422p", _EXTENDED),
-    35: ("yuv420p", _EXTENDED),
-    37: ("nv16", _EXTENDED),
-    38: ("nv12", _EXTENDED),
-    43: ("nv16", _EXTENDED),
-    44: ("nv12", _EXTENDED),
-    82: ("gray", _UNKNOWN),
-    83: ("nv12", _BT2020),
-    84: ("nv12", _BT2020),
-    85: ("yuv420p", _BT2020),
-    87: ("nv12", _BT709),
-    88: ("nv12", _BT709),
-    89: ("yuv420p", _BT709),
-    91: ("p010le", _BT709),
-    92: ("p010le", _BT2020),
-    93: ("p210le", _BT2020),
-    94: ("p210le", _UNKNOWN),
-    95: ("p210le", _BT709),
+_CODES_OF: Final = {
+    _UNKNOWN: {
+        "yuv420p": (0,),
+        "nv12": (1, 21),
+        "yuv422p": (2,),
+        "nv16": (3, 20),
+        "bgr24": (4,),
+        "rgb24": (5,),
+        "bgra": (6,),
+        "abgr": (7,),
+        "gray": (82, 8),  # CUDA refuses to present L (8) (measured)
+        "yuv444p": (10,),
+        "nv24": (11, 19),
+        "rgba": (14,),
+        "argb": (15,),
+        "p010le": (23,),
+        "p012le": (25,),
+        "p210le": (94,),
+    },
+    _EXTENDED: {"yuv444p": (33,), "yuv422p": (34,), "yuv420p": (35,), "nv16": (37, 43), "nv12": (38, 44)},
+    _BT2020: {"nv12": (83, 84), "yuv420p": (85,), "p010le": (92,), "p210le": (93,)},
+    _BT709: {"nv12": (87, 88), "yuv420p": (89,), "p010le": (91,), "p210le": (95,)},
 }
-"""By CUeglColorFormat: FFmpeg's name of the bytes, and the colours that it states."""
-_CODES: Final = {name: code for code, (name, colour) in reversed(_FORMATS.items()) if colour == _UNKNOWN} | {"gray": 82}
-"""The format presented; CUDA refuses L (8) (measured)."""
+"""CUeglColorFormat by the colours that it states and FFmpeg's name of the bytes; the first code is presented."""
+_FORMATS: Final = {
+    code: (name, colour) for colour, names in _CODES_OF.items() for name, codes in names.items() for code in codes
+}
+_CODES: Final = {name: codes[0] for name, codes in _CODES_OF[_UNKNOWN].items()}
 _SURFACES: Final = {
     "nv12": "yuv420p",
     "p010le": "yuv420p10le",
@@ -71,12 +57,7 @@ _SURFACES: Final = {
 }
 """FFmpeg's planar format of the same samples, if the device has pictures of that layout."""
 _NAMES: Final = {
-    (SurfaceLayout.NV12, 8): "nv12",
-    (SurfaceLayout.P016, 10): "p010le",
-    (SurfaceLayout.P016, 12): "p012le",
-    (SurfaceLayout.NV16, 8): "nv16",
-    (SurfaceLayout.P216, 10): "p210le",
-    (SurfaceLayout.YUV444, 8): "yuv444p",
+    (found.layout, found.bits): name for name, planar in _SURFACES.items() if (found := surface_format(planar))
 }
 _ADVICE: Final = "docs/egl.md lists the formats of streams and images."
 
@@ -90,7 +71,7 @@ class EglLayout:
     pix_fmt: str  #: FFmpeg's name of its bytes, planes in order
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return the size and format, as messages state them."""
         return f"{self.width}x{self.height} {self.pix_fmt}"
 
     @property
@@ -128,7 +109,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The format on the device, and FFmpeg's planar name of it; None if pictures there have no such layout."""
+        """The device format, and FFmpeg's planar name of it; None if device pictures have no such layout."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)
@@ -147,12 +128,12 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
     """Return the layout of pictures to present or import; ``Unsupported`` if EGL has no such format or size."""
     if pix_fmt not in _CODES:
         message = f"{pix_fmt} is not a format of EGL frames"
-        raise Unsupported(message, f"They are {', '.join(sorted(_CODES))}.")
+        raise Unsupported(message, f"Use one of {', '.join(sorted(_CODES))}.")
     found = EglLayout(width, height, pix_fmt)
     parts = PixelFormat(pix_fmt, 16, 16).components
     across, down = 16 // min(each.width for each in parts), 16 // min(each.height for each in parts)
     if width < 1 or height < 1 or width % across or height % down:
-        raise Unsupported(f"no EGL frame of {pix_fmt} is {width}x{height}", _ADVICE)
+        raise Unsupported(f"an EGL frame of {pix_fmt} cannot be {width}x{height}", _ADVICE)
     return found
 
 
@@ -160,7 +141,7 @@ def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tu
     """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if not known here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
-        raise Unsupported(f"a frame of CUDA's EGL format {code} came, which has no name here", _ADVICE)
+        raise Unsupported(f"CUDA's EGL format {code} is not supported", _ADVICE)
     return layout_of(width, height, pix_fmt or name), colour
 
 
@@ -169,4 +150,4 @@ def surface_name(layout: SurfaceLayout, bits: int) -> str:
     try:
         return _NAMES[layout, bits]
     except KeyError:
-        raise Unsupported(f"EGL has no frames of {layout.value} with {bits} bits", _ADVICE) from None
+        raise Unsupported(f"EGL has no {layout.value} frames with {bits} bits", _ADVICE) from None

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ....errors import DeviceError, DeviceLost, DeviceMemory, EngineUnfit, UsageError
 from ...watchdog import process_watch
@@ -112,29 +112,24 @@ class Egl:
 
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
-            EngineUnfit: this libEGL does not have the function. DeviceMemory, DeviceLost, DeviceError: it failed
-            otherwise.
+            EngineUnfit: this libEGL does not have the function.
+            DeviceMemory, DeviceLost, DeviceError: it failed otherwise.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):
             found = function(*arguments)
             code = _SUCCESS if found and found != _NO_DESCRIPTOR else self._error()
         if code != _SUCCESS:
-            raise_egl(code, name)
+            known = _CODES.get(code, _Code("", DeviceError))
+            named = f" ({known.name})" if known.name else ""
+            raise known.kind(f"{name} failed with EGL error {code:#x}{named}", _WRONG)
         if not found:
             raise DeviceError(f"{name} failed and reports no error", _WRONG)
         return found
 
     def extensions(self, display: int | None) -> frozenset[str]:
-        """Return the extensions of a display; None: those that need none."""
+        """Return the extensions of a display; None means those that need no display."""
         return frozenset((self._query(display, _EXTENSIONS) or b"").decode().split())
-
-
-def raise_egl(code: int, what: str) -> NoReturn:
-    """Raise our error for an error number of EGL."""
-    known = _CODES.get(code, _Code("", DeviceError))
-    name = f" ({known.name})" if known.name else ""
-    raise known.kind(f"{what} failed with EGL error {code:#x}{name}", _WRONG)
 
 
 def attributes(*pairs: tuple[int, int]) -> Any:
@@ -143,14 +138,14 @@ def attributes(*pairs: tuple[int, int]) -> Any:
 
 
 class EglDisplay:
-    """An initialised display. It stays open as long as the process: EGL gives every caller the same one."""
+    """An initialised display, which stays open until the process ends: EGL gives every caller the same one."""
 
     def __init__(self, egl: Egl, handle: int) -> None:
         self.egl = egl
         self.handle = handle
         major, minor = _I(), _I()
         egl.call("eglInitialize", handle, ctypes.byref(major), ctypes.byref(minor))
-        self.version = (major.value, minor.value)
+
         self.extensions = egl.extensions(handle)
 
     def require(self, extensions: Sequence[str]) -> None:

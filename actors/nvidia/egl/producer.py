@@ -18,15 +18,14 @@ from ...surfaces.device_frame import DevicePicture
 from ...surfaces.formats import surface_format
 from ..convert.device_pictures import CudaMover
 from .calls import EglCuda, EglPlane, Fill
-from .ends import EndSession
 from .layout import EglLayout, layout_of, surface_name
 from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, has_room, may_connect_producer
-from .streams import EglStream
+from .streams import EglStream, EndSession
 
 _PAUSE_S: Final = 0.0001
-"""The pause between two looks at a full FIFO; to wait for a frame, the driver itself waits."""
+"""The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""One with the consumer, one waiting for it, and one being filled."""
+"""One that the consumer holds, one that waits for the consumer, and one that is being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 
@@ -38,7 +37,7 @@ class FrameMemory(Enum):
 
 
 class ProducerSession(EndSession):
-    """CUDA as the producer of a stream, with memory of its own for frames. Used by one thread at a time.
+    """CUDA as the producer of a stream; it owns the memory of its frames. Used by one thread at a time.
 
     It waits until the consumer has connected: a producer that connects first spoils the stream. All frames have the
     size stated here: the driver accepts others without an error, but what the consumer then sees is undefined.
@@ -82,7 +81,7 @@ class ProducerSession(EndSession):
             DeviceError: the driver failed.
         """
         if self.state not in (*LIVE, EndState.ENDED):
-            raise UsageError(f"the producer is {self.state.value}", "Make a new stream, and its consumer first.")
+            raise UsageError(f"the producer is {self.state.value}", "Make a new stream, its consumer first.")
         self._await(self._may_present, "the stream's consumer took no frame")
         if self.state is EndState.ENDED:
             return False
@@ -102,14 +101,14 @@ class ProducerSession(EndSession):
         return True
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every frame; return whether it had. Disconnecting loses those that wait.
+        """Wait until the consumer has had every frame; return whether it has. Disconnecting loses waiting frames.
 
         ``DeadlineMissed`` if the consumer took none for the stream's ``wait_s``, ``DeviceError`` if the driver failed.
         """
         while self.state in LIVE and self.out > self._keeps_last:
-            self._await(self._has_returned, f"the stream's consumer left {self.out} frames")
+            self._await(self._has_returned, f"the stream's consumer did not take {self.out} frames")
         if self.state in LIVE and self.out:
-            self._await(self._is_seen, "the stream's consumer left the last frame")
+            self._await(self._is_seen, "the stream's consumer did not take the last frame")
         return self.state in LIVE
 
     def _disconnect(self) -> None:
@@ -124,7 +123,7 @@ class ProducerSession(EndSession):
             self._has_returned()
         if self.state is EndState.ENDED:
             return True
-        # Checked only here, where it matters: a frame that has not returned may be unseen.
+        # EGL is asked only if the FIFO may be full: frames that have not returned may still wait in it.
         is_close = 0 < self._fifo_frames <= self.out
         unseen = self._presented - self._stream.acquired if is_close else 0
         is_free = bool(self._free) or len(self._frames) < self._frames_most
@@ -169,7 +168,7 @@ class ProducerSession(EndSession):
             while not is_so():
                 if time.monotonic() >= until_s:
                     message = f"{otherwise} within {self._stream.wait_s:g} s"
-                    raise DeadlineMissed(message, "Look at the consumer, or give the stream a longer wait_s.")
+                    raise DeadlineMissed(message, "Check the consumer, or give the stream a longer wait_s.")
                 time.sleep(_PAUSE_S)
         except CodecfleetError:
             if self.state is EndState.UNCONNECTED:
@@ -182,7 +181,7 @@ class EglProducer(StreamProducer):
 
     def __init__(self, calls: EglCuda, stream: EglStream, memory: str) -> None:
         if memory not in [each.value for each in FrameMemory]:
-            raise UsageError(f"frames are not {memory!r}", 'Give memory="pitch" or memory="array".')
+            raise UsageError(f"frames have no memory {memory!r}", 'Use memory="pitch" or memory="array".')
         self._calls = calls
         self._stream = stream
         self._memory = FrameMemory(memory)
@@ -215,7 +214,7 @@ class EglProducer(StreamProducer):
     def described(self) -> tuple[int, int, str]:
         """Return the properties of its pictures."""
         if self._session is None:
-            raise UsageError("there are no frames to present", "Give one at least.")
+            raise UsageError("there are no frames to present", "Give at least one.")
         layout = self._session.layout
         return layout.width, layout.height, layout.pix_fmt
 

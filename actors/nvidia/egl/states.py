@@ -1,4 +1,4 @@
-"""The life of a stream's two ends, and what each may do in which state: pure.
+"""The states of a stream's two ends, and what each end may do in them: pure.
 
 Sources: CUDA for Tegra 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
 """
@@ -14,22 +14,22 @@ _RULES: Final = "docs/egl.md lists what each end may do, and when."
 
 
 class StreamState(Enum):
-    """What EGL says of a stream; ``value`` is its number (EGL_STREAM_STATE_KHR)."""
+    """EGL's state of a stream; ``value`` is its number (EGL_STREAM_STATE_KHR)."""
 
     CREATED = 0x3215  #: no end is connected
     CONNECTING = 0x3216  #: a consumer is connected and waits for its producer
     EMPTY = 0x3217  #: both are connected, and there is no frame
     NEW_FRAME = 0x3218  #: the consumer has not yet had the presented frame
     OLD_FRAME = 0x3219  #: the consumer has had the latest frame, and may have it again
-    DISCONNECTED = 0x321A  #: an end is gone: all that is left is to disconnect the other
+    DISCONNECTED = 0x321A  #: an end is gone: the other can only disconnect
 
 
 class EndState(Enum):
     """The state of one end of a stream."""
 
-    UNCONNECTED = "unconnected"  #: nothing has been asked of the stream yet
-    READY = "ready"  #: connected, with nothing of the other end's
-    HOLDING = "holding"  #: a consumer has a frame; a producer has frames with its consumer
+    UNCONNECTED = "unconnected"  #: not connected yet
+    READY = "ready"  #: connected; a consumer holds no frame, and all frames of a producer have returned
+    HOLDING = "holding"  #: a consumer holds a frame; some frames of a producer have not returned
     ENDED = "ended"  #: the other end, or the stream, is gone
     CLOSED = "closed"  #: disconnected in order
     FAILED = "failed"  #: the driver or the device failed
@@ -55,7 +55,7 @@ _WAYS: Final = {
     # An end that was never connected has nothing to disconnect.
     _S.UNCONNECTED: {_E.CONNECT: _S.READY, _E.FAIL: _S.FAILED, _E.PART: _S.ENDED, _E.CLOSE: _S.CLOSED},
     _S.READY: {_E.HOLD: _S.HOLDING, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
-    # A producer presents more while it holds; a consumer holds one frame at a time, and its session sees to that.
+    # A producer presents more while frames are out. ``ConsumerSession`` refuses to acquire a second frame.
     _S.HOLDING: {
         _E.HOLD: _S.HOLDING,
         _E.FREE: _S.READY,
@@ -63,7 +63,7 @@ _WAYS: Final = {
         _E.FAIL: _S.FAILED,
         _E.CLOSE: _S.CLOSED,
     },
-    # After its producer is gone, a consumer still releases what it holds.
+    # After its producer is gone, a consumer still releases its frame.
     _S.ENDED: {_E.FREE: _S.ENDED, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED},
     # The driver ends the process on connections whose context is gone: nothing is called after a failure.
@@ -82,22 +82,25 @@ def next_state(state: EndState, happening: EndEvent) -> EndState:
 
 
 def may_connect_producer(stream: StreamState) -> bool:
-    """Return whether a consumer is there: a producer before it spoils the stream. ``UsageError`` for a second."""
+    """Return whether the consumer has connected: a producer that comes first spoils the stream.
+
+    ``UsageError`` if the stream has or had a producer.
+    """
     if stream in (StreamState.CREATED, StreamState.CONNECTING):
         return stream is StreamState.CONNECTING
-    raise UsageError(f"the stream is {stream.name}: it has its producer, or had it", "Make a new stream.")
+    raise UsageError(f"the stream is {stream.name}: it has or had a producer", "Make a new stream.")
 
 
 def check_consumer(stream: StreamState) -> None:
     """Refuse a second consumer (``UsageError``), which spoils the stream (measured)."""
     if stream is not StreamState.CREATED:
-        raise UsageError(f"the stream is {stream.name}: it has its consumer, or had it", "Make a new stream.")
+        raise UsageError(f"the stream is {stream.name}: it has or had a consumer", "Make a new stream.")
 
 
 def has_room(out: int, unseen: int, fifo_frames: int) -> bool:
     """Return whether a frame may be presented now without waiting in the driver.
 
-    ``out`` frames are presented and not returned, ``unseen`` of them not acquired yet. A mailbox (``fifo_frames`` 0)
-    replaces a frame that was not acquired.
+    ``out`` frames are presented and not returned; ``unseen`` of them have not been acquired yet. A mailbox
+    (``fifo_frames`` 0) replaces a frame that was not acquired.
     """
     return out < PRESENTED_MOST and (fifo_frames == 0 or unseen < fifo_frames)

@@ -1,24 +1,28 @@
-"""A stream of frames between two ends: EGLStream, as an object that either end of codecfleet takes.
+"""An EGLStream, which carries frames from a producer to a consumer, and the common part of its two ends.
 
 Sources: EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_KHR_stream_cross_process_fd, EGL_NV_stream_reset.
 """
 
 import ctypes
 import threading
+from abc import abstractmethod
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from ....errors import DeviceError, UsageError
+from ....errors import CodecfleetError, DeviceError, DeviceLost, UsageError
 from ...closing import Closing
 from ...device.streams import PictureStream, StreamConsumer, StreamProducer
-from .calls import egl_cuda
+from ..cuda.context import cuda_error
+from .calls import EglCuda, egl_cuda
 from .library import EglDisplay, attributes, device_display
-from .states import PRESENTED_MOST, StreamState
+from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, next_state
 
 _STATE, _FIFO_LENGTH, _SUPPORT_REUSE = 0x3214, 0x31FC, 0x3335
 _PRODUCER_FRAME, _CONSUMER_FRAME = 0x3212, 0x3213
 _RESET: Final = "EGL_NV_stream_reset"
 _RULES: Final = "docs/egl.md shows how to make one."
+TIMED_OUT: Final = 702
+"""CUDA_ERROR_LAUNCH_TIMEOUT: when a frame is acquired or taken back, it means that none came yet."""
 
 
 class EglStream(PictureStream, Closing):
@@ -57,12 +61,12 @@ class EglStream(PictureStream, Closing):
         repeat_s: float | None = None,
     ) -> None:
         if not 0 <= fifo_frames <= PRESENTED_MOST:
-            raise UsageError(f"a stream holds 0 to {PRESENTED_MOST} frames, and not {fifo_frames}", _RULES)
+            raise UsageError(f"fifo_frames is 0 to {PRESENTED_MOST}, not {fifo_frames}", _RULES)
         is_made = descriptor is None and handle is None
         if (descriptor is not None and handle is not None) or (not is_made and (fifo_frames or keeps_last)):
-            raise UsageError("a stream that exists has its own fifo_frames and keeps_last", _RULES)
+            raise UsageError("give descriptor or handle, not both, and neither fifo_frames nor keeps_last", _RULES)
         if (fps is not None and fps <= 0) or wait_s <= 0 or (repeat_s is not None and repeat_s <= 0):
-            raise UsageError("fps, wait_s and repeat_s are more than 0", _RULES)
+            raise UsageError("fps, wait_s and repeat_s must be more than 0", _RULES)
         self.fps = None if fps is None else Fraction(fps)
         self.pix_fmt = pix_fmt
         self.wait_s = wait_s
@@ -79,7 +83,7 @@ class EglStream(PictureStream, Closing):
         """The EGLStreamKHR, made on first use.
 
         Raises:
-            UsageError: the stream is closed, or its descriptor or handle is not of a stream.
+            UsageError: the stream is closed, or its descriptor or handle does not belong to a stream.
             EngineUnfit: this machine's EGL has no streams.
             DeviceError: EGL failed.
         """
@@ -91,11 +95,11 @@ class EglStream(PictureStream, Closing):
         try:
             return StreamState(self._asked(_STATE))
         except ValueError as error:
-            raise DeviceError(f"EGL reports an unknown state of a stream: {error}", _RULES) from None
+            raise DeviceError(f"EGL reports an unknown stream state: {error}", _RULES) from None
 
     @property
     def fifo_frames(self) -> int:
-        """How many frames wait in order; 0: it is a mailbox."""
+        """How many frames wait in order; 0 for a mailbox."""
         return self._asked(_FIFO_LENGTH) if "EGL_KHR_stream_fifo" in self._opened()[0].extensions else 0
 
     @property
@@ -110,7 +114,7 @@ class EglStream(PictureStream, Closing):
 
     @property
     def acquired(self) -> int:
-        """The number of the frame that its consumer acquired last, counted from 1 as presented."""
+        """The number of the frame that its consumer acquired last, counting presented frames from 1."""
         return self._counted(_CONSUMER_FRAME)
 
     def descriptor(self) -> int:
@@ -126,19 +130,19 @@ class EglStream(PictureStream, Closing):
         return int(display.egl.call("eglGetStreamFileDescriptorKHR", display.handle, handle))
 
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Become its consumer."""
-        from .consumer import EglConsumer  # noqa: PLC0415 - which needs this class
+        """Connect and return its consumer."""
+        from .consumer import EglConsumer  # noqa: PLC0415 - it imports this module
 
         return EglConsumer(egl_cuda(), self, place)
 
     def open_producer(self, memory: str) -> StreamProducer:
         """Return its producer, which connects with its first picture."""
-        from .producer import EglProducer  # noqa: PLC0415 - which needs this class
+        from .producer import EglProducer  # noqa: PLC0415 - it imports this module
 
         return EglProducer(egl_cuda(), self, memory)
 
     def close(self) -> None:
-        """Destroy the stream, unless it came as a handle, which disconnects its ends. Idempotent."""
+        """Destroy the stream, which disconnects its ends, unless it came as a handle. Idempotent."""
         with self._lock:
             handle, self._handle, self._is_closed = self._handle, 0, True
         if handle and self._display is not None and self._foreign is None:
@@ -191,8 +195,70 @@ class EglStream(PictureStream, Closing):
 
 
 def is_gone(stream: EglStream) -> bool:
-    """Return whether a stream can carry nothing any more because it, or one of its ends, is gone."""
+    """Return whether the stream or one of its ends is gone."""
     try:
         return stream.state is StreamState.DISCONNECTED
     except UsageError:
         return True
+
+
+class EndSession(Closing):
+    """One end of a stream. ``state`` follows the table of ``states.py``; the driver is not called after a failure."""
+
+    def __init__(self, calls: EglCuda, stream: EglStream) -> None:
+        self._calls = calls
+        self._stream = stream
+        self.state = EndState.UNCONNECTED
+        self.cuda_stream = calls.cuda.stream()
+        self._connection: Any = None
+        self._context_id = calls.context_id()
+
+    def close(self) -> None:
+        """Disconnect, and free its memory. Idempotent."""
+        try:
+            if self.state in (*LIVE, EndState.ENDED):
+                self._check_context()
+                self._disconnect()
+            if self.state in (*LIVE, EndState.ENDED, EndState.UNCONNECTED):
+                self.cuda_stream.close()
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        finally:
+            self._move(EndEvent.CLOSE)
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Return what belongs to the other end, and disconnect."""
+
+    def _connect(self, name: str, *arguments: object) -> None:
+        """Connect, or close; a failure leaves nothing open."""
+        try:
+            self._connection = self._calls.call(name, self._calls.driver.EGLStreamKHR(self._stream.handle), *arguments)
+        except CodecfleetError:
+            self.close()
+            raise
+        self._move(EndEvent.CONNECT)
+
+    def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
+        """Call the driver; return whether that succeeded: False if no frame came or the other end is gone."""
+        try:
+            self._check_context()
+            code, _ = self._calls.attempt(name, *arguments)
+            if code and not (may_time_out and code == TIMED_OUT):
+                if not is_gone(self._stream):
+                    raise cuda_error(code, f"{name} failed with")
+                self._move(EndEvent.PART)
+        except CodecfleetError:
+            self._move(EndEvent.FAIL)
+            raise
+        return code == 0
+
+    def _check_context(self) -> None:
+        """Raise ``DeviceLost`` if the connection's context is gone: the driver would end the process."""
+        if self._calls.context_id() != self._context_id:
+            message = "the CUDA context in which an end of the stream was connected is gone"
+            raise DeviceLost(message, "Make a new stream in a new process.")
+
+    def _move(self, happening: EndEvent) -> None:
+        self.state = next_state(self.state, happening)

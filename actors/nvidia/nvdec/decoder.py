@@ -25,7 +25,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 
 
 class NvdecCapabilities:
-    """What the device's NVDEC can do: asked once per codec, sampling and depth, since asking makes a context."""
+    """What the device's NVDEC can do, asked once per codec, sampling and depth: each question makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -64,7 +64,7 @@ class NvdecCapabilities:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvdecDecoder(PacketDecoder[PictureT]):
-    """Decodes on the one device that this process sees, on warm sessions; ``opaque`` has the ``PictureNotes``."""
+    """Decodes on the one device that this process sees, on warm sessions. Pictures' ``opaque`` is ``PictureNotes``."""
 
     name = "nvdec"
     pool: NvdecPool
@@ -77,7 +77,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     def begin(
         self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
     ) -> NvdecDecoding[PictureT]:
-        """Begin a series of packets; each of its calls may raise the same.
+        """Begin a series of packets; each call on it may raise the same errors.
 
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
@@ -98,8 +98,8 @@ class NvdecDecoder(PacketDecoder[PictureT]):
             raise EngineUnfit("pictures are cropped on the left or at the top, which PyNvVideoCodec ignores", ADVICE)
         reorders = facts.codec in ("h264", "hevc") and max_reorder_frames(facts.codec, facts.extradata) != 0
         if self.options.keeps_coding_order and reorders:
-            message = f"latency {self.options.latency} is for pictures that are shown as they are coded"
-            raise EngineUnfit(message, "Use the latency native.")
+            message = f"latency={self.options.latency} needs pictures that are coded in the order they are shown"
+            raise EngineUnfit(message, "Use latency=native.")
         key = SessionKey(facts.codec, facts.pix_fmt, surface, facts.width, facts.height, self.options, sequence)
         if reason := self.cannot(key):
             raise EngineUnfit(reason, ADVICE)

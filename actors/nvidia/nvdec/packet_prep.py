@@ -1,4 +1,4 @@
-"""From a container's packets to NVDEC's input: Annex B units, parameter sets, and which pictures to expect.
+"""Turns a container's packets into NVDEC's input: Annex B units, parameter sets, and the pictures to expect.
 
 Measured on an H200 (docs/nvdec.md): parameter sets must precede a range; after a first CRA or BLA, RASL pictures are
 left out; VP9's timestamps are one picture late, so VP8, VP9 and AV1, which show pictures in packet order, are counted.
@@ -33,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """One packet as it is fed: its ``number`` in demux order, and whether it changes the known parameters."""
+    """A packet as NVDEC gets it; ``number`` is in demux order, ``is_new`` if it changes the known parameters."""
 
     number: int
     payload: bytes
@@ -45,7 +45,7 @@ class Feeder:
     """Prepares one range's packets, each read once. Used once.
 
     ``extradata`` is the track's codec configuration, which says how units are delimited. Set ``size``, the pictures'
-    (width, height), again when it changes. ``sequence`` is what is known of the pictures if extradata does not say.
+    (width, height), again when it changes. ``sequence`` holds the pictures' parameters if extradata does not.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Feeder:
         self._extradata = extradata
         self.size = size
         self.sequence = sequence or _stated(codec, extradata)
-        """The known sequence of the following pictures; several if pictures may choose one that no packet states."""
+        """The parameters of the following pictures; several if the pictures choose between them."""
         self._is_hevc = codec == "hevc"
         self._has_units = codec in ("h264", "hevc")
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc) if self._has_units else None
@@ -65,7 +65,7 @@ class Feeder:
 
     @property
     def counts_pictures(self) -> bool:
-        """Whether pictures come in the order of the packets, so that counting identifies them."""
+        """Whether pictures come in the packets' order, so that counting identifies them."""
         return self._codec in ("vp8", "vp9", "av1")
 
     def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:
@@ -95,7 +95,7 @@ class Feeder:
         headers = unit_headers(units, kinds, hevc=self._is_hevc)
         is_new = self._is_new(headers.sequence)
         payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
-        # Another sequence may go to another decoder, which has no parameters yet.
+        # A new sequence may go to another decoder, which has no parameters yet.
         if not self._begun or (is_new and headers.begins):
             payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload
         self._begun = True
@@ -108,7 +108,7 @@ class Feeder:
         return True
 
     def _is_undecodable(self, kinds: Sequence[int]) -> bool:
-        """Return whether a picture refers to what precedes the start, a broken link or a CRA (H.265 8.1.3)."""
+        """Return whether a picture refers to pictures before the start, a broken link or a CRA (H.265 8.1.3)."""
         first = next((place for place, kind in enumerate(kinds) if kind < _SLICES), len(kinds))
         self._starts_sequence = self._starts_sequence or not _ENDS.isdisjoint(kinds[:first])
         if first == len(kinds):

@@ -24,7 +24,7 @@ WAIT_ADVICE: Final = "--device gpu waits for them."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one kind. ``wanted_most`` is the most wanted at once; no more are ever open."""
+    """The counts of one key's sessions. Never more than ``wanted_most``, the most wanted at once, are open."""
 
     made: int = 0
     closed: int = 0
@@ -34,7 +34,7 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """The pool's counts of what happened to its sessions."""
+    """The counts of all sessions."""
 
     made: int = 0
     in_use: int = 0  # handed out so far
@@ -60,7 +60,7 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session to open. ``waiter`` waits for it, or ``request`` declined to; both are None once nobody claims it."""
+    """A session to open, for ``waiter``, or for ``request``, which does not wait; both are None if nobody claims it."""
 
     key: SessionKey
     first: bytes
@@ -110,8 +110,8 @@ class NvdecPool:
         ``request`` is from a caller with a fallback, which waits for few openings; None waits as long as it takes.
 
         Raises:
-            EngineBusy: too many are to be opened first. The session is opened all the same, for the next caller.
-            DeviceError: none could be opened, now or in the background since the last call.
+            EngineBusy: too many others are opened first. The session is still opened, for the next caller.
+            DeviceError: no session could be opened, now or in the background since the last call.
         """
         with self._changed:
             session = self._pop_idle(key) or self._awaited(key, first, request)
@@ -121,7 +121,7 @@ class NvdecPool:
             self._give_back(session)
 
     def close(self) -> None:
-        """Cancel openings without a waiter, and close every idle session. Waits for what is being opened."""
+        """Cancel openings without a waiter, wait for the current one, and close every idle session."""
         with self._changed:
             self._openings = [opening for opening in self._openings if opening.waiter or opening.is_begun]
             maker = self._maker
@@ -183,7 +183,7 @@ class NvdecPool:
         try:
             maker.start()
         except RuntimeError as error:
-            message = f"no thread can be started that opens NVDEC's sessions: {error}"
+            message = f"the thread that opens NVDEC's sessions cannot be started: {error}"
             raise SessionLimit(message, "Run fewer segments at a time.") from error
         self._maker = maker
 
@@ -197,7 +197,7 @@ class NvdecPool:
                 self._is_open(opening, session)
 
     def _next_opening(self) -> _Opening | None:
-        """Return what to open next, those with a waiter first; None ends the thread."""
+        """Return the next opening, those with a waiter first; None ends the thread."""
         with self._changed:
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
             if opening is None:

@@ -1,4 +1,4 @@
-"""One range in NVDEC: which pictures are awaited, and which packet each one belongs to."""
+"""One range in NVDEC: the pictures that are awaited, and the packet that each belongs to."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -33,14 +33,14 @@ class _Awaited(NamedTuple):
 class FedRange(Generic[PictureT]):
     """A range's packets, and the pictures that they give. Used once.
 
-    A range falls into stretches: a packet that states something new of the following pictures (their size, their
-    colours) begins another, and what was fed before is drained first.
+    A range consists of stretches: a packet that states new parameters (a size, colours) begins another stretch, after
+    the pictures of the packets before it are drained.
 
-    The decoder is given presentation times and gives them to pictures in their own order, so each must have one of its
-    own. ``counts_pictures`` identifies pictures by counting instead, where they come in the order of packets.
+    The decoder assigns the packets' presentation times to pictures in presentation order, so each picture needs a
+    distinct time. ``counts_pictures`` identifies pictures by counting instead, if they come in the packets' order.
 
-    The first packet is a random access point. ``in_order`` requires each picture with its packet, before the next is
-    fed; ``at_once`` waits for each picture rather than for a few.
+    The first packet is a random access point. ``in_order`` requires each picture before the next packet is fed;
+    ``at_once`` waits for each picture rather than for a few.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FedRange(Generic[PictureT]):
         self._first_pts: int | None = None
 
     def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
-        """Return a packet as it is fed, None if NVDEC must not see it; raises if NVDEC cannot be trusted with it."""
+        """Return a packet as NVDEC gets it, None if it must not; raises if NVDEC may decode it wrongly."""
         self._check(number, packet)
         chunk = self._feeder.chunk(number, memoryview(packet))
         if chunk is None:
@@ -70,7 +70,7 @@ class FedRange(Generic[PictureT]):
     def feed(
         self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet; yield (its packet's number, picture) of those complete. Raises as ``NvdecDecoder.decode``."""
+        """Feed a packet; yield (packet number, picture) of complete pictures. Raises as ``NvdecDecoder.decode``."""
         ticket = self._expect(fed.chunk, fed.packet)
         began_s = time.perf_counter()
         yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader, at_once=self._at_once), began_s)
@@ -108,11 +108,11 @@ class FedRange(Generic[PictureT]):
         if chunk.headers.resizes:
             raise EngineUnfit(f"the pictures' size changes at packet {chunk.number}, within a sequence", _ADVICE)
         if self._begun and chunk.is_new and not (chunk.headers.begins and packet.is_keyframe):
-            message = f"packet {chunk.number} states other parameters than those before it, and begins nothing"
+            message = f"packet {chunk.number} changes the parameters, but does not begin a sequence"
             raise EngineUnfit(message, _ADVICE)
 
     def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
-        # An edit list hides some; a leading picture refers to others that were never fed.
+        # An edit list hides some pictures; a leading picture refers to pictures that were never fed.
         is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
         awaited = _Awaited(chunk.number, packet.pts, not packet.is_discard and not is_leading)
         if self._counts_pictures:
@@ -121,7 +121,7 @@ class FedRange(Generic[PictureT]):
                 self._tickets += 1
             return chunk.number
         if packet.pts is None or packet.pts in self._awaited:
-            message = f"packet {chunk.number} has no presentation time of its own, and NVDEC identifies pictures by it"
+            message = f"packet {chunk.number} has no distinct presentation time, by which NVDEC identifies pictures"
             raise EngineUnfit(message, _ADVICE)
         self._awaited[packet.pts] = awaited
         return packet.pts
@@ -133,7 +133,7 @@ class FedRange(Generic[PictureT]):
             self._next_ticket += 1
             awaited = self._awaited.pop(ticket, None)
             if awaited is None:
-                raise EngineFailed(f"NVDEC returned a picture of no packet, at {ticket}", _ADVICE)
+                raise EngineFailed(f"NVDEC returned a picture at {ticket} that belongs to no packet", _ADVICE)
             if awaited.is_wanted:
                 self._tally.frames += 1
                 picture.pts = awaited.pts

@@ -1,6 +1,6 @@
 """One warm decoder session of NVDEC: packets in, pictures out, on the host or the device. For one thread at a time.
 
-Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so it is fed range after range.
+Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so it decodes one range after another.
 """
 
 import re
@@ -27,15 +27,15 @@ from ..cuda.context import Cuda, Stream, cuda_error
 _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
-_ADVICE: Final = "codecfleet doctor --fresh tries every codec; --device cpu does without the GPU."
+_ADVICE: Final = "Run codecfleet doctor --fresh to try every codec, or use --device cpu."
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
     """The properties that a session is made for; tracks with the same key may share a session.
 
-    ``sequence``, what is known of their pictures, is only compared: a decoder has as many surfaces as its first stream
-    needs, and gives wrong pictures of a stream of the same size that needs more (measured on an H200).
+    ``sequence``, the parameters of the pictures, is only compared: a decoder has as many surfaces as its first stream
+    needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
     """
 
     codec: str
@@ -48,12 +48,12 @@ class SessionKey:
 
 
 _REFERENCES: Final = {"h264": 16, "hevc": 16, "av1": 9, "vp9": 9, "vp8": 4}
-"""The most pictures that a stream may make its decoder keep, counting the one being decoded if it takes a surface."""
+"""The most pictures that a stream's decoder must keep, including the one being decoded if it takes a surface."""
 _SPARE_SURFACES: Final = 4
 _OUTPUT_SURFACES: Final = 2
 _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
-"""How many pictures, or bytes, are decoded before a wait. Each wait releases the GIL, for which a dozen threads queue:
-a few small pictures share one, and a large one has its own.
+"""How many pictures, or bytes, are decoded before a wait. Each wait releases the GIL, for which a dozen threads queue,
+so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
 """A reader's scratch is one picture, whose rows may be padded."""
@@ -73,14 +73,13 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
     @abstractmethod
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
-        """Begin to read a surface; return a function that gives its picture once the stream is done.
+        """Begin to read a surface; return a function that returns its picture once the stream is done.
 
-        Keep the function until then: it owns the memory written to. ``address`` is on the device. ``DeviceError`` if
-        refused.
+        Keep the function until then: it owns the picture's memory. ``DeviceError`` if refused.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
-        """Give a picture what a software decoder would state beside its samples."""
+        """Set the properties that a software decoder sets beside the samples."""
 
     @abstractmethod
     def close(self) -> None:
@@ -92,7 +91,7 @@ MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 
 
 class _Begun(NamedTuple, Generic[PictureT]):
-    """A picture that calling ``picture`` gives when the stream is done."""
+    """A picture that ``picture()`` returns when the stream is done."""
 
     ticket: int
     picture: Callable[[], PictureT]
@@ -103,7 +102,7 @@ class _State(Enum):
     """Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
 
     READY = "ready"
-    """It holds nothing of any range."""
+    """It holds no data of a range."""
     FEEDING = "feeding"
     CLOSED = "closed"
 
@@ -133,11 +132,11 @@ class NvdecSession:
                 )
         except Exception as error:  # the package documents no errors
             self._stream.close()
-            raise mapped(error, "NVDEC opens no session") from error
+            raise mapped(error, "NVDEC cannot open a session") from error
 
     @property
     def is_clean(self) -> bool:
-        """Whether another range may be fed to it: the last one was flushed."""
+        """Whether another range may be fed to it, because the last one was flushed."""
         return self._state is _State.READY
 
     def prime(self, payload: bytes) -> None:
@@ -156,10 +155,10 @@ class NvdecSession:
         return cast("SurfaceReader[PictureT]", self._readers[make])
 
     def serves(self, key: SessionKey) -> bool:
-        """Return whether ``turn_to`` accepts ``key``: its own, or another size up to the largest it was opened for.
+        """Return whether ``turn_to`` accepts ``key``: its own, or one of another size up to the largest option.
 
-        The driver makes the decoder again for another size, with the surfaces that size needs. Of its first size, only
-        its own key is accepted.
+        For another size the driver makes the decoder again, with the surfaces that this size needs. For the session's
+        first or current size, only the same key is accepted.
         """
         for known in (self._shape, self.key):
             if (key.width, key.height) == (known.width, known.height):
@@ -169,15 +168,15 @@ class NvdecSession:
         return here == self.key and key.width <= widest and key.height <= highest
 
     def turn_to(self, key: SessionKey) -> None:
-        """Give a clean session ``key``'s size and new readers; ``DeviceError`` if the package refuses the size."""
+        """Switch a clean session to ``key``'s size, with new readers; ``DeviceError`` if the package refuses."""
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return
         try:
-            # Without it the package has NVDEC scale every picture to the first size, and says nothing.
+            # Without this call the package silently scales every picture to the first size.
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "setReconfigParams"):
                 self._decoder.setReconfigParams(key.width, key.height)
         except Exception as error:  # the package documents no errors
-            raise mapped(error, "NVDEC takes no other size") from error
+            raise mapped(error, "NVDEC cannot change its size") from error
         self._shape = key
         self._size_bytes = key.surface.size_bytes(key.width, key.height)
         self._close_readers()
@@ -190,7 +189,7 @@ class NvdecSession:
         ``at_once`` waits for each picture rather than for a few at a time.
 
         Raises:
-            EngineFailed, EngineUnfit, DeviceLost: by what went wrong; close the session.
+            EngineFailed, EngineUnfit, DeviceLost: by the kind of failure; close the session then.
         """
         self._state = _State.FEEDING
         # One watch for all calls of a picture: watching each would cost as much as the calls.
@@ -199,7 +198,7 @@ class NvdecSession:
             return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
 
     def flush(self, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
-        """Return the pictures that are left, or raise, as ``feed`` does; the session is clean then."""
+        """Return the remaining pictures, after which the session is clean; raises as ``feed`` does."""
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
             self._begin(self._module.PacketData(), reader)
             pictures: list[tuple[int, PictureT]] = self._finished()
@@ -207,12 +206,12 @@ class NvdecSession:
         return pictures
 
     def close(self) -> None:
-        """Give everything back. Idempotent."""
+        """Free everything. Idempotent."""
         if self._state is not _State.CLOSED:
             self._state = _State.CLOSED
             with self._cuda.entered:
                 if self._begun:
-                    # The device must no longer write to their memory; if the wait fails, it no longer does.
+                    # The device must no longer write to their memory; it does not if the wait fails.
                     with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
                         self._stream.wait()
                     self._begun.clear()
@@ -238,7 +237,7 @@ class NvdecSession:
         try:
             return list(self._decoder.Decode(packet))
         except Exception as error:  # the package documents no errors
-            raise mapped(error, "NVDEC broke off") from error
+            raise mapped(error, "NVDEC failed") from error
 
     @property
     def _is_far_ahead(self) -> bool:
@@ -255,7 +254,7 @@ class NvdecSession:
                 raise EngineFailed(message, _ADVICE)
             ticket, options = frame.getPTS(), self.key.options
             notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
-            # Last: from here on the device writes to the picture's memory, which no failure may release.
+            # Last: after this the device writes to the picture's memory, which no failure may release.
             self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
     def _finished(self) -> list[tuple[int, PictureT]]:
@@ -278,8 +277,8 @@ def _notes(frame: Any, *, statistics: bool) -> PictureNotes:
 
 def _statistics(frame: Any) -> DecodeStatistics:
     if not frame.decode_stats_size:
-        message = "statistics: this GPU's driver gives no decode statistics; NVIDIA's 590 is the first that does"
-        raise EngineUnfit(message, "Do without them, or use a GPU whose driver has them.")
+        message = "statistics: this GPU's driver has no decode statistics; NVIDIA's driver 590 is the first with them"
+        raise EngineUnfit(message, "Leave out statistics, or use a GPU with a newer driver.")
     found = frame.ParseDecodeStats()
     return DecodeStatistics(
         luma_qp=tuple(found["qp_luma"]),
@@ -290,7 +289,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Return our error for PyNvVideoCodec's: by its code, else by its class; our own errors pass."""
+    """Return our error for PyNvVideoCodec's, by its code, else by its class; our own errors pass unchanged."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))
@@ -302,7 +301,7 @@ def mapped(error: Exception, what: str) -> DeviceError:
 
 
 def decoder_arguments(options: NvdecOptions, module: Any) -> dict[str, Any]:
-    """Return the arguments of ``CreateDecoder`` for options that differ from its defaults."""
+    """Return the arguments of ``CreateDecoder`` that differ from its defaults."""
     found: dict[str, Any] = {}
     if options.keeps_coding_order:
         found["latency"] = getattr(module.DisplayDecodeLatencyType, options.latency.upper())

@@ -1,9 +1,9 @@
-"""One series of packets through NVDEC: stretch by stretch, each on a session of its size."""
+"""Decodes one series of packets on NVDEC, stretch by stretch, each on a session of its size."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic
 
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
@@ -15,47 +15,20 @@ from ...bitstream.packet_headers import CodedSequence, vp9_sequence
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, PictureT
 from ...decode.describe import stated_picture
-from ...decode.nvdec_options import NvdecOptions
 from ...decode.nvdec_support import CodedTrack
 from ...decode.packet_decoder import KeyframeHdr
 from ...media.values import StatedPicture
 from .packet_prep import Feeder
-from .pool import NvdecPool, SessionRequest
 from .range import Fed, FedRange
-from .session import MakeReader, NvdecSession, SessionKey, SurfaceReader
 
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
+    from .decoder import NvdecDecoder
+    from .session import NvdecSession, SurfaceReader
 
 ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
 """FFmpeg's numbers for an unspecified range, matrix, primaries and transfer."""
-
-
-class DecodesOn(Protocol[PictureT]):
-    """What a series needs from its decoder."""
-
-    @property
-    def pool(self) -> NvdecPool:
-        """The warm sessions."""
-
-    @property
-    def make_reader(self) -> MakeReader[PictureT]:
-        """Makes what reads a session's surfaces."""
-
-    @property
-    def request(self) -> SessionRequest | None:
-        """The request of a caller with a fallback."""
-
-    @property
-    def options(self) -> NvdecOptions:
-        """How sessions are opened."""
-
-    def wrong_pictures(self) -> int:
-        """Return how many wrong pictures this process's decoders have reported so far."""
-
-    def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
 
 
 class NvdecDecoding(Generic[PictureT]):
@@ -63,7 +36,7 @@ class NvdecDecoding(Generic[PictureT]):
 
     def __init__(
         self,
-        decoder: DecodesOn[PictureT],
+        decoder: "NvdecDecoder[PictureT]",
         facts: CodedTrack,
         context: VideoCodecContext,
         tally: DecodeTally,
@@ -96,7 +69,7 @@ class NvdecDecoding(Generic[PictureT]):
         self._hdr = KeyframeHdr(facts.codec, facts.extradata)
 
     def push(self, number: int, packet: "VideoPacket") -> Iterator[tuple[int, PictureT]]:
-        """Decode one packet, and yield (its packet's number, picture) of those that are complete."""
+        """Decode one packet, and yield (packet number, picture) of the pictures that are complete."""
         fed = self._range.prepared(number, packet)
         if fed is None:
             return
@@ -109,11 +82,11 @@ class NvdecDecoding(Generic[PictureT]):
             yield from self._coloured(self._range.feed(fed, self._session, self._reader))
 
     def flush(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the pictures that are left."""
+        """Yield the remaining pictures."""
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:
-            raise EngineFailed("NVDEC could not decode every picture, of this source or of one beside it", ADVICE)
+            raise EngineFailed("NVDEC reported wrong pictures, in this source or in one decoded beside it", ADVICE)
 
     def close(self) -> None:
         """Give the session back."""
@@ -121,10 +94,10 @@ class NvdecDecoding(Generic[PictureT]):
         self._held.close()
 
     def stated(self, number: int | None, picture: PictureT) -> StatedPicture:
-        """Return what the pictures of this stretch state, with the HDR values of packet ``number``'s keyframe."""
+        """Return the description of this stretch's pictures, with the HDR values of packet ``number``'s keyframe."""
         del picture
         if self._looked is None:
-            raise EngineFailed("NVDEC gave a picture before any was described", ADVICE)
+            raise EngineFailed("NVDEC returned a picture before any was described", ADVICE)
         return replace(self._looked, hdr=self._hdr.at(number))
 
     def _drained(self) -> Iterator[tuple[int, PictureT]]:
@@ -139,7 +112,7 @@ class NvdecDecoding(Generic[PictureT]):
             yield number, picture
 
     def _turn(self, fed: Fed) -> None:
-        """Take a session for the stretch that a packet begins: the current one if it serves."""
+        """Take a session for the stretch that a packet begins, the current one if it fits."""
         before = _colours(self._context)
         if fed.chunk.is_new or self._facts.pix_fmt is None:
             self._look_at(fed)
@@ -150,12 +123,12 @@ class NvdecDecoding(Generic[PictureT]):
             self.close()
             acquired = self._decoder.pool.acquire(key, fed.chunk.payload, self._request)
             self._session = self._held.enter_context(acquired)
-        self._request = None  # from here on it waits: the pictures decoded so far would be lost
+        self._request = None  # later stretches wait for a session: a refusal would lose the pictures decoded so far
         self._session.turn_to(key)
         self._reader = self._session.reader(self._decoder.make_reader)
 
     def _look_at(self, fed: Fed) -> None:
-        """Decode a packet in software: its picture shows what new parameters mean, and their colours."""
+        """Decode a packet in software: the picture shows the format, size and colours that new parameters give."""
         picture = _software_picture(fed, self._context)
         found = replace(self._facts, pix_fmt=picture.format.name, width=picture.width, height=picture.height)
         sets = [each for each in fed.chunk.headers.sequence or () if isinstance(each, bytes)]
@@ -175,7 +148,7 @@ def _software_picture(fed: Fed, context: VideoCodecContext) -> VideoFrame:
     except FFmpegError:
         pictures = []
     if not pictures:
-        raise EngineUnfit(f"software decodes no picture from the parameters of packet {fed.chunk.number}", ADVICE)
+        raise EngineUnfit(f"software cannot decode packet {fed.chunk.number}, which has new parameters", ADVICE)
     return pictures[-1]
 
 
@@ -184,9 +157,9 @@ def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
 
 
 def _refuse_late_colours(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    """Refuse colours after pictures without any: software also gives them to the pictures that it still holds."""
+    """Refuse colours that begin after the first pictures: software also gives them to pictures that it still holds."""
     if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
-        raise EngineUnfit("the pictures' colours are stated from some packet on, and not before", ADVICE)
+        raise EngineUnfit("the first pictures state no colours, and later ones do", ADVICE)
 
 
 def _known_sequence(facts: CodedTrack, context: VideoCodecContext) -> CodedSequence | None:

@@ -1,11 +1,10 @@
-"""Changes to NVENC's bitstream: parameter sets go out of band, colour and HDR values go in.
+"""Changes to NVENC's bitstream: parameter sets are moved out of band, colour and HDR values are added.
 
-PyNvVideoCodec has no setting for them: FFmpeg's metadata filters write colour and aspect ratio, messages carry HDR.
+PyNvVideoCodec has no settings for colours: FFmpeg's metadata filters write them, and messages carry HDR values.
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and Decoding
 Process Specification 5.3, 5.8, 6.7.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -14,28 +13,22 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from ....errors import EngineFailed
-from ...bitstream.access_points import annex_b, nal_units
+from ...bitstream.access_points import annex_b, nal_kind, nal_units
 from ...bitstream.packet_headers import leb128
-from ...bitstream.sei import message_unit, metadata_unit
+from ...bitstream.sei import hdr_messages, message_unit
 from ...encode.settings import Codec
-from ...media.values import UNSPECIFIED, Colour, ContentLight, HdrStatic, MasteringDisplay, SeiMessage, VideoFormat
+from ...media.values import UNSPECIFIED, Colour, HdrStatic, VideoFormat
 
 if TYPE_CHECKING:
     from av.stream import Stream
 
 _PARAMETER_SETS: Final = {Codec.H264: frozenset({7, 8}), Codec.HEVC: frozenset({32, 33, 34})}
 _LAST_SLICE: Final = {Codec.H264: 5, Codec.HEVC: 31}
-_MASTERING_PAYLOAD, _LIGHT_PAYLOAD = 137, 144
-_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000
-
 _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
-_METADATA_LIGHT, _METADATA_MASTERING = 1, 2
-_AV1_CHROMATICITY_UNITS, _AV1_MAX_UNITS, _AV1_MIN_UNITS = 1 << 16, 1 << 8, 1 << 14
-
 _LIMITED, _FULL = 1, 2
 _RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
-"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 knows no others."""
+"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 has no others."""
 
 
 class BitstreamWriter:
@@ -72,7 +65,7 @@ class BitstreamWriter:
         new_sets = self._new_parameter_sets(data)
         has_slice = False
         for unit in nal_units(data):
-            kind = _nal_type(self._codec, unit)
+            kind = nal_kind(unit, hevc=self._codec is Codec.HEVC)
             if kind in _PARAMETER_SETS[self._codec]:
                 units += new_sets
                 new_sets = []
@@ -88,7 +81,7 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may announce a header and write another (SVT-AV1 does); the written one counts.
+                # An encoder may write another header than it announced (SVT-AV1 does); the written one counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)
@@ -102,7 +95,7 @@ class BitstreamWriter:
         if set(found) <= set(self._native):
             return []
         if not self._changed:
-            message = f"NVENC wrote other {self._codec} parameter sets into a packet than it had announced"
+            message = f"NVENC wrote {self._codec} parameter sets that differ from those it announced"
             raise EngineFailed(message, _RETRY)
         return list(nal_units(_filtered(self._codec, self._filter, _joined(self._codec, found))))
 
@@ -163,35 +156,8 @@ def _padded(data: bytes) -> "Packet[Stream]":
 
 def hdr_units(codec: Codec, hdr: HdrStatic) -> tuple[bytes, ...]:
     """Return the units that state a track's static HDR metadata: SEI NAL units without start codes, or AV1's OBUs."""
-    if codec is Codec.AV1:
-        return tuple(_av1_metadata(hdr))
-    units = []
-    if hdr.mastering is not None:
-        units.append(message_unit(codec, SeiMessage(_MASTERING_PAYLOAD, _mastering_sei(hdr.mastering))))
-    if hdr.light is not None:
-        units.append(message_unit(codec, SeiMessage(_LIGHT_PAYLOAD, _light(hdr.light))))
-    return tuple(units)
-
-
-def _mastering_sei(display: MasteringDisplay) -> bytes:
-    points = (*display.green, *display.blue, *display.red, *display.white)
-    luminances = (round(value * _LUMINANCE_UNITS) for value in (display.max_luminance, display.min_luminance))
-    return struct.pack(">8H2I", *(round(value * _CHROMATICITY_UNITS) for value in points), *luminances)
-
-
-def _light(light: ContentLight) -> bytes:
-    return struct.pack(">2H", light.max_cll, light.max_fall)
-
-
-def _av1_metadata(hdr: HdrStatic) -> Iterator[bytes]:
-    if hdr.light is not None:
-        yield metadata_unit(SeiMessage(_METADATA_LIGHT, _light(hdr.light)))
-    if hdr.mastering is not None:
-        display = hdr.mastering
-        points = (*display.red, *display.green, *display.blue, *display.white)
-        fixed = [min(0xFFFF, round(value * _AV1_CHROMATICITY_UNITS)) for value in points]
-        luminances = round(display.max_luminance * _AV1_MAX_UNITS), round(display.min_luminance * _AV1_MIN_UNITS)
-        yield metadata_unit(SeiMessage(_METADATA_MASTERING, struct.pack(">8H2I", *fixed, *luminances)))
+    units = [message_unit(codec, each) for each in hdr_messages(codec, hdr)]
+    return tuple(reversed(units) if codec is Codec.AV1 else units)
 
 
 def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -202,7 +168,7 @@ def obus(data: bytes) -> Iterator[tuple[int, bytes]]:
         begin = at + (2 if head & 4 else 1)
         size, begin = leb128(data, begin)
         if not head & 2 or begin + size > len(data):
-            message = f"NVENC gave an AV1 packet that is cut short or has no sizes, at byte {at} of {len(data)}"
+            message = f"NVENC gave an AV1 packet that is truncated or has no sizes, at byte {at} of {len(data)}"
             raise EngineFailed(message, _RETRY)
         yield head >> 3 & 15, data[at : begin + size]
         at = begin + size
@@ -212,11 +178,8 @@ def _parameter_sets(codec: Codec, data: bytes) -> Iterator[bytes]:
     if codec is Codec.AV1:
         yield from (unit for kind, unit in obus(data) if kind == _SEQUENCE_HEADER)
         return
-    yield from (unit for unit in nal_units(data) if _nal_type(codec, unit) in _PARAMETER_SETS[codec])
-
-
-def _nal_type(codec: Codec, unit: bytes) -> int:
-    return unit[0] & 0x1F if codec is Codec.H264 else unit[0] >> 1 & 0x3F
+    hevc = codec is Codec.HEVC
+    yield from (unit for unit in nal_units(data) if nal_kind(unit, hevc=hevc) in _PARAMETER_SETS[codec])
 
 
 def _joined(codec: Codec, units: tuple[bytes, ...]) -> bytes:

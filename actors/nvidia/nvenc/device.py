@@ -1,4 +1,4 @@
-"""One device's NVENC: what it can do, asked once, and its encoders, counted."""
+"""One device's NVENC: its capabilities, asked once, and its encoders, counted."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
 _SESSION_BYTES: Final = 96 << 20
-"""A guess at a session's memory beside its surfaces; documented nowhere, not measured on NVENC."""
+"""An estimate of a session's memory beside its surfaces; neither documented nor measured."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
 _NUMBERS: Final = (
@@ -42,9 +42,9 @@ class NvencDevice:
 
     Capabilities are asked once per codec: each question makes a CUDA context.
 
-    ``free_bytes`` returns how much device memory is free, None if unknown. Its own error is raised: for a lost device
-    the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context. Encoders take
-    memory from ``budget``; None is unbounded.
+    ``free_bytes`` returns how much device memory is free, None if unknown. If it fails, its error is raised: for a lost
+    device the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context.
+    Encoders take memory from ``budget``; None is unbounded.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class NvencDevice:
         name = SURFACE_NAMES[surface.layout]
         if not surface.holds(width, height):
             message = f"NVENC takes no {name} surface of {width}x{height}"
-            raise Unsupported(message, "Where chroma is halved, sides are even; scale with --scale.")
+            raise Unsupported(message, "Formats with subsampled chroma need even sides; scale with --scale.")
         window = (settings.bf or 0) + (settings.lookahead or 0) + _SPARE_SURFACES
         needed_bytes = _SESSION_BYTES + window * surface.size_bytes(width, height)
         self.capabilities(settings.codec).check(settings, surface, width, height)
@@ -116,7 +116,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for the package's, or the error of asking for free memory, if that fails too."""
+        """Return our error for the package's, or the error of ``free_bytes`` if it fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
@@ -178,7 +178,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return those arguments of ``CreateEncoder`` that differ from its defaults: some keys count even by presence."""
+    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys act whatever their value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

@@ -1,7 +1,7 @@
 """Maps the failures of PyNvVideoCodec's encoder to our errors.
 
-One exception serves all faults. Its text has ``Error code : N`` or ``returned error N``: an NVENCSTATUS for functions
-``nvEnc...``, else a CUresult; 20 with CUDA's name is CUDA's fault. 10 means one session too many, or too little memory:
+The package raises one exception for all faults. Its text has ``Error code : N`` or ``returned error N``: an
+NVENCSTATUS for functions ``nvEnc...``, else a CUresult. Status 10 means one session too many, or too little memory:
 free memory and open encoders decide which. Sources: nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
 """
 
@@ -17,9 +17,9 @@ from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 class EncoderEvidence:
     """What is known of the device when an encoder fails."""
 
-    opening: bool  # it was being made
-    own_sessions: int  # encoders that this process has open
-    needed_bytes: int  # an estimate of the memory of one encoder
+    opening: bool  # whether it was being opened
+    own_sessions: int  # the encoders that this process has open
+    needed_bytes: int  # an estimate of one encoder's memory
     free_bytes: int | None = None  # None: unknown
 
 
@@ -35,13 +35,13 @@ _REFUSED: Final = {
     12: "the encoder lacks these settings or this format",
     _CLIENT_KEY: "the driver refuses this build of PyNvVideoCodec",
 }
-_GONE: Final = {3: "the device has no encoder", 4: "the device is not valid", 5: "the device is not there any more"}
+_GONE: Final = {3: "the device has no encoder", 4: "the device is not valid", 5: "the device is gone"}
 _BUSY: Final = {13: "the bitstream is locked", 18: "the encoder is busy"}
 
 _CUDA_NAME: Final = re.compile(r"CUDA_ERROR_([A-Z_]+)")
 
-_NO_ENGINE_STEP: Final = "Encode on a GPU with NVENC, or in software: A100, A30, H100 and H200 have none."
-_FREE_STEP: Final = "Close other encoders on this GPU, or try again when they are done."
+_NO_ENGINE_STEP: Final = "Use a GPU with NVENC (A100, A30, H100 and H200 have none), or --encoder software."
+_FREE_STEP: Final = "Close other encoders on this GPU, or try again when they have finished."
 
 
 def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
@@ -78,7 +78,7 @@ def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
     """Return the error of a CUresult; None if it concerns only the failed call."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
-        return DeviceMemory(f"the GPU's memory does not hold the encoder: {detail}", "Run fewer sessions on this GPU.")
+        return DeviceMemory(f"the GPU has no memory for the encoder: {detail}", "Run fewer sessions on this GPU.")
     fatal = FATAL_RESULTS.get(code or 0)
     message = f"CUDA failed under NVENC{f', {fatal.why}' if fatal else ''}: {detail}"
     return kind(message, "Look for Xid lines in dmesg.")
@@ -106,7 +106,7 @@ def _session_or_memory(code: int, evidence: EncoderEvidence) -> CodecfleetError:
     counted += _mebibytes(evidence.needed_bytes)
     # Only opening a session can exceed the limit; memory can run out at any time.
     if short or not evidence.opening:
-        return DeviceMemory(f"the GPU's memory does not hold the encoder (NVENC status {code}): {counted}", _FREE_STEP)
+        return DeviceMemory(f"the GPU has no memory for the encoder (NVENC status {code}): {counted}", _FREE_STEP)
     return SessionLimit(f"the driver opens no further encoder (NVENC status {code}): {counted}", _FREE_STEP)
 
 

@@ -1,4 +1,4 @@
-"""Pictures as PyNvVideoCodec's encoder takes them, checked here: it checks little, and reads beyond small ones.
+"""Pictures as PyNvVideoCodec's encoder takes them, checked here: the package reads past the end of small ones.
 
 Sources: PyNvVideoCodec programming guide, section 2.3, "Encode" (a: bytes, b: CUDA array interface); the CUDA Array
 Interface, version 3.
@@ -65,7 +65,7 @@ class CudaPlanes:
 def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> NDArray[np.uint8]:
     """Return a software frame's samples, unchanged, as a surface's bytes; ``EncoderFailed`` if it does not fit."""
     if not isinstance(frame, VideoFrame):
-        message = f"the session reads pictures from the host, and a {type(frame).__name__} is not there"
+        message = f"the session takes pictures in host memory, not a {type(frame).__name__}"
         raise EncoderFailed(message, _ADVICE)
     name = frame.format.name
     fits = name in NVENC_PIX_FMTS and surface_format(name) == surface
@@ -79,10 +79,10 @@ def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -
 def device_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> CudaPlanes:
     """Return a device picture as the package takes it; ``EncoderFailed`` unless tight and of this size and format."""
     if not isinstance(frame, DeviceFrame):
-        message = f"the session reads pictures from the device, and a {type(frame).__name__} is not there"
+        message = f"the session takes pictures in device memory, not a {type(frame).__name__}"
         raise EncoderFailed(message, _ADVICE)
     if frame.bits > _CODED_BITS:
-        message = f"NVENC codes {_CODED_BITS} bits at most, not {frame.bits}"
+        message = f"NVENC codes at most {_CODED_BITS} bits, not {frame.bits}"
         raise EncoderFailed(message, "Convert to 10 bits, or use a software encoder.")
     planes = device_planes(surface, frame.planes[0].address, width, height)
     sizes = [[(plane.row_bytes, plane.rows) for plane in each] for each in (frame.planes, planes)]
@@ -90,7 +90,7 @@ def device_input(frame: object, surface: SurfaceFormat, width: int, height: int)
         raise _misfit(f"{frame.layout.value} frame of {frame.width}x{frame.height}", surface, width, height)
     if frame.planes != planes:
         message = "the picture has gaps between its rows or planes, which PyNvVideoCodec does not take"
-        raise EncoderFailed(message, "Copy it into one piece first.")
+        raise EncoderFailed(message, "Copy it into contiguous memory first.")
     return CudaPlanes(surface, planes, frame)
 
 

@@ -1,6 +1,6 @@
-"""An encoder session on NVENC: pictures of the host or the device in, packets out, exactly one for each.
+"""An encoder session on NVENC: exactly one packet for each picture, from the host or the device.
 
-PyNvVideoCodec numbers pictures itself and gives packets late, so the session keeps each number's time. Source:
+PyNvVideoCodec numbers pictures itself and returns packets late, so the session keeps each number's time. Source:
 PyNvVideoCodec programming guide, section 2.3; "Reconfigure" there, which does not list ``cq`` yet.
 """
 
@@ -41,16 +41,17 @@ _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", 
 
 
 class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
-    """One encoder on NVENC, made for one segment and dropped with it.
+    """One encoder on NVENC, for one segment.
 
-    Software frames carry their time and must be in the settings' size, pixel format and time base; everything else
-    comes as a ``TimedPicture``. Nothing is converted: NVENC's surface holds the samples as they are. Unless pictures
-    come ``from_host``, they are on the device, and complete, or written in ``stream``, a CUDA stream's handle: the
-    package waits for no other (programming guide, section 2.3: ``cudastream``).
+    Software frames carry their time and must have the settings' size, pixel format and time base; other pictures come
+    as a ``TimedPicture``. Nothing is converted. Without ``from_host``, pictures are in device memory, and complete or
+    written in ``stream``, a CUDA stream's handle: the package waits for no other stream (programming guide, section
+    2.3: ``cudastream``).
 
     Raises:
-        Unsupported: no NVENC can; the message names the setting. EngineUnfit: this device's NVENC cannot, or it has
-        none. SessionLimit, DeviceMemory: no further encoder fits just now.
+        Unsupported: no NVENC has such a setting; the message names it.
+        EngineUnfit: this device's NVENC cannot encode like this, or it has none.
+        SessionLimit, DeviceMemory: no further encoder fits just now.
         DeviceError: the device failed.
     """
 
@@ -76,7 +77,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             unstated = _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
             self.reorder_frames = reorder_depth(settings, self.extradata, unstated)
             self._rates = _initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
-        # By number, each picture's pts and its samples, which the package may copy at any time, without waiting.
+        # By number: each picture's pts, and its samples, which the package may copy at any time.
         self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
 
@@ -114,8 +115,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         try:
             wanted = _changed_rates(self._rates, change)
         except (TypeError, ValueError) as error:
-            message = f"{self.name} cannot change its rates like that: {error}"
-            raise Unsupported(message, "docs/frames.md has what RateChange takes.") from None
+            message = f"{self.name} cannot change its rates: {error}"
+            raise Unsupported(message, "docs/frames.md lists the values of RateChange.") from None
         _check_rates(self._nvenc, wanted)
         native = self._encoder.call("GetEncodeReconfigureParams")
         _put_rates(wanted, native)
@@ -141,11 +142,11 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     def _packet(self, entry: Mapping[str, Any]) -> EncodedPacket:
         number, data = int(entry["timestamp"]), bytes(entry["data"])
         if number not in self._waiting:
-            raise EngineFailed(f"{self.name} returned a packet of picture {number}, which is not waiting", RETRY_ADVICE)
+            raise EngineFailed(f"{self.name} returned an unexpected packet, of picture {number}", RETRY_ADVICE)
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
-            raise EngineFailed(f"{self.name} called a picture a keyframe that is not one", RETRY_ADVICE)
-        # Numbers are in presentation order: a picture may be coded early, but only a few pictures late.
+            raise EngineFailed(f"{self.name} marked a packet as a keyframe that is not one", RETRY_ADVICE)
+        # Numbers are in presentation order. A picture may be coded early, but at most a few pictures late.
         if self._packets_out - number > self.reorder_frames:
             message = f"{self.name} reordered picture {number} by more than {self.reorder_frames}"
             raise EngineFailed(message, RETRY_ADVICE)
@@ -156,7 +157,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rates:
-    """All rates that may change. Rates are in bit/s, buffers in bits; 0 lets the driver choose."""
+    """The rates that may change, in bit/s, and buffers in bits; 0 lets the driver choose."""
 
     rc: RateMode
     multipass: Multipass | None
@@ -169,7 +170,7 @@ class _Rates:
 
 
 def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
-    """Return the rates of an encoder made with ``settings``, which reports ``native``."""
+    """Return the rates of an encoder with ``settings`` that reports ``native``."""
     found = {name: int(getattr(native, field)) for name, field in _COUNTS.items()} | {"cq": settings.cq or 0}
     fps = Fraction(int(native.frameRateNum), int(native.frameRateDen))
     return _Rates(rc=settings.rc, multipass=settings.multipass, fps=fps, **found)
@@ -188,7 +189,7 @@ def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
         if not isinstance(given[name], int) or isinstance(given[name], bool):
             raise TypeError(f"{name} is a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
-    # A constant rate has no separate peak, and the driver's own default is one.
+    # A constant rate has no separate peak, but the driver's default has one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
 
 

@@ -12,7 +12,7 @@ from ....actors.media.location import is_local, local_path
 from ....actors.media.opening import open_regular
 from ....actors.media.storage_retry import try_again
 from ....actors.media.stores import open_store
-from ....actors.segment.overlay_png import png_samples, png_size
+from ....actors.segment.overlay import png_samples, png_size
 from ....errors import InputNotFound, InputUnreadable, redacted
 
 if TYPE_CHECKING:

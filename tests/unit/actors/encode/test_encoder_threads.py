@@ -13,9 +13,8 @@ import av
 import numpy as np
 import pytest
 
-from codecfleet.actors.encode.settings import Codec, EncoderSettings, RateControl
+from codecfleet.actors.encode.settings import MOST_THREADS, Codec, EncoderSettings, RateControl, with_threads
 from codecfleet.actors.encode.software import SoftwareEncoder
-from codecfleet.actors.encode.threads import MOST_THREADS, with_threads
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.settle.software import THREADS, settle_software, software_request, x264_threads
 from tests.sweeps import swept

@@ -116,7 +116,7 @@ def test_a_pointer_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch,
     make, read = READERS[kind]
     made = make()
     monkeypatch.setattr(av_abi, "_FIRST_FIELD_OFFSET_BYTES", offset_bytes)
-    with pytest.raises(WorkError, match="in a way codecfleet does not know") as caught:
+    with pytest.raises(WorkError, match="in a way that codecfleet does not know") as caught:
         read(made)
     assert "PyAV version" in caught.value.next_step
 
@@ -136,7 +136,7 @@ def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A PyAV that was built against other majors of FFmpeg's libraries is refused."""
     made = stream()
     monkeypatch.setattr(av, "library_versions", {**av.library_versions, "libavcodec": (63, 0, 0)})
-    with pytest.raises(WorkError, match="libavcodec 63, codecfleet knows the structures of 62"):
+    with pytest.raises(WorkError, match="libavcodec 63, but codecfleet knows the structures of 62"):
         av_abi.structures(made)
 
 

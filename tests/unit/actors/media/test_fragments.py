@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.media.fragments import FILLER_BYTES, FilePart, Fragments, FragmentWatch, SplicedFile, watch
+from codecfleet.actors.media.headers import FILLER_BYTES, FilePart, Fragments, FragmentWatch, SplicedFile, watch
 from codecfleet.actors.media.seeking import AccessPoint
 
 FIRST = AccessPoint(packet=0, pos_bytes=0, pts=0, dts=0)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.stdout_monitor import StdoutMonitor, StdoutTap
+from codecfleet.actors.nvidia.stdout_monitor import StdoutTap, wrong_picture_counter
 
 LINE = b"Decode Error occurred for picture 7\n"
 
@@ -107,7 +107,7 @@ def test_threads_that_count_first_at_once_have_one_listener() -> None:
             may_open.wait(10)
             return only
 
-        count = StdoutMonitor(listen).count
+        count = wrong_picture_counter(listen)
         with ThreadPoolExecutor(4) as threads:
             first = threads.submit(count)
             assert is_opening.wait(10)
@@ -170,10 +170,10 @@ def test_of_a_user_s_program_only_what_c_prints_is_read() -> None:
     """Python's and the kernel's output comes out at once; C's is counted, and comes out when it is counted."""
     code = (
         "import ctypes, os\n"
-        "from codecfleet.actors.nvidia.stdout_monitor import CStdoutTap, StdoutMonitor\n"
+        "from codecfleet.actors.nvidia.stdout_monitor import CStdoutTap, wrong_picture_counter\n"
         "libc = ctypes.CDLL(None)\n"
         "libc.printf(b'first\\n')\n"
-        "count = StdoutMonitor(CStdoutTap).count\n"
+        "count = wrong_picture_counter(CStdoutTap)\n"
         "counts = [count()]\n"
         f"libc.printf({LINE!r})\n"
         "print('python', flush=True)\n"

@@ -7,7 +7,7 @@ from math import ceil, floor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.segment.keyframe_grid import KeyframeGrid
+from codecfleet.actors.segment.frame_rate import KeyframeGrid
 
 INTERVALS = st.fractions(Fraction(1, 3), 400, max_denominator=1001)
 TIMES = st.lists(st.integers(1, 900), max_size=80)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.segment.filtering import FilterChain, FilterSettings
-from codecfleet.actors.segment.overlay import Overlay, blends_of, lay
-from codecfleet.actors.segment.overlay_colours import coded, takes_overlay
+from codecfleet.actors.segment.overlay import Overlay, blends_of, coded, lay, takes_overlay
 from tests.pngs import logo, png
 
 FORMATS = ("yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuv420p10le", "yuv422p10le", "gray", "gray10le", "yuv420p12le")

@@ -12,6 +12,7 @@ from codecfleet.actors.decode.decoding import PictureDecoder
 from codecfleet.actors.device.interface import SESSIONS_OPENING
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.nvidia.gpu import Gpu
+from codecfleet.actors.segment.decode_path import METADATA_IN_SOFTWARE
 from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
 from codecfleet.errors import (
     Cancelled,
@@ -116,7 +117,7 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
     device = SurfaceDecoder(DeviceLost("it must not be asked"))
     found = dolby.run(WorkContext(device=device_with(device)))
     assert found.tally.decoded_by == "software"
-    assert found.tally.fallback == "Dolby Vision's metadata only comes with software's pictures"
+    assert found.tally.fallback == METADATA_IN_SOFTWARE
     assert device.pictures == 0
 
 

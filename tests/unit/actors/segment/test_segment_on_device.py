@@ -8,8 +8,7 @@ import pytest
 
 from codecfleet.actors.device.work import WorkContext
 from codecfleet.actors.encode.settings import Codec
-from codecfleet.actors.segment.describe_encoder import EncoderOffer
-from codecfleet.actors.segment.encoding import EncodedSegment, EncodeSegment
+from codecfleet.actors.segment.encoding import EncodedSegment, EncoderOffer, EncodeSegment
 from codecfleet.cluster.placement.model.demand import EncoderKind
 from codecfleet.errors import DeviceError, EngineFailed, EngineUnfit
 from codecfleet.jobs.plan.encoders import with_nvenc

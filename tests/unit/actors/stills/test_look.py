@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codecfleet.actors.stills.look import Turn, shown_size
+from codecfleet.actors.segment.steps import CLOCKWISE, UPRIGHT, Turn
+from codecfleet.actors.stills.look import nearest_turn, shown_size
 from codecfleet.actors.stills.taking import turned
 
 ONE = 1 << 16
-QUARTER = Turn(swaps_axes=True)
 MATRICES = {
     "upright": (1, 0, 0, 1),
     "quarter clockwise": (0, 1, -1, 0),
@@ -31,7 +31,7 @@ def test_every_sample_goes_where_the_matrix_sends_it(name: str) -> None:
     """ISO/IEC 14496-12's matrix, point by point, moved back into view."""
     a, b, c, d = MATRICES[name]
     stored = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    shown = turned(stored, Turn.of(_matrix(a, b, c, d)))
+    shown = turned(stored, nearest_turn(_matrix(a, b, c, d)))
     places = {(x, y): (a * x + c * y, b * x + d * y) for y in range(2) for x in range(3)}
     left, top = (min(place[side] for place in places.values()) for side in (0, 1))
     for (x, y), (to_x, to_y) in places.items():
@@ -40,18 +40,18 @@ def test_every_sample_goes_where_the_matrix_sends_it(name: str) -> None:
 
 def test_other_angles_go_to_the_nearest_quarter_turn() -> None:
     """A matrix of a few degrees leaves the picture upright, and no matrix at all does too."""
-    assert Turn.of((ONE, 4000, 0, -4000, ONE, 0, 0, 0, 1 << 30)) == Turn.of(None) == Turn()
+    assert nearest_turn((ONE, 4000, 0, -4000, ONE, 0, 0, 0, 1 << 30)) == nearest_turn(None) == UPRIGHT
 
 
 @pytest.mark.parametrize(
     ("stored", "shape", "turn", "shown"),
     [
-        ((1920, 1080), Fraction(1), Turn(), (1920, 1080)),
-        ((1920, 1080), Fraction(1), QUARTER, (1080, 1920)),
-        ((720, 576), Fraction(64, 45), Turn(), (1024, 576)),
-        ((720, 480), Fraction(8, 9), Turn(), (720, 540)),
-        ((720, 576), Fraction(64, 45), QUARTER, (576, 1024)),
-        ((3, 1), Fraction(1, 1000), Turn(), (3, 1000)),
+        ((1920, 1080), Fraction(1), UPRIGHT, (1920, 1080)),
+        ((1920, 1080), Fraction(1), CLOCKWISE, (1080, 1920)),
+        ((720, 576), Fraction(64, 45), UPRIGHT, (1024, 576)),
+        ((720, 480), Fraction(8, 9), UPRIGHT, (720, 540)),
+        ((720, 576), Fraction(64, 45), CLOCKWISE, (576, 1024)),
+        ((3, 1), Fraction(1, 1000), UPRIGHT, (3, 1000)),
     ],
 )
 def test_pixels_become_square(

@@ -11,10 +11,10 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.segment.steps import Region
+from codecfleet.actors.segment.steps import CLOCKWISE, UPRIGHT, Region
 from codecfleet.actors.segment.tone import Operator, ToneMap, Transfer, mapped
 from codecfleet.actors.stills.files import encode_still, quantizer_scale
-from codecfleet.actors.stills.look import StillFormat, StillLook, Turn
+from codecfleet.actors.stills.look import StillFormat, StillLook
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.errors import EncoderFailed
 
@@ -37,7 +37,7 @@ def _look(**changes: object) -> StillLook:
     fields = {
         "width": 32,
         "height": 24,
-        "turn": Turn(),
+        "turn": UPRIGHT,
         "colour": Colour(LIMITED, matrix=1),
         "format": None,
         "quality": 90,
@@ -95,7 +95,7 @@ def test_hdr_becomes_sdr_by_the_formula(transfer: Transfer, code: float) -> None
 
 def test_the_size_is_that_after_the_turn() -> None:
     """A still has the width and height that were asked for, whichever way it is turned."""
-    assert Painter(_look(turn=Turn(swaps_axes=True))).paint(_flat(120, 90, 170)).shape == (24, 32, 3)
+    assert Painter(_look(turn=CLOCKWISE)).paint(_flat(120, 90, 170)).shape == (24, 32, 3)
 
 
 def _gradient() -> NDArray[np.uint8]:
@@ -146,7 +146,7 @@ def test_what_is_drawn_is_a_file_or_samples() -> None:
 
 def test_a_picture_that_no_file_takes_is_refused_in_one_line() -> None:
     """The encoder's refusal names the encoder and the size."""
-    with pytest.raises(EncoderFailed, match="libwebp made no file of a picture of 17000x1"):
+    with pytest.raises(EncoderFailed, match="libwebp cannot encode a picture of 17000x1"):
         encode_still(np.zeros((1, 17_000, 3), dtype=np.uint8), StillFormat.WEBP, 90)
 
 

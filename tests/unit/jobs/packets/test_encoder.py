@@ -129,20 +129,20 @@ REFUSED: list[tuple[str, dict[str, Any], RateChange, str]] = [
     ("h264", {"bitrate_bps": 300_000}, RateChange(fps=50, vbvinit=1), "cannot change vbvinit, fps"),
     ("h264", {"bitrate_bps": 300_000}, RateChange(cq=30), "no quality to change"),
     ("h264", {"bitrate_bps": 300_000}, RateChange(maxbitrate=900_000), "has no peak"),
-    ("h264", {"bitrate_bps": 300_000}, RateChange(bitrate=5), "takes no bitrate of 5"),
+    ("h264", {"bitrate_bps": 300_000}, RateChange(bitrate=5), "cannot use bitrate=5"),
     ("h264", {"quality": 30}, RateChange(bitrate=300_000), "has no bitrate"),
     ("h264", {"quality": 30}, RateChange(maxbitrate=300_000), "opened with a buffer"),
     (
         "h264",
         {"bitrate_bps": 300_000, "maxrate_bps": 600_000, "bufsize_bits": 600_000},
         RateChange(bitrate=200_000),
-        "only where it is constant",
+        "only if it is constant",
     ),
     (
         "h264",
         {"bitrate_bps": 300_000, "maxrate_bps": 600_000, "bufsize_bits": 600_000},
         RateChange(maxbitrate=200_000),
-        "below its average",
+        "below libx264's average",
     ),
     *(
         (codec, {"quality": 40}, RateChange(bitrate=200_000), "cannot change its rates")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.media.timeline import REORDER_FRAMES
-from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate
-from codecfleet.actors.segment.keyframe_grid import KeyframeGrid
+from codecfleet.actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
 from codecfleet.errors import Unsupported, UsageError
 from codecfleet.jobs.plan.cuts import CutReason, choose_cuts
 from codecfleet.jobs.plan.pace import keyframe_grid

@@ -69,13 +69,13 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
     first = 3 if is_damaged else None
     pool = AlteringPool(
         lambda result: replace(
-            result, tally=replace(result.tally, first_damaged_packet=first), device_fault="NVDEC broke off"
+            result, tally=replace(result.tally, first_damaged_packet=first), device_fault="NVDEC failed"
         )
     )
     async with Fleet(pool=pool) as fleet:
         await (await fleet.transcode(spec))
     assert {(each.reason, each.is_wrong) for each in pool.doubts} == (
-        set() if is_damaged else {("NVDEC broke off", False)}
+        set() if is_damaged else {("NVDEC failed", False)}
     )
 
 
@@ -121,7 +121,7 @@ class Beside(AlteringPool):
     ("said", "fallback", "refusal"),
     [
         (PlacementPreview(takes_gpu=True), "", LATE),  # Ray was still starting, or it was not worth its start
-        (PlacementPreview(takes_gpu=True), "NVDEC broke off", ""),  # a warning says so
+        (PlacementPreview(takes_gpu=True), "NVDEC failed", ""),  # a warning says so
         (PlacementPreview(gpu_refusal="the captions"), "", "the captions"),
         (PlacementPreview(), "", ""),
     ],

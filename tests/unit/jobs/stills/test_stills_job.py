@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from codecfleet import errors
 from codecfleet.actors.device.work import Work
-from codecfleet.actors.stills.look import StillLook, Turn
+from codecfleet.actors.segment.steps import UPRIGHT
+from codecfleet.actors.stills.look import StillLook
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source
@@ -43,7 +44,7 @@ def _samples(content: bytes) -> NDArray[np.uint8]:
 
 def _painted(source: Path, frame: VideoFrame) -> NDArray[np.uint8]:
     format_, _ = read_source(str(source)).described()
-    return Painter(StillLook(frame.width, frame.height, Turn(), settled_colour(format_), None, 90)).paint(frame)
+    return Painter(StillLook(frame.width, frame.height, UPRIGHT, settled_colour(format_), None, 90)).paint(frame)
 
 
 @pytest.mark.parametrize("name", CLIPS)

@@ -10,7 +10,7 @@ from codecfleet.actors.decode.describe import Crop, StreamExtras
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.segment.steps import Region
 from codecfleet.actors.segment.tone import Operator
-from codecfleet.actors.stills.look import Turn
+from codecfleet.actors.stills.look import nearest_turn
 from codecfleet.cluster.placement.assign import place
 from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model import Policy
@@ -60,7 +60,7 @@ def test_the_size_is_what_was_asked_for(
     look = look_of(_spec(**changes), _format(**source), StreamExtras(**extras))
     assert (look.width, look.height) == size
     assert (look.format is None) == ("sheet" in changes)
-    assert look.turn == Turn.of(extras.get("display_matrix"))
+    assert look.turn == nearest_turn(extras.get("display_matrix"))
     assert look.crop == (((1920, 1080), Region(1912, 816, 0, 132)) if "crop" in extras else None)
 
 

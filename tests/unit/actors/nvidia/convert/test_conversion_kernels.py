@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from codecfleet.actors.nvidia.convert.converting import Converter, SurfaceConversion, SurfaceConverter, open_converter
+from codecfleet.actors.nvidia.convert.converting import Converter, SurfaceConversion, SurfaceConverter
 from codecfleet.actors.nvidia.convert.device_pictures import CudaConversion, PicturePool
 from codecfleet.actors.nvidia.cuda.context import Cuda, Stream
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.conversion import Conversion
 from codecfleet.actors.surfaces.formats import SurfaceFormat
@@ -130,7 +131,7 @@ def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
     streams = dict(machine.streams)
     converting = CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
-    with pytest.raises(DeviceMemory, match="does not hold another"):
+    with pytest.raises(DeviceMemory, match="has no room for"):
         CudaConversion(cuda, memory, conversion, converter, "yuv420p10le", budget=budget)
     assert budget.taken_bytes == conversion.scratch_bytes
     converting.close()
@@ -184,7 +185,7 @@ def test_a_driver_that_fails_says_so(machine: KernelMachine) -> None:
 
 def test_without_a_compiler_the_reason_is_told() -> None:
     """Where ``cuda.core`` cannot compile, there is no converter, and one line says why."""
-    converter, reason = open_converter(Cuda(FakeCudaDriver()))
+    converter, reason = compiled(Converter, Cuda(FakeCudaDriver()))
     assert converter is None
     assert reason.startswith("kernels cannot be compiled here: ")
     assert "\n" not in reason

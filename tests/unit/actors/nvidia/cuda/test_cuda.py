@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.cuda.context import Cuda, raise_cuda
+from codecfleet.actors.nvidia.cuda.context import Cuda, check_cuda
 from codecfleet.errors import DeviceError, EngineUnfit
 from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 
@@ -15,7 +15,7 @@ from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 def test_every_code_is_an_error_of_ours(code: int) -> None:
     """Whatever the driver answers, the error names it and travels between processes."""
     with pytest.raises(DeviceError, match=f"CUDA error {code}") as caught:
-        raise_cuda(code, "cuThing")
+        check_cuda(code, "cuThing")
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made a line ago
     assert (type(again), again.message) == (type(caught.value), caught.value.message)
 

@@ -100,7 +100,7 @@ def test_idle_things_give_way_one_by_one_in_order() -> None:
     assert gone == ["buffer"]
     budget.spend(5, lambda: None)
     assert gone == ["buffer", "buffer", "session"]
-    with pytest.raises(DeviceMemory, match=r"the GPU's memory does not hold another 0\.0 MiB"):
+    with pytest.raises(DeviceMemory, match=r"the GPU's memory has no room for 0\.0 MiB"):
         budget.spend(6, lambda: None)
     assert budget.taken_bytes == 7
 

@@ -209,8 +209,8 @@ def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
     [
         (_without_first, EngineUnfit, "which is not a keyframe"),
         (_damaged, EngineFailed, "packet 4 is marked as damaged"),
-        (_untimed, EngineUnfit, "packet 4 has no presentation time of its own"),
-        (_doubled, EngineUnfit, "packet 2 has no presentation time of its own"),
+        (_untimed, EngineUnfit, "packet 4 has no distinct presentation time"),
+        (_doubled, EngineUnfit, "packet 2 has no distinct presentation time"),
     ],
 )
 def test_packets_in_doubt_are_left_to_software(

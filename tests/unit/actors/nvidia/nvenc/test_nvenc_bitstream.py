@@ -118,7 +118,7 @@ def test_an_av1_packet_that_is_cut_short_is_an_error() -> None:
     """AV1 states sizes, so a missing end shows."""
     sets, packets = plain_stream(Codec.AV1)
     writer = BitstreamWriter(Codec.AV1, PLAIN, sets)
-    with pytest.raises(EngineFailed, match="cut short"):
+    with pytest.raises(EngineFailed, match="truncated"):
         writer.packet(packets[0][:-1], is_keyframe=True)
 
 

@@ -69,10 +69,10 @@ def test_another_frame_is_refused(pix_fmt: str, width: int) -> None:
 def test_what_is_no_picture_is_refused() -> None:
     """Neither text nor numbers pass, nor what lies elsewhere."""
     for pixels in ("text", 3, None, device_frame()):
-        with pytest.raises(EncoderFailed, match="reads pictures from the host"):
+        with pytest.raises(EncoderFailed, match="takes pictures in host memory"):
             host_input(pixels, NV12, 64, 32)
     for pixels in ("text", 3, None, VideoFrame(64, 32, "yuv420p")):
-        with pytest.raises(EncoderFailed, match="reads pictures from the device"):
+        with pytest.raises(EncoderFailed, match="takes pictures in device memory"):
             device_input(pixels, NV12, 64, 32)
 
 

@@ -60,7 +60,7 @@ def test_an_encoder_is_closed_when_the_session_does_not_open() -> None:
     assert (device.counts.made, device.counts.open) == (1, 0)
 
 
-@pytest.mark.parametrize(("swallowed", "named"), [(2, "swallowed 1"), (0, "not a keyframe")])
+@pytest.mark.parametrize(("swallowed", "named"), [(2, "lost 1"), (0, "not a keyframe")])
 def test_a_packet_that_never_comes_is_an_error(swallowed: int, named: str) -> None:
     """An encoder that swallows a picture makes no short file, nor a segment that begins without a keyframe."""
     with session_of(FakeNvenc(swallow=frozenset({swallowed}))) as session, pytest.raises(EngineFailed, match=named):
@@ -87,7 +87,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
         (RateChange(fps=float("inf")), "fps is a number of frames a second, not inf"),  # type: ignore[arg-type]
         (RateChange(rc="CBR"), "'CBR' is not a valid RateMode"),  # type: ignore[arg-type]
         (RateChange(multipass="half"), "'half' is not a valid Multipass"),  # type: ignore[arg-type]
-        (RateChange(fps="soon"), "rates like that"),  # type: ignore[arg-type]
+        (RateChange(fps="soon"), "fps is a number of frames a second, not 'soon'"),  # type: ignore[arg-type]
     ],
 )
 def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
