@@ -3,28 +3,25 @@
                  Start                 Finished                both seams agree
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
-       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point
-       └─────────────────────────────────────────────┘ ... and once that has failed too often: MERGED into its left
-       neighbour, which goes back to WAITING
+       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point; after too
+       └─────────────────────────────────────────────┘ many moves, MERGED into its left neighbour, which is WAITING again
 
 Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
 withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
 the next segment. A segment that met damage must also have been decoded from a sound entry, because a decoder's output
-for damaged data depends on the pictures it holds. In a *void* segment none of the source's pictures decoded, but the
-output's frame rate requires pictures from it: it merges into its left neighbour, or absorbs its right one if it is the
-first.
-Segments
-are joined in order and only once both their seams agree, so nothing joined is ever undone.
+for damaged data depends on the pictures it holds. None of a *void* segment's source pictures can be decoded, but the
+output's frame rate requires pictures there: it merges into its left neighbour, or absorbs its right one if it is the
+first. Segments are joined in order and only once both their seams agree, so nothing joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. While segments have to run alone, no others start; the first of
-them runs first, by itself, since a stream that breaks its decoder may do so anywhere. Once a segment has broken a
-device while alone, the rest of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts; the
+first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
+broken a device while alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal those past the end
-of the one before, and is over when all of it was taken (``Delivered``). If its seam differs, its output is dropped and
-it is decoded from further back. Nothing is merged, and no failure is retried.
+of the previous one, and ends when its reader has taken all of it (``Delivered``). If its seam differs, its output is
+dropped and it is decoded from further back. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,11 +47,11 @@ class Board:
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
     software: str = ""  #: why software decodes the rest of the job; "" if it does not
-    is_cleared: bool = False  #: whether a suspect has run alone and broken nothing, while others are left
+    is_cleared: bool = False  #: whether a suspect has run alone without breaking its device, while others are left
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
-        """Return a fresh board for segments of that many frames each."""
+        """Return a fresh board of segments with these numbers of frames."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams, may_fall_back)
 
@@ -198,7 +195,7 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have fewer pictures (a packet may hold none), but not none if the other has some.
+    One side may have fewer pictures, since a packet may hold none; but if one side has none, so must the other.
     """
     common = min(len(after), len(before))
     if common == 0:

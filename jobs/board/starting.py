@@ -1,6 +1,6 @@
 """Which segments start next, and how many cores each may use. Pure; changes no output byte.
 
-Segments start in film order so that few wait to be joined; near the end the longest start first so that all end
+Segments start in film order, so that few wait to be joined; near the end the longest start first, so that all end
 together. A segment's cores are its share of the remaining frames: one while segments fill the machine, more at the end.
 """
 
@@ -14,7 +14,7 @@ from .segment import BoardSegment
 # Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle, to save each segment a thread
+_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle: rounding up would add a thread each
 
 
 def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:

@@ -1,4 +1,4 @@
-"""A journal's first record, which states everything that a job's bytes depend on, and how two of them differ. Pure."""
+"""A journal's header, which states everything that a job's bytes depend on, and how two headers differ. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it where that encoder is"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""How a header may differ from the earlier one, and how to continue the work without starting over."""
+"""By field: how the job differs from the unfinished one, and how to continue that one without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
