@@ -194,9 +194,7 @@ class Services:
             return Answer(work_lines(work), {"schema": 1, "jobs": [work.to_json()]})
         if action == "clean":
             removed, kept = remove_work(place)
-            lines = [f"removed {each}" for each in removed] + [
-                f"kept, in use or another user's: {each}" for each in kept
-            ]
+            lines = [f"removed {each}" for each in removed] + [f"in use, or another user's: {each}" for each in kept]
             return Answer(lines or ["nothing to remove"], {"schema": 1, "removed": removed, "in_use": kept})
         found = find_work(place)
         return Answer(work_rows(found), {"schema": 1, "jobs": [each.to_json() for each in found]})

@@ -4,7 +4,7 @@
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
        │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point; after too
-       └─────────────────────────────────────────────┘ many moves, MERGED into its left neighbour, which is WAITING again
+       └─────────────────────────────────────────────┘ many moves: MERGED into its left neighbour, again WAITING
 
 Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
 withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
@@ -26,7 +26,9 @@ dropped and it is decoded from further back. Nothing is merged, and no failure i
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import ceil
+from typing import Final
 
 from ...actors.decode.decoding import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
@@ -34,8 +36,11 @@ from ...errors import ProofFailed
 from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
-from .starting import WINDOW_PER_WORKER, in_starting_order
 
+# Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
+WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
+END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
+_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle: rounding up would add a thread each
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -108,7 +113,7 @@ class Board:
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start segments until ``at_once`` run, within a window after the oldest unfinished one.
 
-    ``starting.py`` orders them. A streaming board starts the earliest first and keeps at most ``at_once`` in memory.
+    ``in_starting_order`` orders them. A streaming board starts the earliest first, with at most ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -337,3 +342,22 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
         in_flight=frozenset({run.attempt}),
     )
     return board.put(first.to(SegmentState.RUNNING), *(each.to(SegmentState.MERGED) for each in part[1:]))
+
+
+def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
+    """Return waiting segments, given in film order, in the order in which they start.
+
+    Film order lets few segments wait to be joined; near the end the longest start first, so that all end together.
+    """
+    if len(waiting) > END_PER_WORKER * at_once:
+        return list(waiting)
+    return sorted(waiting, key=lambda segment: (-segment.frames, segment.number))
+
+
+def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
+    """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
+
+    That is the larger of an equal share and its share of ``frames_left``, which include its own.
+    """
+    share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
+    return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -15,9 +15,8 @@ from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, FleetUnavailable, WorkerOutOfMemory
 from ..request.running import WaitOptions
 from ..source.index import TrackIndex
-from .board import Board, decide, double, start_next
+from .board import Board, cores_for, decide, double, start_next
 from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
-from .starting import cores_for
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25

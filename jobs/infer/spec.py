@@ -52,9 +52,7 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ] = None
     mode: Annotated[
         Literal["hybrid", "standalone"],
-        Field(
-            description="Run the DLA through CUDA and the GPU (hybrid), or without them, on NvSci memory and fences."
-        ),
+        Field(description="Run the DLA through CUDA and the GPU (hybrid), or without them, with NvSci's buffers."),
         Option("--dla-mode", RUN),
     ] = "hybrid"
     dla_input: Annotated[

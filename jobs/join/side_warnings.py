@@ -130,7 +130,7 @@ def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:
     elif loudness.limited:
         message = (
             f"the gain of audio track {index} is limited to {float(loudness.gain_db):+.1f} dB, for a true peak of "
-            f"{float(TRUE_PEAK_DB):g} dBTP; its loudness is {float(loudness.integrated_lufs + loudness.gain_db):.1f} LUFS"
+            f"{float(TRUE_PEAK_DB):g} dBTP; it is now at {float(loudness.integrated_lufs + loudness.gain_db):.1f} LUFS"
         )
         yield Warning_(code="loudness-limited", message=message, checks=())
 

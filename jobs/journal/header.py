@@ -2,14 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NamedTuple
 
 import av
 
 from ...actors.media.location import is_local
 from ...actors.media.stores import source_version
+from ...cluster.version import installed
 from ..plan.plan import Plan
 from ..request.options import options_of
 from ..request.spec import JobOptions, TranscodeSpec
@@ -58,13 +57,8 @@ def header_of(plan: Plan) -> JobHeader:
     return JobHeader(job=job, encoder=encoder, spec=fields, output=spec.output, segments=len(plan.segments))
 
 
-@cache
 def _own_version() -> str:
-    try:
-        return version("codecfleet")
-    except PackageNotFoundError:
-        # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
-        return "0+checkout"
+    return installed("codecfleet") or "0+checkout"
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:

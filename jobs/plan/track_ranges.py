@@ -125,7 +125,7 @@ class TrackRanges:
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None at the track's end."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None for all packets."""
         if end_ticks is None:
             return None
         index = self.index
