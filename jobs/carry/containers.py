@@ -31,11 +31,6 @@ _OTHER_NAMES = (
 _MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: FFmpeg's name by other ISO 639-2 code
 
 
-def _as_it_is(language: str) -> str:
-    """Return the language: Matroska states any text."""
-    return language
-
-
 def _in_quicktime(language: str) -> str | None:
     """Return FFmpeg's name of a language that QuickTime numbers, or None."""
     spelt = _MOV_SPELLINGS.get(language, language)
@@ -280,7 +275,7 @@ _MKV = Container(
     tags=True,
     spaced_tags=False,
     any_timecode=True,
-    language=_as_it_is,
+    language=str,  # any text, as it is
     language_tags=LanguageForm.MATROSKA,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.forced | _D.original, TrackKind.SUBTITLE: _D.descriptions},

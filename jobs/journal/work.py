@@ -110,10 +110,6 @@ class WorkPlace:
             fields = report.model_dump(mode="json")
             self.journal.note(Complete(report.output_bytes, report.proof.output_sha256, fields))
 
-    def published(self) -> Report | None:
-        """Return the report of an earlier run that published this output, or None."""
-        return published(self.found, self._spec)
-
     def check(self) -> None:
         """Raise OutputInUse if another job has taken the output over."""
         self.spool.check()

@@ -34,7 +34,7 @@ from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
 from ..journal.header import header_of
 from ..journal.journal import Replay
-from ..journal.work import WorkPlace
+from ..journal.work import WorkPlace, published
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
 from ..plan.plan import Plan, plan_of
@@ -125,7 +125,7 @@ class JobRun:
         return None
 
     async def _published(self) -> Report | None:
-        report = await in_thread(self._work.published)
+        report = await in_thread(published, self._work.found, self._spec)
         if report is not None:
             report = report.model_copy(update={"job": self._job})
             restored = self._work.found.segments_done
