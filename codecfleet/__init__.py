@@ -166,7 +166,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     """Import public names on first use, so that a worker or ``--help`` does not import what it never uses."""
     if name == "__version__":
-        return _version()
+        from .cluster.version import installed
+
+        return installed("codecfleet") or "0+checkout"
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
@@ -177,13 +179,3 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """Return the public names, imported yet or not."""
     return sorted(__all__)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("codecfleet")
-    except PackageNotFoundError:
-        # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
-        return "0+checkout"

@@ -1,7 +1,7 @@
 """``codecfleet``, and ``python -m codecfleet``. Ctrl-C ends it with one line, even during imports.
 
-Until a command handles signals itself, there is nothing to clean up. Python's default, an exception at an arbitrary
-place, would break imports, and the user would see their tracebacks and exit codes.
+Until a command handles signals itself, nothing needs cleaning up. Python's default would raise an exception in the
+middle of an import, and the user would see that import's traceback and exit code.
 """
 
 import os

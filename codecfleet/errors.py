@@ -157,14 +157,11 @@ class InputRefused(InputError):
 
 
 class InputTooLarge(InputError):
-    """The source states more than a limit allows: pictures too large, too many tracks, and the like."""
+    """The source exceeds a limit, such as the size of its pictures or the number of its tracks."""
 
 
 class InputDamaged(InputError):
-    """Decoding the source meets damage, and ``strict`` accepts none.
-
-    Or nothing of the requested part can be decoded.
-    """
+    """The source is damaged and ``strict`` forbids that, or no picture of the requested part can be decoded."""
 
 
 class RequestError(CodecfleetError):
@@ -198,7 +195,7 @@ class OutputInUse(RequestError):
 
 
 class JournalRefused(RequestError):
-    """There is unfinished work with another input, other options or another encoder."""
+    """The output's unfinished work has another input, other options or another encoder."""
 
 
 class OutputUnwritable(RequestError):
@@ -250,11 +247,11 @@ class DeviceError(WorkError):
 
 
 class DeviceLost(DeviceError):
-    """The device no longer answers; its process or the device itself needs a reset."""
+    """The device no longer answers; the worker must restart, or the device needs a reset."""
 
 
 class DeviceMemory(DeviceError):
-    """The device's memory is too small or in use."""
+    """The device does not have enough free memory."""
 
     retry = Retry.ANYWHERE
 
@@ -316,7 +313,7 @@ class ObjectStoreFull(StorageFailed):
 
 
 class FleetUnavailable(WorkError):
-    """There is no Ray to run on: it did not start, or did not answer."""
+    """Ray did not start, or did not answer."""
 
 
 class VersionRefused(FleetUnavailable):

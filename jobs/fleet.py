@@ -93,7 +93,7 @@ class Fleet:
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         if os.getpid() != self._process:
-            return  # in a fork of the process that opened it, which owns the jobs and workers
+            return  # this is a fork; the process that opened the fleet owns its jobs and workers
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):
@@ -207,7 +207,7 @@ class Fleet:
 def transcode(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file and wait for it: the whole of codecfleet in one call. ``options`` are ``TranscodeSpec``'s.
+    """Transcode one file and wait for it. ``options`` are those of ``TranscodeSpec``.
 
     Raises:
         UsageError: options are invalid.
@@ -242,7 +242,7 @@ def _refuse_in_loop(name: str) -> None:
 def stills(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file into the folder ``output``, and wait for it. ``options`` are ``StillsSpec``'s.
+    """Take stills of one file into the folder ``output``, and wait for them. ``options`` are those of ``StillsSpec``.
 
     Raises:
         UsageError: options are invalid.

@@ -16,7 +16,7 @@ PAGE: Final = re.compile(r"\bdocs/([a-z/-]+)\.md\b")
 READER_GONE_CODE: Final = 141
 """The exit code that a shell reports for a program ended by SIGPIPE."""
 _LIMIT_STEP: Final = (
-    "Free memory, or raise the limit of this program: ulimit -v, ulimit -u, its container's or its service's."
+    "Free memory, or raise this program's limit: ulimit -v, ulimit -u, or the limit of its container or service."
 )
 
 
@@ -40,7 +40,7 @@ class Failure:
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
     """Return what to print about the error that ended a command.
 
-    ``interrupted_code`` is the exit code of the signal that stopped it, if one did: then the error does not count, and
+    ``interrupted_code`` is the exit code of the signal that stopped the command, if any. The error is then ignored, and
     ``interrupted_step`` is the next step.
     """
     from asyncio import CancelledError

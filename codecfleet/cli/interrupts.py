@@ -96,10 +96,10 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Handle signals from now on; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # first: a handler may run at once, and starts no deadline itself
+            self._watch_signals()  # before the handlers, which do not start the deadline
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                    continue  # nohup asked for it
+                    continue  # started by nohup
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -180,7 +180,7 @@ class Interrupts:
             else:
                 return
         if self._state.phase is Phase.RUNNING:
-            # The main thread has been busy since then, and its handler never ran.
+            # The main thread has been busy since the signal, so the handler never ran.
             self._state, _ = decide(self._state, first[0])
         self._happen(Happening.DEADLINE)
 
@@ -215,7 +215,7 @@ class FastEnd:
     """The program's last action: it ends the process, with its ``exit_code``.
 
     Otherwise Python would destroy all imported objects one by one, which takes a sixth of a short command's time.
-    Without an exit code, as after an interpreter error, Python does so, and further signals are ignored.
+    Without an exit code, as after an interpreter error, Python ends the process; further signals are ignored.
     """
 
     exit_code: int | None = None

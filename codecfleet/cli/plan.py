@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..jobs.plan.plan import Plan
 
 
-_UNTRIED: Final = "the GPU's abilities come from tables of its model; codecfleet doctor tries them"
+_UNTRIED: Final = "the GPU's capabilities come from a table of models; codecfleet doctor tests them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class PlanOn:
 
     fleet: str | None = None  #: a simulated one
     autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that would be started for it
-    address: str | None = None  #: a cluster's
+    address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement's policy
 
 

@@ -68,7 +68,7 @@ class ReportFile:
     def write_text(self, text: str, whole: str) -> None:
         """Write a report's text, with invalid characters of names escaped.
 
-        Raises StorageFailed: it could not be written, although ``whole``, a sentence about what succeeded.
+        Raises StorageFailed: it could not be written; the message begins with ``whole``, which says what succeeded.
         """
         if self._path is None:
             return

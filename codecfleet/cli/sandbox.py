@@ -40,7 +40,7 @@ class FileUse:
 def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
     """Confine this process to the files of ``request``, if possible; ``mode`` is the setting ``sandbox``.
 
-    Raises Unsupported: it is not, and the setting requires it.
+    Raises Unsupported: it cannot be confined, and the setting requires it.
     """
     if mode == "off":
         return
@@ -88,9 +88,9 @@ def _refusal(files: FileUse) -> str:
     from ..cluster.ray.ray_environment import may_begin_without_ray
 
     if not may_begin_without_ray(files.address):
-        return "it reaches Ray by the network"
+        return "it connects to Ray over the network"
     if files.may_use_gpu and can_load_nvml():
-        return "there is an NVIDIA driver, whose workers run on a private Ray"
+        return "this machine has an NVIDIA driver, and GPU workers run on a private Ray"
     return "it runs on a warm fleet" if may_use_warm_fleet(os.environ) and is_any_warm() else ""
 
 

@@ -149,7 +149,7 @@ class Services:
         return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
-        """Take stills on the cluster at an address, None for the environment's."""
+        """Take stills on the cluster at an address, by default the environment's."""
         import asyncio
 
         from ..jobs.fleet import run_stills
@@ -158,7 +158,7 @@ class Services:
         return Answer(report.lines(), report.to_json())
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
-        """Run a network over a film, on the cluster at an address, None for the environment's or a private Ray."""
+        """Run a network over a film on a cluster: the one at the address, the environment's, or a private Ray."""
         import asyncio
 
         from ..cluster.fleet.default import default_pool
@@ -249,7 +249,7 @@ class Services:
         return asyncio.run(ask_cluster(address, list_cluster))
 
     def status(self, address: str | None) -> "Status | None":
-        """Return the status of the cluster at an address, None for the environment's or the warm fleet."""
+        """Return the status of a fleet: the cluster at the address, the environment's, or this machine's warm fleet."""
         import asyncio
 
         from ..cluster.operate.desk import fleet_status
@@ -299,7 +299,7 @@ class Services:
         return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
     def up(self, slots: int | None, idle_minutes: int) -> Answer:
-        """Start the warm fleet, if it is not up; it ends after ``minutes`` without a connected program."""
+        """Start the warm fleet unless it is up; it ends after ``idle_minutes`` without a connected program."""
         from ..cluster.fleet.warm import bring_up
 
         process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _COMPARED_AT_ONCE: Final = 500
 _FETCHED_AHEAD: Final = 32
-_RESULTS_HELD: Final = 1000  #: Results that are not taken yet; then the next files wait
+_RESULTS_HELD: Final = 1000  #: While this many results have not been taken, no file starts
 _GO_ON: Final = "Finished files are kept; the same batch continues from there."
 
 
 class Batch:
     """A running batch: iterate over it for its files' results, ask for its progress, or cancel it.
 
-    Files' own errors are in their results. While 1,000 results wait to be taken, no further file starts.
+    A result has its file's error. While 1,000 results wait to be taken, no further file starts.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
@@ -142,7 +142,7 @@ class Batch:
     async def _start_files(self) -> None:
         while self._tally.waiting and wants_file(
             (file.segments_left for file in self._files.values()),
-            slots=max(1, self._pool.state.slots),  # none before the first job has started the pool
+            slots=max(1, self._pool.state.slots),  # the first job starts the pool; before, it has no slots
             most=self.spec.files_at_once,
         ):
             if not self._ahead:

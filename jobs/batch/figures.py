@@ -17,7 +17,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: How many segments a timeline shows one by one; more are added up in ``_BINS`` bins
+_MOST_SPANS: Final = 2000  #: A timeline of more segments shows sums in ``_BINS`` bins instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def read_figures(database: Path) -> Figures:
             return _read(connection)
     except sqlite3.Error as error:
         message = f"the batch's database {database} cannot be read: {error}"
-        raise StorageFailed(message, "Check that the disk is there.") from error
+        raise StorageFailed(message, "Check that its disk is mounted.") from error
 
 
 def _read(connection: sqlite3.Connection) -> Figures:

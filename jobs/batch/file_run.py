@@ -112,7 +112,7 @@ class FileRun:
     frames_total: int = 0  #: 0 before its job is planned
     job: str = ""  #: "" before its job is planned
     _began_s: float = 0.0
-    _is_started: bool = False  #: whether the file under the output's name may be this try's
+    _is_started: bool = False  #: whether this try may have written the file under the output's name
     _seen: SeenInput | None = None
     _found: tuple[str | None, int | None] = (None, None)  #: name and size of the file that existed before
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class FileRun:
         return joined(self.around.batch.output, self.entry.output)
 
     async def run(self) -> tuple[BatchResult | None, BaseException | None]:
-        """Return the file's result, None if it will be tried again, and the error, if there was one.
+        """Return the file's result, or None if it will be tried again; and the error, if any.
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
@@ -190,7 +190,7 @@ class FileRun:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Record, once, that the output's name may hold this try's file from now on, and which file it holds now."""
+        """Record once that this try may now write a file under the output's name, and which file has the name now."""
         if self._is_started:
             return
         entry, found = self.entry, None
@@ -240,7 +240,7 @@ class FileRun:
         return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
-        """Do a small file in one worker; None if it needs a separate job."""
+        """Encode a small file in one worker; return None if it needs a separate job."""
         try:
             done = await self.around.small.encoded(self.entry, spec)
         except (InputUnreadable, NotSmaller, NoVideoTrack):
@@ -369,7 +369,7 @@ class _Published:
     output: str  #: relative to the root
     result: FileResult
     output_bytes: int
-    report: Report | None  #: the job's, if a job made it
+    report: Report | None  #: None for a copy
 
 
 async def _when_free(call: Callable[[], Awaitable[ResultT]]) -> ResultT:

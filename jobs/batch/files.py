@@ -61,8 +61,8 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
     """Return an input's version and size; the version of a local one is its size and time of change.
 
     Raises:
-        InputNotFound: there is nothing.
-        InputUnreadable: it is a folder, or may not be read.
+        InputNotFound: it does not exist.
+        InputUnreadable: it is a folder, or this user may not read it.
         StorageFailed: its store does not answer.
     """
     size: int | None
@@ -196,7 +196,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: its store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as ``publish``.
     """
-    # The same name for each try, so that a try overwrites leftovers.
+    # Every try uses the same name, and so removes the leftovers of earlier ones.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
@@ -249,9 +249,9 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
     """Return what ``read`` returns for the store and path of a remote source, retrying transient errors.
 
     Raises:
-        InputNotFound, InputUnreadable: the fault is the source's.
+        InputNotFound, InputUnreadable: the source is missing or unreadable.
         StorageFailed: its store does not answer for now.
-        OSError: the disk here is full.
+        OSError: the local disk is full.
     """
 
     def tried() -> ResultT:

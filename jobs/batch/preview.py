@@ -186,7 +186,7 @@ class _DryRun:
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # otherwise its folder's or store's listing had it
+            if entry.source_bytes is None:  # otherwise it was found in a listing
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -222,7 +222,7 @@ class _DryRun:
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input; None, and a note, if that fails."""
+        """Encode two seconds from the middle of an input; if that fails, note the error and return None."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
@@ -270,4 +270,4 @@ def _copy(real: Path, copy: Path) -> None:
             new.commit()
     except sqlite3.Error as error:
         message = f"the batch's database {real} cannot be read: {error}"
-        raise StorageFailed(message, "Choose another --database, or check that the disk is there.") from None
+        raise StorageFailed(message, "Check that its disk is mounted, or choose another --database.") from None

@@ -112,7 +112,7 @@ class BatchProgress:
     failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
     failed_files: tuple[tuple[str, FileFault], ...]  #: (input, fault) of a few, also of earlier runs; set at the end
     exit_code: int  #: the command's exit code, given the failures so far
-    warm_fleet: int | None = None  #: process id of the warm fleet it runs on; None: its own workers or a cluster
+    warm_fleet: int | None = None  #: process id of the warm fleet; None if it runs on its own workers or a cluster
 
     @property
     def saved_bytes(self) -> int:

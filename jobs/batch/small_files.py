@@ -48,15 +48,15 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 
 
 def goes_alone(alone: int, waiting: int) -> bool:
-    """Return whether the next file runs in a separate process, as ``alone`` files do; ``waiting`` ones follow."""
+    """Return whether the next file runs in a separate process; ``alone`` files do so now, ``waiting`` more follow."""
     return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
     """The small files in flight; ``waiting()`` files of the batch follow. Used from one event loop.
 
-    Used only where all work runs in software in child processes: they see the same files with the same rights, and no
-    GPU would have encoded the small files.
+    Only for pools that run all work in software in child processes: these see the same files with the same rights, and
+    no GPU is left unused.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -70,7 +70,7 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Do a file as a whole; None if that is impossible here. Raises CodecfleetError: a job may do better."""
+        """Encode a whole file; return None if this pool cannot. Raises CodecfleetError: a separate job may succeed."""
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())
@@ -96,7 +96,7 @@ class SmallFiles:
         while True:
             await asyncio.sleep(WAITING_S)
             if not self._pool.state.of(self._job).slots:
-                raise FleetUnavailable("no worker became available for small files", "Look at codecfleet status.")
+                raise FleetUnavailable("no worker became available for small files", "See codecfleet status.")
 
     async def _possible(self) -> bool:
         if self._is_possible is None:

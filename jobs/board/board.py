@@ -3,33 +3,32 @@
                  Start                 Finished                both seams agree
     WAITING ───────────────▶ RUNNING ───────────▶ ENCODED ───────────────────────▶ JOINED
        ▲  ▲                    │                     │
-       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point
-       └─────────────────────────────────────────────┘ ... and once that has failed too often: MERGED into its left
-       neighbour, which goes back to WAITING
+       │  └──── Lost, a step of the ladder left      │ seam differs: decode from an earlier access point; after too
+       └─────────────────────────────────────────────┘ many moves: MERGED into its left neighbour, again WAITING
 
 Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
 withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
 the next segment. A segment that met damage must also have been decoded from a sound entry, because a decoder's output
-for damaged data depends on the pictures it holds. In a *void* segment none of the source's pictures decoded, but the
-output's frame rate requires pictures from it: it merges into its left neighbour, or absorbs its right one if it is the
-first.
-Segments
-are joined in order and only once both their seams agree, so nothing joined is ever undone.
+for damaged data depends on the pictures it holds. None of a *void* segment's source pictures can be decoded, but the
+output's frame rate requires pictures there: it merges into its left neighbour, or absorbs its right one if it is the
+first. Segments are joined in order and only once both their seams agree, so nothing joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. While segments have to run alone, no others start; the first of
-them runs first, by itself, since a stream that breaks its decoder may do so anywhere. Once a segment has broken a
-device while alone, the rest of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts; the
+first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
+broken a device while alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal those past the end
-of the one before, and is over when all of it was taken (``Delivered``). If its seam differs, its output is dropped and
-it is decoded from further back. Nothing is merged, and no failure is retried.
+of the previous one, and ends when its reader has taken all of it (``Delivered``). If its seam differs, its output is
+dropped and it is decoded from further back. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import ceil
+from typing import Final
 
 from ...actors.decode.decoding import PictureHash
 from ...actors.device.work import UNCONSTRAINED, Constraints
@@ -37,8 +36,11 @@ from ...errors import ProofFailed
 from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
-from .starting import WINDOW_PER_WORKER, in_starting_order
 
+# Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
+WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
+END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
+_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle: rounding up would add a thread each
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -50,11 +52,11 @@ class Board:
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
     software: str = ""  #: why software decodes the rest of the job; "" if it does not
-    is_cleared: bool = False  #: whether a suspect has run alone and broken nothing, while others are left
+    is_cleared: bool = False  #: whether a suspect has run alone without breaking its device, while others are left
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
-        """Return a fresh board for segments of that many frames each."""
+        """Return a fresh board of segments with these numbers of frames."""
         segments = (BoardSegment(n, n, count, is_open=streams and n == 0) for n, count in enumerate(frames))
         return cls(tuple(segments), streams, may_fall_back)
 
@@ -111,7 +113,7 @@ class Board:
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start segments until ``at_once`` run, within a window after the oldest unfinished one.
 
-    ``starting.py`` orders them. A streaming board starts the earliest first and keeps at most ``at_once`` in memory.
+    ``in_starting_order`` orders them. A streaming board starts the earliest first, with at most ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -198,7 +200,7 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have fewer pictures (a packet may hold none), but not none if the other has some.
+    One side may have fewer pictures, since a packet may hold none; but if one side has none, so must the other.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -340,3 +342,22 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
         in_flight=frozenset({run.attempt}),
     )
     return board.put(first.to(SegmentState.RUNNING), *(each.to(SegmentState.MERGED) for each in part[1:]))
+
+
+def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
+    """Return waiting segments, given in film order, in the order in which they start.
+
+    Film order lets few segments wait to be joined; near the end the longest start first, so that all end together.
+    """
+    if len(waiting) > END_PER_WORKER * at_once:
+        return list(waiting)
+    return sorted(waiting, key=lambda segment: (-segment.frames, segment.number))
+
+
+def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
+    """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
+
+    That is the larger of an equal share and its share of ``frames_left``, which include its own.
+    """
+    share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
+    return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -1,9 +1,9 @@
 """Finds running work that hangs or is late, from samples taken a few times a second. Pure.
 
-Only time in which this process was awake counts: a late sample counts as a few seconds, so neither a suspended laptop
-nor a loaded machine ends any work. Work's *deadline* is a multiple of the time it should take, at least half a minute
-(``WaitOptions``). Each twentieth of its frames restarts it, so slow work continues, and only work without progress
-hangs.
+Only time in which this process was awake counts: a late sample counts as a few seconds, so that a suspended laptop or a
+loaded machine ends no work. The *deadline* of work is a multiple of the time it should take, at least half a minute
+(``WaitOptions``). Each twentieth of its frames restarts the deadline, so slow work continues; only work without
+progress counts as hung.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this pr
 STEPS = 20  #: Work has made progress once it has done one in this many of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
 GAIN = 1.5  #: A second run must be expected to take this many times less than the first still needs
-SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts: before, it was opening and seeking
+SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; it opens and seeks first
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Paces:
         return replace(self, running=later)
 
     def deadline_s(self, pace: WorkPace) -> float:
-        """Return how long work may make no progress."""
+        """Return how long work may go without progress."""
         floor_s, fps = float(self.patience.deadline_s), self._usual_fps(pace.station)
         usual_s = pace.total / fps if pace.total and fps else floor_s
         opening_s = OPENING_S if pace.station.has_device and pace.station not in self.fps_at else 0.0

@@ -7,8 +7,8 @@
 
 When a device fails, all work in its process fails, and the work that reports the failure first need not be its cause.
 So all of that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside
-cause: the first is not held against its work, but after a second that work runs alone too. A fault in the input or the
-request is the same everywhere: it ends the job at once, and no device is blamed.
+cause: the first one is ignored, and after the second its work runs alone too. A fault in the input or the request is
+the same everywhere: it ends the job at once, and no device is blamed.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class FaultKind(Enum):
     UNFIT = "unfit"  #: its device cannot do it; another may
     HUNG = "hung"  #: it made no progress, and its worker was replaced
     LOST = "lost"  #: its worker died from an unknown cause
-    SUSPECT = "suspect"  #: its device failed while it shared it with other work
+    SUSPECT = "suspect"  #: its device failed while other work ran there too
     GUILTY = "guilty"  #: it was alone, and its device failed
     KILLED = "killed"  #: it was alone, and its process died
 
@@ -81,7 +81,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # it did not cause the fault of the worker beside it
+        return FaultKind.LOST  # work that ran alone did not break the worker beside it
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -163,6 +163,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, avoiding every station where an attempt failed, but for silent deaths."""
+    """Return the last attempt's constraints, avoiding stations of failed attempts; silent deaths do not count."""
     failed = (attempt.where.station for attempt in history if attempt.fault is not FaultKind.LOST)
     return replace(history[-1].constraints, avoid=frozenset(failed))

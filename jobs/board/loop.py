@@ -15,9 +15,8 @@ from ...cluster.placement.model import Demand
 from ...errors import CodecfleetError, FleetUnavailable, WorkerOutOfMemory
 from ..request.running import WaitOptions
 from ..source.index import TrackIndex
-from .board import Board, decide, double, start_next
+from .board import Board, cores_for, decide, double, start_next
 from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
-from .starting import cores_for
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
@@ -47,7 +46,7 @@ class Capacity:
     async def more(self) -> None:
         """Wait until ``at_once`` may return more; forever if it never does.
 
-        Raises CodecfleetError: there is no worker, and never will be.
+        Raises CodecfleetError: there will never be a worker.
         """
         await asyncio.Event().wait()
 
@@ -61,7 +60,7 @@ class Capacity:
         """Called when a worker ran out of memory while ``running`` runs were in flight."""
 
     def release(self) -> None:
-        """Called when the board is over."""
+        """Called when the board is done."""
 
 
 class WorkerWait:
@@ -85,7 +84,7 @@ class WorkerWait:
         if 0 < self._limit_s <= self._waited_s:
             because = f": {reason}" if reason else ""
             message = f"the job has had no worker for {self._waited_s:g} s{because}"
-            raise FleetUnavailable(message, "Look at codecfleet status; --wait-seconds 0 waits forever.")
+            raise FleetUnavailable(message, "See codecfleet status; --wait-seconds 0 waits forever.")
 
     async def run(self) -> None:
         """Count until cancelled. Raises FleetUnavailable: the job has waited too long."""
@@ -94,7 +93,7 @@ class WorkerWait:
             await self.goes_on(WAITING_S)
 
     def is_over(self) -> None:
-        """Start over: there is a worker."""
+        """Reset the count: the job has a worker."""
         self._waited_s = 0.0
 
 
@@ -122,7 +121,7 @@ class PoolCapacity(Capacity):
         return min(self._at_once, self._workers or self._at_once)
 
     def has_room(self, board: Board) -> bool:
-        """Return whether a slot is free; if no segment waits, also ask the pool for one, for a second run."""
+        """Return whether another run may start; if no segment waits, a second run may ask the pool for a slot."""
         is_bounded = self._workers is not None and board.running >= self._workers
         return super().has_room(board) or not (board.waits or is_bounded)
 

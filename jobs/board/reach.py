@@ -1,4 +1,4 @@
-"""Binds work to its source, so that every node reads the same version, shipped to it if need be."""
+"""Binds work to its source, so that every node reads the same version; ships the source to nodes that lack it."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast

@@ -16,7 +16,7 @@ _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Make the calls below run in the caller's own thread, for a loop that has nothing else to do.
+    """Run the calls of this module in the caller's thread, for an event loop with nothing else to do.
 
     A thread for each call would cost more than most calls do. No call is cancelled while it runs.
     """
@@ -28,7 +28,7 @@ def in_place() -> Iterator[None]:
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop runs in this thread, which a blocking call would stop."""
+    """Return whether an event loop, which a blocking call would stop, runs in this thread."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return False

@@ -16,7 +16,7 @@ _SAME_S = Fraction(1, 1000)  #: Times this close are equal: containers round
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to it; None is the film's own beginning or end."""
+    """Return the chapters of a part of the film, clipped to it; by default from the beginning, or to the end."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 

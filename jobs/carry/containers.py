@@ -28,12 +28,7 @@ _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
 )
-_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: ISO 639-2 code: the one above
-
-
-def _as_it_is(language: str) -> str:
-    """Return any language: Matroska's is text."""
-    return language
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: FFmpeg's name by other ISO 639-2 code
 
 
 def _in_quicktime(language: str) -> str | None:
@@ -115,16 +110,16 @@ class Container:
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
     chapters: bool = False
-    chapters_in_a_row: bool = False  #: whether chapters lie end to end from 0, as in QuickTime's text track
+    chapters_in_a_row: bool = False  #: whether each chapter begins where the previous one ends, as in a text track
     tags: bool = False
-    tag_boxes: frozenset[str] | None = None  #: tags with boxes that every player knows; None if there is no difference
+    tag_boxes: frozenset[str] | None = None  #: tags whose boxes every player knows; None if all tags are stored alike
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is text, of any rate
     language: Callable[[str], str | None] = _nameless  #: returns its spelling of a language, or None
     language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
-    """The dispositions it states besides the default one: of all tracks (None), and of one kind."""
+    """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
     holds_more: str = ".mkv"  #: the container that holds what this one refuses; "" for none
 
     @property
@@ -280,7 +275,7 @@ _MKV = Container(
     tags=True,
     spaced_tags=False,
     any_timecode=True,
-    language=_as_it_is,
+    language=str,  # any text, as it is
     language_tags=LanguageForm.MATROSKA,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.forced | _D.original, TrackKind.SUBTITLE: _D.descriptions},

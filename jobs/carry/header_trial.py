@@ -161,7 +161,7 @@ def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, byt
 
 
 def _turn_alone(matrix: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a matrix without its stretch, None for the identity; a skew matrix, which is no turn, unchanged."""
+    """Return a matrix without its stretch, or None for the identity. A skew matrix is returned unchanged."""
     across, down = axis_scales(matrix)
     a, b, _, c, d, *rest = matrix
     if abs(a * b + c * d) > _SKEW * across * down:

@@ -49,8 +49,8 @@ class TrackPlan:
     loss: str | None = None  #: a stable code, if something is lost that was not requested
     asked: bool = False  #: whether dropping it was requested
     bit_rate_bps: int | None = None  #: of encoded sound; None for the default
-    channels: int | None = None  #: to which encoded sound is mixed; None for its own
-    loudness_lufs: Fraction | None = None  #: to which encoded sound is normalized; None for its own
+    channels: int | None = None  #: the number to which encoded sound is mixed; None to keep all
+    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's
 
     @property
     def kept(self) -> bool:

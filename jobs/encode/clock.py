@@ -19,8 +19,8 @@ _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    A ``time_base`` of None is the first frame's, or one in which the times of the ``first`` frames are whole. Raises
-    UsageError: the first frame has no time.
+    If ``time_base`` is None, it is the first frame's, or one in which the times of the ``first`` frames are whole.
+    Raises UsageError: the first frame has no time.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
@@ -48,7 +48,7 @@ class FrameClock:
         else:
             found = self._own(number, offered)
             if self._last is not None and found <= self._last:
-                message = f"frame {number} is shown at tick {found}, and the one before it at {self._last}"
+                message = f"frame {number} is shown at tick {found}, and the previous frame at tick {self._last}"
                 raise UsageError(message, "Frames must come in the order in which they are shown.")
         if abs(found) > _LATEST_TICKS:
             message = f"frame {number} is shown at tick {found} of {self.time_base} s, which no container can hold"
@@ -60,7 +60,7 @@ class FrameClock:
     def _own(self, number: int, offered: Offered) -> int:
         time_s = offered.time_s if offered.ticks is None else offered.ticks[0] * offered.ticks[1]
         if time_s is None:
-            raise UsageError(f"frame {number} has no time of its own", "Give fps, or (frame, seconds).")
+            raise UsageError(f"frame {number} has no time", "Give fps, or (frame, seconds).")
         found = time_s / self.time_base
         if found.denominator != 1:
             message = f"frame {number} is shown at {time_s} s, not a whole number of ticks of {self.time_base} s"
@@ -87,6 +87,6 @@ def _tick(first: Sequence[Offered]) -> Fraction:
         return first[0].ticks[1]
     times = [each.time_s for each in first if each.time_s is not None]
     if not times:
-        raise UsageError("frame 0 has no time of its own", "Give fps, or (frame, seconds).")
+        raise UsageError("frame 0 has no time", "Give fps, or (frame, seconds).")
     ticks = lcm(_USUAL_TICKS, *(time_s.denominator for time_s in times))
     return Fraction(1, min(ticks, TERM_MAX))

@@ -35,7 +35,7 @@ PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: 
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    It holds one group of pictures in memory. All groups are closed: a group is shown before the next begins.
+    It holds one group of pictures in memory. All groups are closed: each is shown before the next one begins.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class FrameEncoder(FrameSink):
 
     def _begin(self) -> _FrameFile:
         if not self._peeked:
-            raise UsageError("there are no frames to encode", "Give one at least.")
+            raise UsageError("there are no frames to encode", "Give at least one.")
         clock = FrameClock(self._peeked, fps=self._request.fps, time_base=self._request.time_base)
         pictures = self._pictures
         pictures.open(self._peeked[0], clock, self._request.fps or measured_rate(self._peeked))

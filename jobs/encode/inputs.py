@@ -48,10 +48,10 @@ class Offered:
     format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, with the time base, if it came that way
-    streams: tuple[int, ...] | None = None  #: to wait for before reading a caller's device memory; None: other memory
+    streams: tuple[int, ...] | None = None  #: to wait for before reading a caller's GPU memory; None for other memory
     from_gpu: bool = False
     device: int | None = None  #: the GPU it came from, if known
-    asked: EncodeFrame | None = None  #: requests that came with it
+    asked: EncodeFrame | None = None  #: the caller's requests for this picture
     states_rate: bool = False
 
     def with_keyframe(self) -> "Offered":
@@ -163,7 +163,7 @@ class InputReader:
 def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     """Read planes without padding, as in raw video."""
     if array.dtype.kind not in "iu" or not array.dtype.isnative:
-        message = f"samples must be integers in the machine's byte order, and these are {array.dtype.str}"
+        message = f"samples must be integers in the machine's byte order; these are {array.dtype.str}"
         raise UsageError(message, "Round and convert them first.")
     try:
         frame = VideoFrame(*size, name)

@@ -40,7 +40,7 @@ async def present(
 ) -> PresentReport:
     """Present pictures into an EGLStream as its producer, as fast as its consumer or its mailbox takes them.
 
-    Wait for the consumer to connect, copy each picture into memory of the stream's own, wait until the consumer has had
+    Wait for the consumer to connect, copy each picture into the stream's memory, wait until the consumer has taken
     every frame, and disconnect. The stream stays open.
 
     Args:
@@ -63,7 +63,7 @@ async def present(
 
 
 class _Presenter(FrameSink):
-    """Presents pictures; it is over once the consumer is gone."""
+    """Presents pictures until the consumer is gone."""
 
     def __init__(self, stream: PictureStream, memory: str, pix_fmt: str | None, size: tuple[int, int] | None) -> None:
         self._producer = stream.open_producer(memory)
@@ -82,7 +82,7 @@ class _Presenter(FrameSink):
             self.is_over = True
 
     def finish(self) -> None:
-        """Wait until the consumer has had all frames, and disconnect."""
+        """Wait until the consumer has taken all frames, and disconnect."""
         width, height, pix_fmt = self._producer.described()
         consumed = self._producer.drain()
         self._producer.close()

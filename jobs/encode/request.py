@@ -26,7 +26,7 @@ class EncodeFrame:
 
     Args:
         picture: anything ``encode`` accepts as a picture.
-        time_s: its presentation time, in seconds; None is the picture's own time, if it has one.
+        time_s: its presentation time in seconds; by default the picture's own, if it has one.
         keyframe: make it an IDR picture.
         sei_messages: written with it; NVENC only.
         rates: new rates from this frame on; NVENC only.
@@ -157,4 +157,4 @@ class EncodeReport:
     output_bytes: int
     output_sha256: str
     wall_s: float
-    substitute: str = ""  #: why the pixel format is not the pictures' (yuv420p for RGB); "" if it is
+    substitute: str = ""  #: why the file's pixel format differs from the pictures' (yuv420p for RGB); "" if it does not

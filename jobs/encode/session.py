@@ -65,7 +65,7 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""  #: why the pixel format is not the pictures'; "" if it is
+        self.substitute = ""  #: why the file's pixel format differs from the pictures'; "" if it does not
 
     def read(self, item: object) -> Offered:
         """Read a picture. Raises UsageError: it is not a picture, or does not fit earlier ones."""
@@ -78,8 +78,8 @@ class PictureSession:
                 f"{width}x{height} {pix_fmt} on the {'device' if on_device else 'host'}"
                 for width, height, pix_fmt, on_device in (offered.shape, self._shape)
             )
-            message = f"frame {self._read} is {here}, and the first is {first}"
-            raise UsageError(message, "All frames of a file have one size and one format: convert them first.")
+            message = f"frame {self._read} is {here}, but the first is {first}"
+            raise UsageError(message, "All frames of a file need the same size and format: convert them first.")
         self._read += 1
         return offered
 
@@ -117,7 +117,7 @@ class PictureSession:
         if self._ordinal is None:
             self._ordinal = self._device().ordinal
         if device != self._ordinal:
-            message = f"a frame is on GPU {device} of this process, and frames are encoded on GPU {self._ordinal}"
+            message = f"a frame is on GPU {device} of this process, but frames are encoded on GPU {self._ordinal}"
             raise UsageError(message, f"Give device={device}.")
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class PictureSession:
         return self._mover
 
     def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
-        """Wait for the streams that write a caller's memory on the encoder's GPU; return the function that moves it."""
+        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover to read it with."""
         self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
         mover.wait_for(streams if stream is None else {*streams, stream})

@@ -56,7 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed; ProofFailed: its times or tensors do not fit those before."""
+        """Take the next segment. Raises StorageFailed; ProofFailed: its times or tensors do not fit earlier ones."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)
@@ -100,8 +100,8 @@ class TensorGather:
         if self._kinds is None:
             self._kinds = kinds
         if kinds != self._kinds:
-            message = f"segment {segment.segment} has other tensors than those before it: {kinds} and {self._kinds}"
-            raise ProofFailed(message, "Put the same loadable and software on every machine.")
+            message = f"segment {segment.segment} has the tensors {kinds}, but earlier segments have {self._kinds}"
+            raise ProofFailed(message, "Install the same software on every machine.")
 
     def _spooled(self, number: int) -> Path:
         return self._folder / f"tensor-{number}.bin"

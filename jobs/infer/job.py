@@ -68,7 +68,7 @@ def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
     missing = [device for device in devices or () if device >= count]
     if missing:
         message = f"there is no DLA {missing[0]}: this machine has {count}, counted from 0"
-        raise Unsupported(message, "Choose among those, or leave --dla out for all of them.")
+        raise Unsupported(message, "Choose a lower number, or leave --dla out to use all of them.")
     return count
 
 
@@ -85,7 +85,7 @@ async def infer(
     second with the number of frames done.
 
     Raises:
-        Unsupported: the pool has no DLA, or not the requested one; or the loadable does not run on it.
+        Unsupported: the pool lacks a DLA or the requested one, or the loadable does not run on it.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()

@@ -52,7 +52,7 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ] = None
     mode: Annotated[
         Literal["hybrid", "standalone"],
-        Field(description="Run the DLA through CUDA and the GPU (hybrid), or alone, with NvSci's memory and fences."),
+        Field(description="Run the DLA through CUDA and the GPU (hybrid), or without them, with NvSci's buffers."),
         Option("--dla-mode", RUN),
     ] = "hybrid"
     dla_input: Annotated[
@@ -76,8 +76,7 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         Field(
             ge=1,
             le=64,
-            description="Tasks queued together on a DLA, 1 to 64, each of as many frames as the loadable's input "
-            "takes.",
+            description="Tasks queued together on a DLA, 1 to 64; the loadable's input sets how many frames each has.",
         ),
         Option("--tasks-at-once", RUN),
     ] = 4

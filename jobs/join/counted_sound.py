@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the end of the one before continues it: clocks jitter
+TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the previous one's end continues it, since clocks jitter
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
 _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Silent bytes other than 0 (ITU-T G.711)
@@ -13,13 +13,13 @@ _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Sil
 
 @dataclass(slots=True)
 class CountedSound:
-    """Puts the packets of one PCM track on an unbroken line of samples."""
+    """Places the packets of one PCM track end to end."""
 
     codec: str
     channels: int
     sample_rate: int
     tick_s: Fraction  #: the source's tick
-    end: int | None = None  #: the end of the line, in samples; None before the first packet
+    end: int | None = None  #: the end of the last packet, in samples; None before the first
     gaps: int = 0  #: how many gaps were filled
     silent_samples: int = 0  #: how many samples of silence fill them
     dropped_samples: int = 0  #: how many samples are left out because they overlap earlier ones

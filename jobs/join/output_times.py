@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10  #: Last pictures that are shown for longer do not count for the lead
+LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
     """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
-    That is the longest span of ``reorder_frames`` pictures without outliers (1.5 times the median), but at least that
-    of the last ones, up to ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
+    That is the longest span of ``reorder_frames`` pictures, ignoring spans of 1.5 times the median or more, but at
+    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)
@@ -56,7 +56,7 @@ class OutputTimes:
     origin_s: Fraction  #: the source's time that becomes 0
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
-    last_shown_ticks: Callable[[int], Fraction]  #: returns how long the last picture, at a time, is shown; source ticks
+    last_shown_ticks: Callable[[int], Fraction]  #: from the last picture's time to its duration, in source ticks
     counts_decoding: bool = False  #: whether a packet's duration is the distance to the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0

@@ -111,7 +111,7 @@ class FolderOwner:
 
         Raises:
             OutputInUse: another job owns it.
-            OutputUnwritable: it is not a folder of this user's.
+            OutputUnwritable: it is not a folder, or another user's.
             OSError: it cannot be created or written.
         """
         is_new = False
@@ -220,5 +220,5 @@ def _check_ours(folder: Path) -> None:
     found, above = folder.lstat(), folder.parent.stat()
     is_shared = bool(above.st_mode & stat.S_ISVTX)
     if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):
-        message = f"{folder} is in the way: it is not a work folder of this user's"
+        message = f"{folder} is in the way: it is not this user's work folder"
         raise OutputUnwritable(message, "Remove it, or choose another output.")

@@ -48,7 +48,7 @@ def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
     if due != given:
         return f"segment {segment.segment} took {due} frames and gave {given}"
     if stated_bytes != payload_bytes:
-        return f"segment {segment.segment} has {payload_bytes} bytes, and its packets {stated_bytes}"
+        return f"segment {segment.segment} has {payload_bytes} bytes, but its packets have {stated_bytes}"
     return ""
 
 
@@ -90,10 +90,10 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back, and return how many pictures it shows. Raises ProofFailed: not ``taken``, at these times."""
+    """Read a file back, and return how many pictures it shows. Raises ProofFailed: their number or times are wrong."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
-        message = f"{taken} frames were given, and the file shows {count}{'' if times_equal else ' at other times'}"
+        message = f"{taken} frames were given, but the file shows {count}{'' if times_equal else ' at other times'}"
         raise ProofFailed(message, _REPORT_IT)
     return count
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name without what is added
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, less what is added to it
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Stores that fsspec can only read
 
 
@@ -51,7 +51,7 @@ def check_folder_of(path: Path) -> None:
     if not folder.is_dir():
         raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
     if not os.access(folder, os.W_OK):
-        message = f"{folder} may not be written"
+        message = f"{folder} is read-only"
         raise OutputUnwritable(message, "Choose another output folder or change its permissions.")
 
 
@@ -195,7 +195,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # In one call: closing a file opened for writing after an error would publish a truncated one.
+        # In one call: if a file were opened for writing, closing it after an error would publish a truncated one.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:

@@ -2,7 +2,7 @@
 
 The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
 An encoder keeps its own segment within the buffer, but must assume an initial fullness. Segments are judged in order,
-each from the level that those before it left, so the outcome depends only on the plan.
+each from the level at which the previous one ends, so the outcome depends only on the plan.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class RateGuard:
         passage = self._pass(self._bucket, facts, following_ticks)
         if passage.underflows and self._tries < TRIES:
             lowest = with_initial_fullness(self._plan.encoder, Fraction(0))
-            if lowest != self._plan.encoder:  # some encoders have no setting for it
+            if lowest != self._plan.encoder:  # some encoders cannot set the initial fullness
                 return False
         self._fullness_bits = passage.fullness_bits
         self.underflows += passage.underflows

@@ -3,8 +3,8 @@
 - Times move by one constant: late starts and gaps are kept.
 - If the source's ticks are coarser than samples (Matroska, FLV), sound with a known packet length returns to its sample
   grid, within a tick of the stated time.
-- A packet without times follows the one before it. A clock that steps back by over a second, or leaps by over six hours
-  (33 bits that FFmpeg unwrapped wrongly), was reset: the packets after it follow those before it.
+- A packet without times follows the previous one. A clock that steps back by over a second, or leaps by over six hours
+  (33 bits that FFmpeg unwrapped wrongly), was reset: later packets follow earlier ones without a gap.
 - Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
 """
 
@@ -161,9 +161,9 @@ class AudioPipe(Pipe):
         length = samples if samples and self._coarse else floor(duration_s * rate + _HALF)
         self._next = position + length
         if self.trims_by_duration and not length:
-            length = 1 if before is None else position - before  # mp4 does not play a last packet that lasts no time
+            length = 1 if before is None else position - before  # mp4 does not play a last packet without a duration
         if self.trims_by_duration and self._coarse and samples:
-            # Unless the codec fixes the length, it is the container's, which excludes these samples already.
+            # Only a length fixed by the codec includes these samples; the container's excludes them already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
         if self.padding_to_shift is not None:

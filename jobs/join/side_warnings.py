@@ -58,7 +58,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
     if isinstance(pipe, AudioPipe) and pipe.damaged:
         message = (
             f"{pipe.damaged} packets of {pipe.track.name} are left out: their headers are damaged, "
-            f"and .{plan.container.name} holds none without one"
+            f"and .{plan.container.name} requires headers"
         )
         begins = ("stream.start",) if pipe.begins_damaged else ()
         yield Warning_(code="audio-damaged", message=message, checks=(*checks, *begins))
@@ -72,7 +72,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
         yield _dropped(plan, pipe.track.name, "audio" if isinstance(pipe, AudioPipe) else "video")
     if isinstance(pipe, CuePipe) and pipe.crowded:
         message = (
-            f"{pipe.crowded} cues of {pipe.track.name} overlap others or last no time: "
+            f"{pipe.crowded} cues of {pipe.track.name} overlap others or have no duration: "
             f".{plan.container.name} shows one at a time, {'with the text of all' if pipe.target else 'each late'}"
         )
         yield Warning_(code="subtitle-overlap", message=message, checks=checks)
@@ -129,8 +129,8 @@ def _of_loudness(index: int, loudness: Loudness) -> Iterator[Warning_]:
         yield Warning_(code="loudness-unknown", message=message, checks=())
     elif loudness.limited:
         message = (
-            f"audio track {index} gets {float(loudness.gain_db):+.1f} dB and no more: its true peak is then at "
-            f"{float(TRUE_PEAK_DB):g} dBTP, its loudness {float(loudness.integrated_lufs + loudness.gain_db):.1f} LUFS"
+            f"the gain of audio track {index} is limited to {float(loudness.gain_db):+.1f} dB, for a true peak of "
+            f"{float(TRUE_PEAK_DB):g} dBTP; it is now at {float(loudness.integrated_lufs + loudness.gain_db):.1f} LUFS"
         )
         yield Warning_(code="loudness-limited", message=message, checks=())
 

@@ -81,7 +81,7 @@ class Spool:
     def check(self) -> None:
         """Raise OutputInUse if another job has taken the folder over while this process was suspended."""
         if not self._owner.holds():
-            message = f"{self.folder} is no longer this job's: it was removed, or another job has taken it over"
+            message = f"this job has lost {self.folder}: it was removed, or another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def put(self, segment: EncodedSegment) -> SpooledSegment:
@@ -143,7 +143,7 @@ def payload_name(segment: int, sha256: str) -> str:
 
 
 def unwritable(error: OSError, folder: Path) -> CodecfleetError:
-    """Map an operating system's error at creating something in ``folder`` to one with a next step."""
+    """Return our error for an operating system's error on creating something in ``folder``."""
     if error.errno in _FULL:
         return storage_error(error, folder)
     message = f"{folder} cannot be written: {error.strerror}"
@@ -151,7 +151,7 @@ def unwritable(error: OSError, folder: Path) -> CodecfleetError:
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
-    """Map an operating system's error at ``path`` to one with a next step."""
+    """Return our error for an operating system's error at ``path``."""
     if error.errno in _FULL:
         step = "Free some space, or choose another output folder; for a remote output, another TMPDIR."
         return StorageFailed(f"no space left at {path}", step)

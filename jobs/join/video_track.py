@@ -41,8 +41,9 @@ class JoinedTrack:
 class TrackFile:
     """An output file around one encoded video track: ``write`` its packets, then ``close``, or ``abandon``.
 
-    ``options`` are the muxer's, by tick; ``add_streams`` adds all streams; ``lead_ticks`` and ``last_shown_ticks`` are
-    those of ``OutputTimes``; ``states_language_tags`` is for ``make_room``. Raises StorageFailed.
+    ``options`` returns the muxer's options for a tick; ``add_streams`` adds all streams; ``lead_ticks`` and
+    ``last_shown_ticks`` are those of ``OutputTimes``; with ``states_language_tags``, language tags are written at the
+    end. Raises StorageFailed.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class TrackFile:
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
-            # Never mux after a failure: FFmpeg would write the header again each time, and finally crash.
+            # Never mux after a failure: FFmpeg would write the header again each time, and crash in the end.
             self.abandon()
             at_s = (packet.dts or 0) * Fraction(packet.time_base or 1)
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error

@@ -1,6 +1,6 @@
 """Finds unfinished work, reports its state, and removes work without an owner.
 
-All calls raise InputNotFound: there is no such place or work; StorageFailed: it cannot be read.
+All calls raise InputNotFound: the place or its work does not exist; StorageFailed: it cannot be read.
 """
 
 import time
@@ -73,7 +73,7 @@ def work_at(work: str) -> FoundWork:
     """Return the work at a location, or that on the output of that name."""
     found = find_work(work)
     if len(found) != 1 or not _is_work(_of_output(work)):
-        message = f"{work} has no work of a job"
+        message = f"{work} has no unfinished work"
         raise InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
     return found[0]
 
@@ -95,7 +95,7 @@ def unfinished_spec(work: str) -> TranscodeSpec:
         message = f"{work} was begun by codecfleet {header.job.get('codecfleet')}, which has other options"
         raise JournalRefused(message, "Continue it with that version, or run the job's own command again.") from error
     if _normal(place_of(spec)) != _normal(work):
-        message = f"{work} was {place_of(spec)} when its job began"
+        message = f"{work} was at {place_of(spec)} when its job began"
         raise InputNotFound(message, "Move it back, or run the job's own command there.")
     return spec
 

@@ -1,15 +1,14 @@
-"""A journal's first record, which states everything that a job's bytes depend on, and how two of them differ. Pure."""
+"""A journal's header, which states everything that a job's bytes depend on, and how two headers differ. Pure."""
 
 import hashlib
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NamedTuple
 
 import av
 
 from ...actors.media.location import is_local
 from ...actors.media.stores import source_version
+from ...cluster.version import installed
 from ..plan.plan import Plan
 from ..request.options import options_of
 from ..request.spec import JobOptions, TranscodeSpec
@@ -37,7 +36,7 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it where that encoder is"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""How a header may differ from the earlier one, and how to continue the work without starting over."""
+"""By field: how the job differs from the unfinished one, and how to continue that one without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
@@ -58,13 +57,8 @@ def header_of(plan: Plan) -> JobHeader:
     return JobHeader(job=job, encoder=encoder, spec=fields, output=spec.output, segments=len(plan.segments))
 
 
-@cache
 def _own_version() -> str:
-    try:
-        return version("codecfleet")
-    except PackageNotFoundError:
-        # A checkout on the path, as Ray's working_dir gives it, has no installed metadata.
-        return "0+checkout"
+    return installed("codecfleet") or "0+checkout"
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:

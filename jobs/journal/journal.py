@@ -1,4 +1,4 @@
-"""The journal of a running job, to which any thread appends records, and the state of a job by its records."""
+"""The journal of a running job, to which any thread appends records, and a job's state as its records tell it."""
 
 import threading
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class Replay:
     in_flight: frozenset[int] = frozenset()
     complete: Complete | None = None  #: the complete output, if nothing was begun or encoded after it
     good_records: int = 0  #: how many records are valid
-    broken: str = ""  #: the damage in words; "" if there is none but a torn last record, as after any kill
+    broken: str = ""  #: the damage in words; a torn last record, as after any kill, does not count
 
     @property
     def segments_done(self) -> int:
@@ -44,7 +44,7 @@ class Replay:
             case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
                 return replace(counted, in_flight=self.in_flight | {segment})
             case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
-                # Other segments that cover a part of it were encoded before the cut between them was removed.
+                # Segments that overlap this one were encoded before the cut between them was removed.
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))

@@ -62,7 +62,7 @@ class Store:
 
 
 class FolderStore(Store):
-    """A folder of this machine. It also has the spool's payloads, which stay where they are."""
+    """A folder of this machine, which also holds the spool's payloads: nothing is copied."""
 
     keeps = True
 
@@ -213,7 +213,7 @@ class StoreLease:
 
     A store has no locks: an object names the owner, who renews it. Of two jobs that begin at the same moment, one reads
     back the other's name and stops. Without read-after-write consistency both may begin; the first to publish wins.
-    Machines that share a store must agree on the time within seconds.
+    The clocks of machines that share a store must agree within seconds.
     """
 
     def __init__(self, store: ObjectStore, what: str) -> None:
@@ -236,7 +236,7 @@ class StoreLease:
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the work is still this owner's; yes if the store does not answer."""
+        """Return whether this owner still has the work; True if the store does not answer."""
         try:
             return read_owner(self._store)[0] == self._here
         except StorageFailed:

@@ -110,15 +110,11 @@ class WorkPlace:
             fields = report.model_dump(mode="json")
             self.journal.note(Complete(report.output_bytes, report.proof.output_sha256, fields))
 
-    def published(self) -> Report | None:
-        """Return the report of an earlier run that published this output, or None."""
-        return published(self.found, self._spec)
-
     def check(self) -> None:
         """Raise OutputInUse if another job has taken the output over."""
         self.spool.check()
         if self._owner is not None and not self._owner.holds():
-            message = f"{self.location} is no longer this job's: another job has taken it over"
+            message = f"this job has lost {self.location}: another job has taken it over"
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
@@ -144,7 +140,7 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal goes last: it tells a later run that the output is published and the rest can be removed.
+            # The journal last: it tells a later run that the output is published, and that the rest can be removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):

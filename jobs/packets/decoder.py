@@ -102,7 +102,7 @@ class Decoder(OwnThread):
         """Decode a ``Packet``, or one of PyAV's; return the frames that are complete: none, or several.
 
         Raises:
-            UsageError: the argument is not a packet, or has another time base than those before it; or the decoder is
+            UsageError: the argument is not a packet, or its time base differs from earlier packets'; or the decoder is
                 closed.
             EngineUnfit: NVDEC is required, and cannot decode this.
             DeviceError: the device failed, or its frames are doubtful. Frames that were not returned are lost; decoding
@@ -131,5 +131,5 @@ def _check(place: str, decoder: str, nvdec: NvdecOptions) -> None:
         if value not in known:
             raise UsageError(f"{name} {value!r} is not one of {', '.join(known)}", f"Give one of them as {name}.")
     if decoder != "nvdec" and (nvdec.statistics or nvdec.largest is not None):
-        message = "software has no decode statistics and no largest size"
-        raise UsageError(message, 'Give decoder="nvdec" with them.')
+        message = "software decoding has no statistics and no largest size"
+        raise UsageError(message, 'Add decoder="nvdec", or leave these options out.')

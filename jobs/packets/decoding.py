@@ -73,11 +73,11 @@ class DecodingSession:
     def decode(self, item: object) -> list[Frame]:
         """Decode a packet; return the frames that are complete.
 
-        Raises UsageError: it is not a packet, or has another time base than those before; DeviceError.
+        Raises UsageError: it is not a packet, or its time base differs from earlier packets'; DeviceError.
         """
         packet = Packet.of(item)
         if self._time_base not in (None, packet.time_base):
-            message = f"a packet counts in {packet.time_base} s, and those before it in {self._time_base} s"
+            message = f"a packet has the time base {packet.time_base} s, but earlier ones have {self._time_base} s"
             raise UsageError(message, "Use one time base for all packets, or another Decoder.")
         self._time_base = packet.time_base
         frames: list[Frame] = []

@@ -101,7 +101,7 @@ class Encoder(OwnThread):
         ``time_s`` is its time in seconds, if there is a ``time_base``; the others are those of ``EncodeFrame``.
 
         Raises:
-            UsageError: the argument is not a picture, does not fit those before it, or has no time; or the encoder is
+            UsageError: the argument is not a picture, does not fit earlier ones, or has no time; or the encoder is
                 closed.
             Unsupported: the encoder does not support the picture, the messages or the rates.
             EncoderFailed: the encoder failed, or was finished.

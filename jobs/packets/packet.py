@@ -37,7 +37,7 @@ class Packet:
     duration: int = 0  #: of its picture; 0 if unknown
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
     pos: int | None = None  #: its offset in its file, in bytes
-    key: bool | None = None  #: whether decoding can begin at it; None: found out from the data
+    key: bool | None = None  #: whether decoding can begin at it; None finds out from the data
     discontinuity: bool = False  #: whether packets before it are missing: flush, and continue at the next keyframe
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
@@ -51,7 +51,7 @@ class Packet:
             raise UsageError(f"these values do not make a packet: {error}", "Give data=bytes.") from None
         if not self.data or self.time_base <= 0:
             what = "no data" if not self.data else f"a time base of {self.time_base}"
-            raise UsageError(f"a packet has {what}", "Give one whole coded picture, and seconds a tick.")
+            raise UsageError(f"a packet has {what}", "Give one whole coded picture, and the seconds of a tick.")
 
     @property
     def bsl(self) -> int:

@@ -24,7 +24,7 @@ from .track_ranges import PlannedSegment, TrackRanges
 SAMPLES: Final = 32  #: About how many pictures are sampled
 STRIDE: Final = 8  #: If an access point gives several samples, every 8th picture after it is one
 DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
-SPECK: Final = 48  #: and no sample in it is further above black than this
+SPECK: Final = 48  #: and each sample in it is at most this far above black
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]

@@ -148,7 +148,7 @@ def _at_pictures(
 ) -> list[Cut]:
     """Return cuts between the output's pictures: at each access point, or at the first grid keyframe after it.
 
-    A keyframe that shows the same source picture as the one before it is skipped: it stays inside a segment.
+    A keyframe that shows the same source picture as the previous output picture stays inside a segment.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]

@@ -23,7 +23,7 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes although NVENC was chosen
+NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes a track for which NVENC was chosen
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has one for this track"
 _STEP = "Use --encoder software, or leave it at auto."
@@ -33,7 +33,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     """Return the plan for the encoder kind that will write the track, and warnings. ``retried`` submits work.
 
     Raises:
-        Unsupported: NVENC is required, and none is available, or the one found does not support these settings.
+        Unsupported: NVENC is required, but none is available, or the one found does not support these settings.
         DeviceError: NVENC is required, and the device failed.
         FleetUnavailable: NVENC is required, and the fleet does not answer.
     """

@@ -143,7 +143,7 @@ def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) ->
         raise InputDamaged(f"{index.source} is cut short", advice)
     if index.shifts or index.states_too_long:
         resets = f"the source's clock was reset {len(index.shifts)} times"
-        lasting = f"the last picture would be shown for the {index.stated_last_words}"
+        lasting = f"the last picture would be shown for {index.stated_last_words}"
         raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to repair it.")
 
 

@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible, which explains more than that none decodes
+        cut()  # raises if no picture is visible: a better explanation than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -163,7 +163,7 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         message = "the source is cut short or damaged: its headers promise more than can be read"
         yield Warning_(code="source-truncated", message=message, checks=("source.whole",))
     if index.states_too_long:
-        message = f"the last picture lasts for its nominal duration, not for the {index.stated_last_words}"
+        message = f"the last picture lasts for its nominal duration, not for {index.stated_last_words}"
         yield Warning_(code="last-duration", message=message, checks=("times.last",))
     if index.shifts:
         message = f"the source's clock was reset {len(index.shifts)} times; later times were shifted to follow on"

@@ -168,10 +168,10 @@ def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoForma
     """Return the requested changes of the pictures' format."""
     found = []
     if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
-        message = f"{output.pix_fmt} was requested, and the source has {source.pix_fmt}"
+        message = f"{output.pix_fmt} was requested; the source has {source.pix_fmt}"
         found.append(Warning_(code="pixel-format", message=message, checks=_FORMAT_CHECKS))
     if spec.scale is not None and (output.width, output.height) != (source.width, source.height):
-        message = f"{output.width}x{output.height} was requested, and the source has {source.width}x{source.height}"
+        message = f"{output.width}x{output.height} was requested; the source has {source.width}x{source.height}"
         found.append(Warning_(code="size", message=message, checks=("metadata.aspect",)))
     if source.interlaced and not output.interlaced:
         found.append(Warning_(code="deinterlaced", message="the pictures are deinterlaced", checks=_FIELD_CHECKS))

@@ -137,7 +137,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU: for a job on this machine alone, which has no driver."""
+    """Raise Unsupported if a job needs a GPU. For a job that runs only on this machine, which has no driver."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
@@ -316,7 +316,7 @@ def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
     is_processor = found[0].kind.is_processor
-    # Of a UUID the first part, of other names the last.
+    # UUIDs differ in their first part, other names in their last.
     device = found[0].device
     short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
     return f"{found[0].node} {model}" + ("" if is_processor else f" {short}")

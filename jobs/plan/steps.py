@@ -243,9 +243,9 @@ def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExt
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))
         if (framing.stated.width, framing.stated.height) != steps.size:
-            message = "the source's crop is applied to the pictures, and not stated"
+            message = "the source's crop is applied to the pictures; the output states none"
             choices.append(Warning_(code="container-crop", message=message, checks=()))
     if framing.replaces_matrix and extras.display_matrix is not None:
-        message = "the source's rotation is applied to the pictures, and not stated"
+        message = "the source's rotation is applied to the pictures; the output states none"
         choices.append(Warning_(code="rotation", message=message, checks=("metadata.rotation",)))
     return tuple(choices)

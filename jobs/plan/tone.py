@@ -21,7 +21,7 @@ def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
     tone = tone_of(source, Operator(spec.tonemap))
     if tone is None:
         colours = f"{source.pix_fmt} with primaries {colour.primaries} and matrix {colour.matrix} of H.273"
-        raise Unsupported(f"--tonemap supports BT.2020 YUV, and this is {colours}", "Leave out --tonemap.")
+        raise Unsupported(f"--tonemap supports BT.2020 YUV, but this is {colours}", "Leave out --tonemap.")
     return tone
 
 

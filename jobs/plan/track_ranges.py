@@ -22,7 +22,7 @@ PACKET_MARGIN: Final = 2  #: Extra packets to decode if a packet may hold less t
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``); None at the track's own ends."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``); None at the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
@@ -124,7 +124,7 @@ class TrackRanges:
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None is the track's."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None for all packets."""
         if end_ticks is None:
             return None
         index = self.index
@@ -152,7 +152,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the last access point but one at or before ``start``: no earlier segment proves this seam."""
+    """Return the second-last access point at or before ``start``: no earlier segment proves this seam."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

@@ -37,7 +37,7 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
     source: ShownName
     container: str  # FFmpeg's name of the format
     size_bytes: int
-    duration_s: Seconds | None  # first picture or sound to the end of the last, by the packets; None: unknown
+    duration_s: Seconds | None  # by the packets, of pictures and sound together; None if unknown
     header_duration_s: Seconds | None
     tags: dict[str, str]
     timecode: str | None
@@ -136,7 +136,7 @@ def _hdr(hdr: HdrFacts) -> str:
         parts.append(f"mastered at {float(hdr.min_luminance):g} to {float(hdr.max_luminance):g} cd/m²")
     if hdr.max_cll is not None:
         parts.append(f"MaxCLL {hdr.max_cll}, MaxFALL {hdr.max_fall}")
-    return "; ".join(parts) or "chromaticities alone"
+    return "; ".join(parts) or "only chromaticities"
 
 
 def _timeline(timeline: TimelineFacts) -> Iterator[str]:

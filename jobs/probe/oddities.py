@@ -38,7 +38,7 @@ def _of_file(
         sound = any(track.audio is not None for track in tracks)
         yield "no-video", "there is no video, only sound" if sound else "there is no video"
     if videos > 1:
-        message = f"there are {videos} video tracks; transcode takes the first unless told otherwise"
+        message = f"there are {videos} video tracks; transcode takes the first by default (--video-track)"
         yield "several-video-tracks", message
     if tally.broken is not None:
         yield "cut-short", f"reading stops before the end: {tally.broken}"
@@ -84,7 +84,7 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
     if track.tag in _ENCRYPTED_TAGS or tally.side_data & _ENCRYPTED_SIDE_DATA:
         yield "encrypted", "the track is encrypted; codecfleet has no keys"
     if not track.decodable and track.kind in ("video", "audio", "subtitle"):
-        yield "unknown-codec", f"the {track.kind} is in a codec unknown here, or its header is missing"
+        yield "unknown-codec", f"FFmpeg does not know the codec of the {track.kind}, or its header is missing"
     # For other tracks, headers count samples, or packets that readers skip.
     if track.kind == "video" and tally.header_frames > tally.packets:
         yield "header-frames-lie", f"the header promises {tally.header_frames} packets, the file holds {tally.packets}"
@@ -113,15 +113,15 @@ def _of_picture(picture: PictureFacts) -> Iterator[tuple[str, str]]:
         yield "interlaced", "the pictures are interlaced"
     if picture.rotation_degrees or picture.mirrored:
         mirrored = " and mirrored" if picture.mirrored else ""
-        yield "rotated", f"the pictures are to be shown turned by {picture.rotation_degrees} degrees{mirrored}"
+        yield "rotated", f"players show the pictures turned by {picture.rotation_degrees} degrees{mirrored}"
     if picture.dolby_vision_profile == _DOVI_WITHOUT_BASE_LAYER:
         yield "dolby-vision-5", "Dolby Vision profile 5: without its metadata the colours are wrong"
     for rider in picture.riders:
         if rider.first_s:
             words = RIDER_WORDS.get(rider.kind, rider.kind)
-            yield "begins-late", f"not the first picture has {words}, but that at {float(rider.first_s):.3f} s"
+            yield "begins-late", f"{words} from {float(rider.first_s):.3f} s on, not from the first picture"
     if picture.crop is not None:
-        yield "cropped", "the container says that an edge of the pictures is not to be shown"
+        yield "cropped", "the container hides an edge of the pictures"
     if "ALPHA" in picture.side_data:
         yield "alpha", "the pictures have transparency, which no output has"
     if "VIEW_ID" in picture.side_data:
@@ -139,7 +139,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
         spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"
         yield "variable-frame-rate", f"a picture lasts {spread}"
     if rate.longest_s is not None and rate.typical_s is not None and rate.longest_s > _GAP_FACTOR * rate.typical_s:
-        yield "gap", f"one picture stays for {_ms(rate.longest_s)} ms, where {_ms(rate.typical_s)} ms are usual"
+        yield "gap", f"one picture stays for {_ms(rate.longest_s)} ms; {_ms(rate.typical_s)} ms are usual"
 
 
 def _of_times(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:

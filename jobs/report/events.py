@@ -50,7 +50,7 @@ class Planned(Event):
     codec: str
     encoder: str
     workers: int
-    warm_fleet: int | None = None  # process id of the warm fleet it runs on; None: its own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet; None if it runs on its own workers or a cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
-    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain; None: silence."""
+    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain; None for silence."""
 
     source_index: int
     source_lufs: float | None
@@ -165,7 +165,7 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
-    frames_due: int | None = None  # by the requested frame rate; None: one for each taken
+    frames_due: int | None = None  # by the requested frame rate; None if each picture taken gives one
     first_pts_s: str
     last_pts_s: str
     seams: int
@@ -192,8 +192,8 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     output: ShownName
     container: str
     codec: str
-    start_s: _Span | None = None  # the requested part, in seconds after the first picture; None: from that picture
-    end_s: _Span | None = None  # None: to the source's end
+    start_s: _Span | None = None  # the requested start, in seconds after the first picture; None for that picture
+    end_s: _Span | None = None  # the requested end; None for the source's end
     video_track: int = Field(default=0, ge=0)
     encoder_kind: str  # implementation, version and every option on which the output's bytes depend
     width: int
@@ -214,11 +214,11 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     fps: float  # frames per second of the encode stage, as in progress: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
-    warm_fleet: int | None = None  # process id of the warm fleet that it began on; None: own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet; None if it began on its own workers or a cluster
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None
     burnt: BurnReport | None = None  # subtitles burnt in after all other steps
-    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None: the source's own times
+    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the source's times
     # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "": pictures were not denoised.
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if one did, none exists, or none was wanted

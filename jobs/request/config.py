@@ -95,7 +95,7 @@ class _FleetOptions(Part):
     ] = "late"
     warm: Annotated[
         Literal["auto", "never"],
-        Field(description="Whether jobs on this machine use a warm fleet, where one is up: docs/fleet.md."),
+        Field(description="Whether jobs on this machine use a warm fleet if one is up: docs/fleet.md."),
         Option(""),
     ] = "auto"
     cuda_compat: Annotated[

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
@@ -11,49 +11,37 @@ from .options import Option
 from .parts import Part
 
 _DEFAULTS: Final = InputLimits()
+_Limit: TypeAlias = Annotated[int, Option("")]
 
 
 class LimitOptions(Part):
     """The limits of ``InputLimits``; sources that state more are refused: docs/security.md."""
 
     max_pixels: Annotated[
-        int,
-        Field(ge=1, le=(1 << 31) - 1, description="Most pixels in one picture of a source: docs/security.md."),
-        Option(""),
+        _Limit, Field(ge=1, le=(1 << 31) - 1, description="Most pixels in one picture of a source: docs/security.md.")
     ] = _DEFAULTS.max_pixels
     max_frame_rate: Annotated[
-        int,
-        Field(ge=1, le=1_000_000_000, description="Highest nominal frame rate of a source."),
-        Option(""),
+        _Limit, Field(ge=1, le=1_000_000_000, description="Highest nominal frame rate of a source.")
     ] = _DEFAULTS.max_frame_rate
     max_duration_s: Annotated[
-        int,
-        Field(ge=1, le=1_000_000_000, description="Longest video track of a source, in seconds."),
-        Option(""),
+        _Limit, Field(ge=1, le=1_000_000_000, description="Longest video track of a source, in seconds.")
     ] = _DEFAULTS.max_duration_s
-    max_tracks: Annotated[
-        int,
-        Field(ge=1, le=100_000, description="Most tracks in a source."),
-        Option(""),
-    ] = _DEFAULTS.max_tracks
+    max_tracks: Annotated[_Limit, Field(ge=1, le=100_000, description="Most tracks in a source.")] = (
+        _DEFAULTS.max_tracks
+    )
     max_packets: Annotated[
-        int,
-        Field(ge=1, le=10_000_000_000, description="Most packets in a source's video track."),
-        Option(""),
+        _Limit, Field(ge=1, le=10_000_000_000, description="Most packets in a source's video track.")
     ] = _DEFAULTS.max_packets
     max_attachment_bytes: Annotated[
-        int,
-        Field(ge=1, le=(1 << 31) - 1, description="Largest file attached to a source, in bytes."),
-        Option(""),
+        _Limit, Field(ge=1, le=(1 << 31) - 1, description="Largest file attached to a source, in bytes.")
     ] = _DEFAULTS.max_attachment_bytes
     max_pixels_per_byte: Annotated[
-        int,
+        _Limit,
         Field(
             ge=1,
             le=1_000_000_000_000,
             description="Most pixels in a source's whole video track for each byte of the source.",
         ),
-        Option(""),
     ] = _DEFAULTS.max_pixels_per_byte
 
 

@@ -183,8 +183,8 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; None: the context's, or the first
-    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps alive; None: the primary one
+    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; by default the context's or first
+    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps alive; by default the primary
     stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is CUDA's legacy default stream, 2 the thread's
 
     @property

@@ -28,7 +28,7 @@ class SentFiles:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
             message = f"{SENT_VARIABLE} is not what codecfleet submit sends"
-            raise UsageError(message, "It is set for submitted commands alone; remove it.") from None
+            raise UsageError(message, "Only submitted commands have it; unset it.") from None
 
     @property
     def variables(self) -> dict[str, str]:

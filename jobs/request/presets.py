@@ -144,7 +144,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # a speed of x264's, answered with its neighbours
+        return True  # one of x264's speeds: the error names the nearest ones
     try:
         _speed("", word)
     except UsageError:

@@ -139,7 +139,7 @@ class RunOptions(MachineOptions):
     @model_validator(mode="after")
     def _check_encoder(self) -> Self:
         if self.device == "cpu" and self.encoder == "nvenc":
-            raise ValueError("`device` cpu and `encoder` nvenc exclude each other: NVENC is a GPU's")
+            raise ValueError("`device` cpu and `encoder` nvenc exclude each other: NVENC needs a GPU")
         return self
 
 

@@ -115,7 +115,7 @@ class _BatchFiles(Part):
 
 
 class BatchSpec(BatchRules, JobOptions, _BatchFiles):
-    """Many inputs to an output each, with the same options unless a list says otherwise: docs/batch.md."""
+    """Many inputs, each with an output, and the same options unless a list overrides them: docs/batch.md."""
 
     if TYPE_CHECKING:
 

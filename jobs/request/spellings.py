@@ -42,7 +42,7 @@ FFMPEG: Final[Mapping[str, str]] = {
     ),
     "-s": "--scale",
     "-pix_fmt": "--pix-fmt",
-    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "an option of its own, such as --scale or --fps"),
+    **dict.fromkeys(("-vf", "-filter:v", "-filter_complex"), "the filter's own option, such as --scale or --fps"),
     **dict.fromkeys(("-r", "-r:v"), "--fps"),
     "--subtitle-burned": "--burn-subtitles",
     "-ss": "--start",
@@ -91,10 +91,10 @@ MISSING: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("--two-pass", "--2-pass", "--2pass", "--pass", "--passes"), "Every encode is one pass."),
     **dict.fromkeys(
-        ("--metadata", "--title", "--tag"), "Tags are carried as they are; another program may edit them afterwards."
+        ("--metadata", "--title", "--tag"), "Tags are copied unchanged; edit them with another program afterwards."
     ),
-    **dict.fromkeys(("--hls", "--dash", "--ladder"), "One output is written; --fragmented is what packagers take."),
-    "--watch": "No folder is watched; codecfleet batch, run again, does what is new.",
+    **dict.fromkeys(("--hls", "--dash", "--ladder"), "One output is written; packagers read --fragmented files."),
+    "--watch": "No folder is watched; run codecfleet batch again to encode new files.",
 }
 """Features that do not exist, and the alternative to each."""
 _NEAR: Final = 0.8  #: ``difflib``'s ratio from which a name counts as a typo of another
@@ -126,7 +126,7 @@ def parse_preset(name: str, text: str) -> int:
         raise refusal(name, text, "not one of the seven presets", f"Did you mean {BETWEEN[text.lower()]}?")
     if text.isascii() and text.isdigit():
         return parse_count(name, text, least=PRESETS[0], most=PRESETS[-1])
-    named = "`codecfleet presets` lists named ones, which --preset and load_preset take"
+    named = "`codecfleet presets` lists the named ones, for --preset and load_preset"
     how = f"Write a number from {PRESETS[0]} to {PRESETS[-1]}, or {', '.join(PRESET_NAMES)}; {named}."
     raise refusal(name, text, "not a preset", how)
 

@@ -172,7 +172,7 @@ def parse_frame_rate(name: str, text: str) -> Fraction:
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:
-    """Return the whole number ``text`` when it lies in ``least .. most``."""
+    """Return the whole number ``text``, from ``least`` to ``most``."""
     how = f"Write a whole number from {least} to {most}."
     if _COUNT.fullmatch(text) is None:
         raise refusal(name, text, "not a whole number", how)
@@ -189,18 +189,18 @@ def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return ``text`` when it is one of ``choices``."""
+    """Return ``text``, which must be one of ``choices``."""
     if text not in choices:
         raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
     return text
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Return the number, or the three numbers with commas between, of ``text``: one for each channel of a picture."""
+    """Return the number, or the three numbers separated by commas, of ``text``: one for each channel of a picture."""
     parts = text.split(",")
     if len(parts) not in (1, _CHANNELS) or not all(_NUMBER.fullmatch(part) for part in parts):
         how = "Write for example 0.017 or 123.7,116.3,103.5."
-        raise refusal(name, text, "not one number, or three with commas between", how)
+        raise refusal(name, text, "not one number, or three separated by commas", how)
     return tuple(float(part) for part in parts)
 
 

@@ -34,7 +34,7 @@ from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
 from ..journal.header import header_of
 from ..journal.journal import Replay
-from ..journal.work import WorkPlace
+from ..journal.work import WorkPlace, published
 from ..plan.encoders import NOT_ON_NVENC, may_choose, may_restart, settle_encoder_kind
 from ..plan.placing import check_device, check_driver, check_memory, demand_of, settled_demand
 from ..plan.plan import Plan, plan_of
@@ -125,7 +125,7 @@ class JobRun:
         return None
 
     async def _published(self) -> Report | None:
-        report = await in_thread(self._work.published)
+        report = await in_thread(published, self._work.found, self._spec)
         if report is not None:
             report = report.model_copy(update={"job": self._job})
             restored = self._work.found.segments_done
@@ -183,7 +183,7 @@ class JobRun:
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Choose the encoder; report why no worker comes, and fail after a while."""
+        """Choose the encoder; report why there is no worker, and fail after a while."""
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
             return software, []  # an earlier run used software
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
@@ -258,9 +258,9 @@ class JobRun:
             _, source_bytes = remote_state(source)  # a store may state the size without a version
         if source_bytes is None:
             message = f"--if-smaller needs the size of {source}, which its store does not report"
-            raise Unsupported(message, "Leave out --if-smaller, or take the input from a file.")
+            raise Unsupported(message, "Leave out --if-smaller, or use a local copy of the input.")
         if size_bytes >= source_bytes:
-            message = f"the result has {size_bytes} bytes, and {source} only {source_bytes}"
+            message = f"the result has {size_bytes} bytes, but {source} has only {source_bytes}"
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:

@@ -110,7 +110,7 @@ class TrackIndex:
     def stated_last_words(self) -> str:
         """The stated duration, in words."""
         stated = self.stated_last_ticks or 0
-        return f"{float(stated * self.time_base / 3600):.1f} hours that the container states"
+        return f"the {float(stated * self.time_base / 3600):.1f} hours that the container states"
 
     def last_before(self, end: int | None) -> int | None:
         """Return the time of the last picture before ``end``; None if there is none."""

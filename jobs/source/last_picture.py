@@ -31,8 +31,9 @@ def stated_duration(
 ) -> Fraction | None:
     """Return the stated duration in ticks; the arrays are of the visible packets with known times, in demux order.
 
-    None if nothing is stated, or less than half of the shortest distance between pictures. ``track_end`` is called for
-    mp4 and mov; ``hides_packets``: an edit list hides some packets; ``lacks_packets``: the header promises more.
+    Return None if it is not stated, or is less than half of the shortest distance between pictures. ``track_end`` is
+    called for mp4 and mov. ``hides_packets``: an edit list hides some packets; ``lacks_packets``: the header promises
+    more.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -62,9 +63,10 @@ def _with_edits(
 ) -> Iterator[Fraction]:
     """Yield the durations from the samples and from the edit list, the most reliable first.
 
-    A sample's value within one tick of the edit list is exact. The list may end within the picture. For a picture
-    decoded last, the sample is right unless the list ends before it. If the list starts within a picture, FFmpeg hides
-    that one and shows the next up to ``late`` ticks too early. If packets are missing, the list's end proves nothing.
+    A sample's value within one tick of the edit list is exact. The list may end within the picture. The sample of a
+    picture that is decoded last is right unless the list ends before it. If the list starts within a picture, FFmpeg
+    hides that picture and shows the next up to ``late`` ticks early. If packets are missing, the list's end proves
+    nothing.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks

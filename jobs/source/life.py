@@ -72,7 +72,7 @@ def picture_life(
     pictures: Mapping[Hashable, StatedPicture],
     orders: Sequence[tuple[int, FieldOrder]],
 ) -> PictureLife:
-    """Return the visible runs, each different from the one before it.
+    """Return the visible runs, each different from the previous one.
 
     ``marks`` and ``orders`` are (first packet, value) pairs in demux order; ``pictures`` are by mark.
     """

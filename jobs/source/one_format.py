@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return the life with each run's full colours; ``first`` is the first picture's format, as the container says."""
+    """Return the life with each run's complete colours; ``first`` is the first picture's format by the container."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED
@@ -117,7 +117,7 @@ def _is_bottom_first(picture: StatedPicture, whole: VideoFormat) -> bool:
 
 
 def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
-    """Return the run whose colours stand for all: the first one with the largest pictures."""
+    """Return the run whose colours apply to the track: the first one with the largest pictures."""
     largest = index.largest_size
     if largest is None:
         return runs[0]

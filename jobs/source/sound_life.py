@@ -90,7 +90,7 @@ def in_words(formats: tuple[SoundFormat, ...]) -> str:
     """Return how a track's sound changes, with times after the first picture."""
     first, *later = formats
     if not later:
-        return f"{first.name} in this part, another at the track's start"
+        return f"{first.name} in this part, but another format at the track's start"
     steps = [
         f"then {found.name}" if found.shown_s is None else f"from {float(found.shown_s):.3f} s on {found.name}"
         for found in later[:_MOST_SHOWN]

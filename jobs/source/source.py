@@ -88,7 +88,7 @@ class SourceStamp:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return a better error if ``error`` is from a node that has no file, or another one, under this name."""
+        """Return a better error if ``error`` is from a node on which the file is missing or a different one."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
         from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - no other use of a source needs the cluster

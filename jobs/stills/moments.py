@@ -68,7 +68,7 @@ class MeasuredPictures:
         self._last: NDArray[np.uint8] | None = None
 
     def add(self, segment: MeasuredSegment) -> None:
-        """Add the next segment, and compare its first picture with the last one before it."""
+        """Add the next segment, and compare its first picture with the last one of the previous segment."""
         if not len(segment.pts_ticks):
             return
         self.differences.append(0 if self._last is None else difference(self._last, segment.first))
@@ -82,7 +82,7 @@ def scene_starts(
 ) -> tuple[int, ...]:
     """Return the times at which scenes start: the first picture, and each that differs enough.
 
-    As in FFmpeg's ``scdet``, both the mean difference from the picture before and the change of that difference must
+    As in FFmpeg's ``scdet``, both the mean difference from the previous picture and the change of that difference must
     reach ``threshold_percent`` of ``DIFFERENCE_MOST``: in a pan or a flicker the difference is large but steady.
     """
     starts: list[int] = []

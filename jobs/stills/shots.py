@@ -1,6 +1,6 @@
 """Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
-A range starts at an access point that resets the decoder (IDR, or a keyframe of VP9 or AV1), else at the one before. If
+A range starts at an access point that resets the decoder (IDR, or a keyframe of VP9 or AV1), else at an earlier one. If
 H.264 keyframes guarantee nothing, the whole track is decoded, and seams are compared as in a transcode.
 """
 

@@ -1,4 +1,4 @@
-"""What ``codecfleet stills`` is asked for."""
+"""The request of ``codecfleet stills``."""
 
 from fractions import Fraction
 from functools import partial
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WHICH: Final = "Which pictures"
 STILLS_MOST: Final = 100_000  # for a film of two hours, 14 stills per second
-SHEET_WIDTH: Final = 160  # the width of a still on a sheet, unless another is asked for
+SHEET_WIDTH: Final = 160  # the default width of a still on a sheet
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
 _TIME_TEXT: Final = BeforeValidator(partial(as_written, TIME))
@@ -49,14 +49,14 @@ class _Which(Part):
         Field(
             ge=1,
             le=100,
-            description="How much a picture must differ from the one before it to begin a scene, 1 to 100: "
+            description="How much a picture must differ from the previous one to begin a scene, 1 to 100: "
             "docs/stills.md.",
         ),
         Option("--scene-threshold", WHICH, metavar="PERCENT"),
     ] = 10
     scene_shortest_s: Annotated[
         Fraction,
-        Field(ge=0, description="A scene lasts this long at least."),
+        Field(ge=0, description="The shortest length of a scene."),
         Option("--scene-seconds", WHICH, default="0.5"),
         _TIME_TEXT,
     ] = Fraction(1, 2)
@@ -102,9 +102,9 @@ class _Looks(Part):
             raise ValueError("`width` and `scale` exclude each other: give one of them")
         sides = [*(self.scale or ()), *(self.sheet or ())]
         if any(side is not None and not 0 < side <= SIDE_MAX for side in sides):
-            raise ValueError(f"`scale` and `sheet` are of 1 to {SIDE_MAX} a side: {self.scale}, {self.sheet}")
+            raise ValueError(f"the sides of `scale` and `sheet` are 1 to {SIDE_MAX}: {self.scale}, {self.sheet}")
         if self.quality is not None and self.format is StillFormat.PNG:
-            raise ValueError("`quality` is for jpg and webp: png loses nothing")
+            raise ValueError("`quality` is for jpg and webp: png is lossless")
         return self
 
 

@@ -129,14 +129,14 @@ class StillsWriter:
     def finish(self) -> None:
         """Write the last sheet and the lists.
 
-        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: one is unaccounted
-        for.
+        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: a still is neither
+        taken nor missing.
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
-            message = f"{len(self.moments)} stills were planned, and {len(self.stills)} taken"
+            message = f"{len(self.moments)} stills were planned, but {len(self.stills)} were taken"
             raise ProofFailed(message, "Please report it with the input.")
         if not self.stills:
-            message = f"no picture of {self.plan.spec.source} decodes where a still is wanted"
+            message = f"no picture of {self.plan.spec.source} decodes at the time of any still"
             raise InputUnreadable(message, "It may be damaged; get a complete copy.")
         if self._sheets is not None:
             self._sheets.finish()

@@ -39,7 +39,7 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
         name = f"audio.{number}"
         if alignment.part_s is not None and not right.sums:
             lost = sum(time is not None and 0 <= time < alignment.part_s for time in left.times_s)
-            none = "0 packets in the part asked for"
+            none = "0 packets in the requested part"
             checks.append(check(f"{name}.payload", none, f"{lost} lost", passed=not lost))
             continue
         # Encoders never reproduce the same bytes: if most packets are the source's, the track is a copy.
@@ -96,7 +96,7 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
     if matched is None:
         return [payload]
     moved = [abs(a - b) for a, b in matched if a is not None and b is not None]
-    said = f"the most {float(max(moved, default=Fraction(0)) * 1000):.3f} ms"
+    said = f"{float(max(moved, default=Fraction(0)) * 1000):.3f} ms at most"
     # Times that the source's coarse ticks rounded may differ by half a tick.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
     return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= allowed_s for step in moved))]
@@ -168,7 +168,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
     if moved > OFFSET_S and alignment.output_is_ts and _is_priming(left, right, left.first_sample_s - moved):
         return not_applicable(name, "a transport stream cannot say which samples are priming")
     expected, found = (f"{float(track.first_sample_s or 0) * 1000:.3f} ms" for track in (left, right))
-    return check(name, expected, found, passed=moved <= OFFSET_S, held="the first sample is heard when it was")
+    return check(name, expected, found, passed=moved <= OFFSET_S, held="the first sample is heard at the same time")
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:

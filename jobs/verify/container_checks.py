@@ -149,7 +149,7 @@ def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     if not showing.is_whole:
         return not_applicable(name, "some of the source's pictures do not decode, so durations are not compared")
     wanted_s = showing.times_s[-1] - showing.times_s[0] + (showing.last_s or showing.nominal_s)
-    # The last picture's duration is a check of its own.
+    # A separate check covers the last picture's duration.
     late_s = abs(spread.total_s - wanted_s) - abs((spread.last_s or 0) - (showing.last_s or showing.nominal_s))
     least_s = min((b - a for a, b in pairwise(showing.times_s)), default=Fraction(0))
     passed = late_s <= showing.nominal_s / 2 and spread.shortest_s >= least_s * _HALF

@@ -1,4 +1,4 @@
-"""The independent proof that OUTPUT is exactly INPUT, encoded again: it shares no code with segments, plan or join.
+"""The proof that OUTPUT is exactly INPUT, encoded again; it shares no code with what plans, encodes and joins.
 
 Both files are decoded once, in lockstep, and compared by the rules of docs/timeline.md and docs/verify.md.
 """
@@ -229,7 +229,7 @@ def _read_report(report: str) -> Report:
         message = f"the report {report} cannot be read: {error.strerror}"
         raise UsageError(message, "Name the file that --report wrote.") from None
     except ValidationError as error:
-        message = f"{report} is not a report of codecfleet: {error.error_count()} fields do not fit"
+        message = f"{report} is not a codecfleet report: {error.error_count()} fields are missing or invalid"
         raise UsageError(message, "Name the file that --report wrote, of this version.") from None
 
 

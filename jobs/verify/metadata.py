@@ -46,7 +46,7 @@ _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
     | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
-    # What FLV's writers say about the file itself.
+    # FLV's tags about the file itself.
     | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
     | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
 )
@@ -54,7 +54,7 @@ _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
     | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
-# ISO 639-2 has two codes for these languages, and containers differ in which they keep.
+# ISO 639-2 has two codes for these languages, and containers keep one or the other.
 _CODES = (
     "bod:tib ces:cze cym:wel deu:ger ell:gre eus:baq fas:per fra:fre hye:arm isl:ice kat:geo mkd:mac mri:mao msa:may "
     "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"

@@ -199,7 +199,7 @@ class StatedPictures:
         ``is_damaged``: packets of the source do not decode, and only those may state fields.
         """
         for name in (*UNSTATED, "aspect"):
-            # Values that never change have checks of their own for the whole track.
+            # Other checks cover values that never change.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
         sides = zip((self.source, self.output), container_top_first, strict=True)

@@ -46,7 +46,7 @@ class SoundTrack:
     frame_samples: int
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
-    heard_s: list[Fraction | None] = field(default_factory=list)  # ``times_s``; None for packets that are hidden
+    heard_s: list[Fraction | None] = field(default_factory=list)  # ``times_s``, but None for hidden packets
     lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
     bytes_a_second: Fraction = Fraction(0)  # of PCM; 0 for other codecs
     sums: list[int] = field(default_factory=list)  # checksums of packets
@@ -134,7 +134,7 @@ def _without_layout(data: bytes) -> bytes:
     if not data or field(0, 3) != _PCE:
         return data
     counts = [field(13, 4), field(17, 4), field(21, 4), field(25, 2), field(27, 3), field(30, 4)]
-    for width in (4, 4, 3):  # mixdowns: each a flag, and what follows it
+    for width in (4, 4, 3):  # mixdowns: each a flag, then its value if the flag is set
         at += 1 + (width if field(at, 1) else 0)
     at += sum(count * width for count, width in zip(counts, (5, 5, 5, 4, 4, 5), strict=True))
     comment = -(-at // 8)
@@ -179,7 +179,7 @@ def decoded_sound(
 
 
 def check_loudness(name: str, track: SoundTrack, wanted_lufs: float | None) -> Check:
-    """Compare an encoded track's loudness with the job's report; None there means too quiet to measure."""
+    """Compare an encoded track's loudness with the report's, ``wanted_lufs``; None if it was too quiet to measure."""
     if wanted_lufs is None:
         return not_applicable(f"{name}.loudness", "the track is too quiet to be measured")
     found = integrated_lufs(track.url, track.number)

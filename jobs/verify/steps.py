@@ -18,7 +18,7 @@ from .reference.overlay import BurnReference, OverlayReference
 from .reference.tone import ToneReference
 from .stated.facts import StatedCrop
 
-_KEEPS_SHAPE = Fraction(1, 200)  # one rounding to a whole size must not turn square samples into 1281:1280
+_KEEPS_SHAPE = Fraction(1, 200)  # rounding to a whole size must not turn square samples into 1281:1280
 _BT709 = 1
 _BYTE_BITS = 8
 _GREY, _LIMITED_BLACK = 128, 16
@@ -106,7 +106,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
-    """Return the steps of pictures that were cropped as the source's container says."""
+    """Return the steps of pictures that were cropped as the source's container states."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
     steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))
@@ -128,7 +128,7 @@ def denoised(frame: VideoFrame, options: str) -> VideoFrame:
 
 
 def is_full_range(output: VideoFrame) -> bool:
-    """Return whether the output's levels use all codes."""
+    """Return whether the output has full range."""
     return int(output.color_range) == int(ColorRange.JPEG)
 
 

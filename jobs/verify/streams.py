@@ -30,7 +30,7 @@ class Alignment:
     part_s: Fraction | None  # from the first to the last frame of the requested part; None: the whole
     muxer: str  # FFmpeg's name of the output's demuxer
     dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
-    encoded: frozenset[int] = frozenset()  # and those that it says are encoded
+    encoded: frozenset[int] = frozenset()  # the source's streams that the report says are encoded
     begin_s: Fraction = Fraction(0)  # from the source's first frame to the first one compared
     files: "Containers | None" = None  # the containers' own statements
     pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
@@ -80,7 +80,7 @@ def subtitle_tracks(container: InputContainer) -> list[SubtitleStream]:
 
 
 def video_tracks(container: InputContainer) -> list[VideoStream]:
-    """Return the video tracks; cover art is none."""
+    """Return the video tracks, without cover art."""
     return [stream for stream in container.streams.video if not int(stream.disposition) & Disposition.attached_pic]
 
 

@@ -176,8 +176,8 @@ def _timecode(container: InputContainer) -> str | None:
 def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None = None) -> str:
     """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures per second.
 
-    ``counted`` is the rate that the given one counts at, if it does not count every picture. Drop-frame timecodes, with
-    ";" or "." before the frames, skip numbers in each minute that is not divisible by 10.
+    ``counted`` is the rate of the given timecode, if it does not count every picture. Drop-frame timecodes, with ";" or
+    "." before the frames, skip numbers in each minute that is not divisible by 10.
     """
     numbers = [int(each) for each in re.findall(r"\d+", timecode)]
     if len(numbers) != _TIMECODE_NUMBERS:

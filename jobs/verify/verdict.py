@@ -17,7 +17,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the report's warning that names this check, so that it is no failure
+    declared: str | None = None  # the report's warning that names this check, which then does not count as failed
 
     @property
     def failed(self) -> bool:
@@ -32,7 +32,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
         if self.passed is False:
             story.append(f"expected {self.expected or 'nothing'}, found {self.found or 'nothing'}")
         if self.declared is not None:
-            story.append(f"the transcode said: {self.declared}")
+            story.append(f"the transcode reported: {self.declared}")
         return f"{mark:8} {self.name}" + (f": {'; '.join(story)}" if story else "")
 
 
@@ -69,13 +69,13 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed or failed as declared: each frame is there once, at its time."""
+        """Whether every check that applies passed or failed as declared: the output has each frame once, in time."""
         return not any(check.failed for check in self.checks)
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property
     def lossless(self) -> bool:
-        """Whether all frames are there, and every sample of them is the source's, transparency included."""
+        """Whether the output has all frames, and every sample of them is the source's, including transparency."""
         lost_alpha = any(check.name == ALPHA_CHECK and check.passed is False for check in self.checks)
         same_samples = bool(self.pictures and self.pictures.identical) and not lost_alpha
         return self.exact and self.source_frames == self.output_frames and same_samples

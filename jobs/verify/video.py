@@ -107,7 +107,7 @@ def check_times(
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
     known = [time for time in found if time is not None]
     stuck = sum(later <= earlier for earlier, later in pairwise(known)) + len(found) - len(known)
-    no_stuck, held = "no frame that is not after the one before it", "each frame after the one before it"
+    no_stuck, held = "no frame at or before the previous one", "each frame is after the previous one"
     increasing = check("times.increasing", no_stuck, stuck, passed=not stuck, held=held)
     return [_check_equal_times(expected, expected_base, known, scan.time_base), increasing]
 
@@ -124,11 +124,11 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
         wrong += error > allowed
         if error > worst:
             worst, worst_frame = error, number
-    said = "every time as the source's" if exact else f"every time within a tick of {float(base * 1000):g} ms"
-    off = f"{wrong} frames off, the most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}"
+    said = "every time equals the source's" if exact else f"every time within a tick of {float(base * 1000):g} ms"
+    off = f"{wrong} frames off, at most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}"
     if len(expected) == len(found):
         return check("times.equal", said, off, passed=not wrong)
-    off = off if wrong else "those that both have are equal"
+    off = off if wrong else "the times that both have are equal"
     return check("times.equal", f"{said}: {len(expected)} of them", f"{len(found)}; {off}", passed=False)
 
 
@@ -147,7 +147,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return how many frames after its counted number a keyframe may be shown: only unknown without times."""
+    """Return by how many frames a keyframe may be shown after its counted number; not 0 only without times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 

@@ -75,7 +75,7 @@ def test_frames_come_from_the_gpu_and_the_context_that_are_named(tmp_path: Path)
     *places, refusals, report, same = answers(ran)
     assert places == [[True, [1]], [True, [3]], [True, [2]]]
     assert refusals[:3] == [
-        "a frame is on GPU 1 of this process, and frames are encoded on GPU 0",
+        "a frame is on GPU 1 of this process, but frames are encoded on GPU 0",
         "this process has no CUDA device 9; it sees 4, numbered from 0",
         "this process has no CUDA device GPU-00000000-0000-0000-0000-000000000000; it sees 4, numbered from 0",
     ]

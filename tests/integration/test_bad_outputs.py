@@ -89,7 +89,7 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
     cases = (
         (secret, tmp_path / "o.mp4", 3, "Permission denied"),
         (closed / "x.mp4", tmp_path / "o.mp4", 3, "Permission denied"),
-        (clip, readonly / "o.mp4", 4, "may not be written"),
+        (clip, readonly / "o.mp4", 4, "is read-only"),
         (clip, closed / "o.mp4", 4, "Permission denied"),
     )
     asked = [str(path) for source, output, _, _ in cases for path in (source, output)]

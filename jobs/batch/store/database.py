@@ -1,7 +1,7 @@
 """The database of a batch: one SQLite file with every entry's state. docs/batch.md describes its tables.
 
-One process writes, any number may read. A transaction survives a power loss, which is slow: write many changes in each.
-All calls block.
+One process writes, any number may read. Each transaction is flushed to the disk, which is slow: write many changes in
+each. All calls block.
 """
 
 import os

@@ -79,7 +79,7 @@ CREATE TEMP TABLE listed (
 
 
 class EntryAction(Enum):
-    """The values are those in the database."""
+    """What a run does with an entry; the values are those in the database."""
 
     TRANSCODE = "transcode"
     COPY = "copy"
@@ -153,7 +153,7 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStarted:
-    """A try begins: the file under its output's name may be its own from now on."""
+    """A try begins, and may write a file under its output's name from now on."""
 
     entry: int
     tries: int

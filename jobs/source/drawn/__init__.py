@@ -1,1 +1,1 @@
-"""What a job draws into the pictures, an overlay or a subtitle track: read in full before any work."""
+"""An overlay or a subtitle track to draw into the pictures, read in full before any work."""

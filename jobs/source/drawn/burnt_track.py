@@ -152,7 +152,7 @@ def font_sha256(font: str | None) -> str | None:
 def _bitmap_showings(
     container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
 ) -> Iterator[Showing]:
-    with suppress(av.error.FFmpegError):  # of a damaged file, use what can be read
+    with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
         for packet in demux(container, stream):
             yield from decoder.decode(packet)
 

@@ -1,6 +1,6 @@
 """One sequential decode of a video track, and the time of each picture.
 
-A second implementation of docs/timeline.md, over whole lists: a mistake in one of the two shows as a difference.
+A second implementation of docs/timeline.md, on whole lists: a mistake in one of the two appears as a difference.
 """
 
 import heapq
@@ -27,7 +27,7 @@ from ....errors import NoVideoTrack
 from ..streams import is_decodable, video_tracks
 
 RESET_S = 1  # a decoding clock that steps back by more was reset; smaller steps are disorder
-LEAP_S = 6 * 3600  # a larger leap ahead is a reset too, which FFmpeg took for a wrap of the 33-bit clock
+LEAP_S = 6 * 3600  # a larger leap ahead is also a reset, which FFmpeg took for a wrap of the 33-bit clock
 WINDOW_FRAMES = 16  # pictures held back for sorting: the largest picture buffer of H.264 and HEVC
 DENOMINATOR_MAX = 10**9  # the finest tick that the source's may be divided into
 _BEFORE_ALL = -(1 << 80)
@@ -68,8 +68,8 @@ class ResetClock:
     def advance(self, dts: int | None) -> int:
         """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
 
-        None for packets that an edit list hides, and for those without a DTS, which say nothing about the decoding
-        clock: their PTS is ahead of it by the reorder delay, many seconds at a low frame rate.
+        Pass None for packets that an edit list hides, and for packets without a DTS: their PTS does not show the
+        decoding clock, because it is ahead by the reorder delay, many seconds at a low frame rate.
         """
         if dts is None:
             return self.offset
@@ -81,10 +81,10 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick, such that no frame with a time of its own has to move: part of R4.
+    """Return the divisor of the source's tick with which no frame with a unique time has to move: part of R4.
 
-    ``times`` are those of the presented packets, repaired by R1. Frames that share a time need a tick each before the
-    next time, down to a denominator of 10^9.
+    ``times`` are those of the presented packets, repaired by R1. Each of several frames with the same time needs a tick
+    before the next time; the tick's denominator is at most 10^9.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
@@ -173,7 +173,7 @@ class SequentialDecode:
             # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
-                # VP9 labels a picture that is shown again with the packet that coded it; none is delayed.
+                # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.
                 origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.pts.append(frame.pts)
                 moved = origin[0] if isinstance(origin, list) else offset
@@ -240,7 +240,7 @@ def _video_stream(container: InputContainer, source: str, video_track: int) -> V
         message = f"{source} has no video track {video_track}; it has {len(tracks)}"
         raise NoVideoTrack(message, "Name a file and a track that have pictures; tracks count from 0.")
     if not is_decodable(tracks[video_track]):
-        message = f"video track {video_track} of {source} is in a format FFmpeg cannot decode"
+        message = f"FFmpeg cannot decode video track {video_track} of {source}"
         raise NoVideoTrack(message, "Name another track.")
     return tracks[video_track]
 
@@ -257,7 +257,7 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
     """Yield a track's frames as they are presented, sorted within ``WINDOW_FRAMES``, while it is decoded.
 
     Each comes with its place in the decoder's output. If the window is too small, or the first times are missing, the
-    order may differ from ``timeline().order``: then decode again with ``in_known_order``.
+    order may differ from ``timeline().order``; decode again with ``in_known_order`` if it does.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None
@@ -277,8 +277,8 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
     """Yield the frames in ``order`` (places in the decoder's output), in that order, dropping all others.
 
-    A frame that appears several times in a row is yielded as often. The more disordered the track, the more pictures
-    are held; decoding stops once the last one is out.
+    A frame that ``order`` repeats is yielded as often. The more disordered the track, the more pictures are held;
+    decoding stops after the last wanted one.
     """
     wanted = set(order)
     waiting: dict[int, VideoFrame] = {}
@@ -305,7 +305,7 @@ class ComparedPart:
     zero_s: Fraction  # when the first is shown, on the source's clock
     length_s: Fraction | None  # from the source's first frame in it to the last; None for the whole track
     begin_s: Fraction = Fraction(0)  # from the track's first frame to the part's
-    last_s: Fraction | None = None  # how long the last frame is shown; None if the source does not say
+    last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it
 
     @classmethod
     def whole(cls, timeline: Timeline) -> Self:

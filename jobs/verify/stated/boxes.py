@@ -1,4 +1,4 @@
-"""ISO BMFF (mp4, mov) as its boxes say: ISO/IEC 14496-12, and QuickTime's file format for ``fiel`` and ``clap``."""
+"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,12 +30,12 @@ _SIZES_HEAD_BYTES: Final = 12
 _VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
-_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # what may precede the default duration in ``tfhd``, by flag: its bytes
+_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # optional fields before the default duration: flag and bytes
 _TFHD_DURATION: Final = 0x8
 
 
 def boxes_in(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield kind and payload of each box of a payload, up to one that does not fit."""
+    """Yield the kind and payload of each box in ``data``, up to a box that reaches past its end."""
     place = 0
     while place + _HEAD_BYTES <= len(data):
         length, kind = unpack_from(">I4s", data, place)
@@ -50,7 +50,7 @@ def boxes_in(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _child(data: memoryview, *path: bytes) -> memoryview:
-    """Return the payload of the first box at a path of kinds; it is empty if there is none."""
+    """Return the payload of the first box at a path of kinds; empty if there is no such box."""
     for kind in path:
         data = next((payload for name, payload in boxes_in(data) if name == kind), memoryview(b""))
     return data
@@ -58,12 +58,12 @@ def _child(data: memoryview, *path: bytes) -> memoryview:
 
 @dataclass
 class _Samples:
-    """A track's samples, in one array for each table that lists some of them."""
+    """A track's samples: one array per table that lists samples."""
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
-    offsets: list[_Ticks] = field(default_factory=list)  # from the decoding time of each to when it is shown
-    next_ticks: int = 0  # where the next piece begins if it does not say so
+    offsets: list[_Ticks] = field(default_factory=list)  # from each sample's decoding time to its presentation time
+    next_ticks: int = 0  # the start of the next fragment unless it states one
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -74,18 +74,18 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return how they lie in time; the edit list ends at ``edited_s`` of the media's clock, within ``near_s``."""
+        """Return the samples' times; the edit list ends at ``edited_s`` on the media's clock, within ``near_s``."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
         shown = np.concatenate(self.starts) + np.concatenate(self.offsets)
-        # What begins behind the edit list's end is not shown.
+        # Samples that start after the edit list's end are not shown.
         visible = shown < (shown.max() + 1 if edited_s is None else ceil(edited_s * scale))
         ranked = np.where(visible if visible.any() else True, shown, shown.min() - 1)
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The last one shown is not the last one decoded: its duration is to the next decoding time.
+            # The sample shown last is not decoded last: its duration reaches to the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s
@@ -100,7 +100,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return how long the last sample is shown (docs/timeline.md): what agrees with the coarser edit list is exact."""
+    """Return the duration of the last sample (docs/timeline.md): a value that agrees with the edit list is exact."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)
@@ -111,7 +111,7 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 
 @dataclass(kw_only=True)
 class _Track:
-    """What the boxes of one ``trak`` say."""
+    """The statements of one ``trak``."""
 
     stated: StatedTrack
     scale: int
@@ -119,12 +119,12 @@ class _Track:
     shown_ticks: int  # ``tkhd``'s duration, in the movie's ticks
     edits: list[tuple[int, int]]  # duration in the movie's ticks and media time of each edit; an empty one has -1
     samples: _Samples
-    samples_end: int = 0  # where in the file the sample ends that lies last; 0 where that is not known
-    damage: str = ""  # how its tables contradict each other; "" where they do not
+    samples_end: int = 0  # the end of the last sample in the file, as an offset; 0 if unknown
+    damage: str = ""  # how its tables contradict each other; "" if they do not
     default_ticks: int = 0  # ``trex``'s default duration of a fragment's samples
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return when the only edit that shows something ends, on the media's clock; None unless there is one."""
+        """Return the end of the only non-empty edit, on the media's clock; None if there are none or several."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None
@@ -132,7 +132,7 @@ class _Track:
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
-    """Return what an mp4 or mov file states; None if it is none, or if its header cannot be read."""
+    """Return what an mp4 or mov file states; None for other files, or if its header cannot be read."""
     movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0
@@ -149,7 +149,7 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
     scale, duration = _scale_and_duration(_child(movie, b"mvhd"))
     is_fragmented = any(track.samples.is_fragmented for track in tracks.values())
     if not is_fragmented and all(0 < track.samples_end <= file.size for track in tracks.values()):
-        missing = 0  # the box says that it is longer, but no sample is missing
+        missing = 0  # the last box states a larger size, but no sample is missing
     longest = max((track.shown_ticks for track in tracks.values()), default=0)
     wrong: tuple[str, ...] = ()
     if not is_fragmented and abs(longest - duration) > 1:
@@ -159,7 +159,7 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
 
 
 def _top_boxes(file: FileBytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the file's boxes: kind, where box and payload begin, and the stated length."""
+    """Yield the file's boxes: kind, offsets of box and payload, and stated length."""
     place, count = 0, 0
     while place + _HEAD_BYTES <= file.size and count < MOST_BOXES:
         head = file.read(place, _LONG_HEAD_BYTES)
@@ -208,7 +208,7 @@ def _tracks(movie: memoryview) -> Iterator[tuple[int, _Track]]:
 
 
 def _samples_end(tables: Mapping[bytes, memoryview]) -> int:
-    """Return where the last sample in the file ends, by the payloads of its boxes; 0: unknown."""
+    """Return the end of the last sample in the file, by the payloads of the track's tables; 0 if unknown."""
     kind, form = (b"co64", ">u8") if b"co64" in tables else (b"stco", ">u4")
     chunks = _numbers(tables.get(kind, b""), form)
     runs = _numbers(tables.get(b"stsc", b""), ">u4")
@@ -266,7 +266,7 @@ def _read_visual_entry(entry: memoryview, track: _Track) -> None:
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return what lies outside a clean aperture, whose offset is from the picture's middle to its own."""
+    """Return the crop of a clean aperture, whose offset is from the picture's centre to the aperture's."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))
@@ -346,7 +346,7 @@ def _scale_and_duration(header: memoryview) -> tuple[int, int]:
 
 
 def _number(data: memoryview, form: str, place: int) -> int:
-    """Return the number at a place, 0 past the end of the box."""
+    """Return the number at an offset; 0 past the end of the box."""
     return int(unpack_from(form, data, place)[0]) if place + Struct(form).size <= len(data) else 0
 
 

@@ -1,4 +1,4 @@
-"""Matroska and WebM as their elements say: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+"""Reads what a Matroska or WebM file states: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,8 @@ MOST_HEADER_BYTES: Final = 64 << 20
 MOST_ELEMENTS: Final = 1 << 27
 _EBML, _SEGMENT, _INFO, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0x1F43B675
 _TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1254C367, 0x1941A469, _SEGMENT)
-"""What ends a cluster of unknown size."""
-_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})  # all that a segment may hold: those, void and checksums
+"""The elements that end a cluster of unknown size."""
+_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})  # everything that a segment may hold: also void and checksums
 _SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
 _NUMBER, _TYPE, _LANGUAGE, _LANGUAGE_TAG = 0xD7, 0x83, 0x22B59C, 0x22B59D
 _DEFAULT_DURATION, _VIDEO = 0x23E383, 0xE0
@@ -32,7 +32,7 @@ _NANOSECOND: Final = Fraction(1, 10**9)
 class _Element(NamedTuple):
     number: int
     begin: int  # of its payload
-    size: int | None  # None: unknown
+    size: int | None  # None if unknown
 
     def end(self, parent: int) -> int:
         return parent if self.size is None else self.begin + self.size
@@ -40,15 +40,15 @@ class _Element(NamedTuple):
 
 @dataclass
 class _Track:
-    """What a track's entry and its blocks say."""
+    """The statements of a track's entry and blocks."""
 
     stated: StatedTrack
     default_s: Fraction | None  # ``DefaultDuration``
-    delay_s: Fraction  # ``CodecDelay``: how much of the beginning is not heard, by which all blocks are late
+    delay_s: Fraction  # ``CodecDelay``: the inaudible beginning, by which all blocks are late
     times: "array[int]" = field(default_factory=lambda: array("q"))
-    durations: "array[int]" = field(default_factory=lambda: array("q"))  # ``BlockDuration`` in ticks; -1: none
-    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # ``DiscardPadding`` by a block's time
-    alpha: bool = False  # whether a block has it
+    durations: "array[int]" = field(default_factory=lambda: array("q"))  # ``BlockDuration`` in ticks; -1 if not stated
+    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # ``DiscardPadding`` by the block's time
+    alpha: bool = False  # whether a block has alpha
 
     def spread(self, tick_s: Fraction) -> Spread | None:
         if not self.times:
@@ -66,7 +66,7 @@ class _Track:
 
 
 def read_elements(file: FileBytes) -> StatedFile | None:
-    """Return what a Matroska or WebM file states; None if it is none."""
+    """Return what a Matroska or WebM file states; None for other files."""
     first = _element(file, 0)
     if first is None or first.number != _EBML:
         return None
@@ -94,7 +94,7 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read it all; return its stated end, else the last element's."""
+        """Read the whole segment; return its stated end, else the end of its last element."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
@@ -170,7 +170,7 @@ def _element(file: FileBytes, place: int) -> _Element | None:
 
 
 def _variable(data: bytes, place: int, *, marked: bool) -> tuple[int, int]:
-    """Return a number of variable length and its bytes; 0 bytes: none."""
+    """Return a variable-length number and its size in bytes; size 0 if there is no number."""
     if place >= len(data) or not data[place]:
         return 0, 0
     length = 9 - data[place].bit_length()
@@ -185,7 +185,7 @@ def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and payload of each element, up to one that does not fit."""
+    """Yield the number and payload of each element in ``data``, up to an element that reaches past its end."""
     place = 0
     while place < len(data):
         number, first = _variable(data, place, marked=True)
@@ -214,7 +214,7 @@ def _track(values: Mapping[int, bytes]) -> _Track:
 
 
 def _language_tag(values: Mapping[int, bytes]) -> str:
-    """Return BCP 47's name of a language, which some writers put where ISO 639-2 belongs."""
+    """Return a track's BCP 47 language, which some writers put into the field for ISO 639-2."""
     stated = (values.get(kind, b"").split(b"\0")[0] for kind in (_LANGUAGE_TAG, _LANGUAGE))
     tag, code = (text.decode("ascii", "replace") for text in stated)
     return tag or (code if "-" in code else "")
@@ -227,7 +227,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
         if track.times:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
-            # What no block says: subtitles stay until something clears them, all else is as long as before.
+            # Without a stated duration, assume the previous step; subtitles stay until they are cleared.
             step_s = Fraction(0) if track.stated.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
@@ -242,7 +242,7 @@ def _unsigned(data: bytes) -> int:
 
 
 def _float(data: bytes) -> Fraction:
-    """Return a float as a fraction; 0 where it is none, or not a number of seconds."""
+    """Return a float as a fraction; 0 if it is not a float, or not a possible duration."""
     form = {4: ">f", 8: ">d"}.get(len(data))
     value = 0.0 if form is None else unpack(form, data)[0]
     return Fraction(value) if 0 <= value < 1 << 53 else Fraction(0)

@@ -1,4 +1,4 @@
-"""What a container states of itself and its tracks, in one form for all kinds; and the bytes to read it from."""
+"""What containers of any kind state about themselves and their tracks; and the bytes of a file."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class StatedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatedCrop:
-    """What a container cuts off each picture, in samples."""
+    """The samples that a container hides at each edge of a picture."""
 
     left: int = 0
     top: int = 0
@@ -38,13 +38,13 @@ class StatedCrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How a track's samples lie in time, as the boxes or blocks say; in seconds."""
+    """The times of a track's samples, in seconds, as its boxes or blocks state them."""
 
-    samples: int  # how many there are
-    shortest_s: Fraction  # the shortest but for the last in decoding order; 0 where none is stated
-    total_s: Fraction | None  # what their durations amount to; None where the container states no duration for each
-    end_s: Fraction  # when the last one shown ends, on the track's own clock
-    last_s: Fraction | None  # how long the last one shown is shown; None where the container does not say
+    samples: int  # their number
+    shortest_s: Fraction  # the shortest duration, except the last in decoding order; 0 if none is stated
+    total_s: Fraction | None  # the sum of all durations; None if the container does not state each
+    end_s: Fraction  # the end of the sample shown last, on the track's clock
+    last_s: Fraction | None  # the duration of the sample shown last; None if it is not stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class StatedTrack:
     """A track as its header and its samples describe it."""
 
     kind: StatedKind
-    language_tag: str = ""  # BCP 47's name of its language; "" where the container has none
+    language_tag: str = ""  # its language by BCP 47; "" if the container states none
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane beside the picture
     top_field_first: bool | None = None  # None: not stated, or progressive pictures
-    timecode_rate: Fraction | None = None  # how many pictures a second a track of timecodes counts
-    spread: Spread | None = None  # None where it has no samples
-    disagreements: tuple[str, ...] = ()  # where its header's durations and its samples do not agree
+    timecode_rate: Fraction | None = None  # the frame rate of a timecode track
+    spread: Spread | None = None  # None if it has no samples
+    disagreements: tuple[str, ...] = ()  # contradictions between its header and its samples, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ class StatedFile:
     """A file as its container describes it."""
 
     tracks: tuple[StatedTrack, ...]
-    missing_bytes: int = 0  # how many bytes its last box, element or sample has past the end of the file
-    disagreements: tuple[str, ...] = ()  # where the file's header and its tracks do not agree
+    missing_bytes: int = 0  # how many bytes of its last box, element or sample are missing at the end of the file
+    disagreements: tuple[str, ...] = ()  # contradictions between the file's header and its tracks, in words
 
     def of(self, kind: StatedKind) -> Sequence[StatedTrack]:
         """Return the tracks of a kind, in the file's order."""

@@ -71,7 +71,7 @@ def test_a_job_writes_where_its_files_go() -> None:
         (None, "not known before it runs"),
         (FileUse(reads=("s3://bucket/a.mkv",)), "a store"),
         (FileUse(reads=("a.mkv",), writes=("gs://bucket/b.mp4",)), "a store"),
-        (FileUse(reads=("a.mkv",), starts_workers=True, address="head:6379"), "by the network"),
+        (FileUse(reads=("a.mkv",), starts_workers=True, address="head:6379"), "over the network"),
     ],
 )
 def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:

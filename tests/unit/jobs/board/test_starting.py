@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.model import plain_demand
-from codecfleet.jobs.board.board import Board, decide, start_next
+from codecfleet.jobs.board.board import END_PER_WORKER, Board, cores_for, decide, in_starting_order, start_next
 from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.loop import BoardLoop, Capacity
 from codecfleet.jobs.board.segment import BoardSegment
-from codecfleet.jobs.board.starting import END_PER_WORKER, cores_for, in_starting_order
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=80)
 AT_ONCE = st.integers(1, 16)

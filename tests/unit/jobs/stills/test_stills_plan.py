@@ -90,7 +90,7 @@ def test_colours_that_would_be_wrong_are_refused() -> None:
         ({"every_s": 0}, "every_s"),
         ({"count": 0}, "count"),
         ({"count": 1, "quality": 101}, "quality"),
-        ({"count": 1, "quality": 50, "format": "png"}, "png loses nothing"),
+        ({"count": 1, "quality": 50, "format": "png"}, "png is lossless"),
         ({"count": 1, "width": 5, "scale": "5p"}, "exclude each other"),
         ({"count": 1, "sheet": (0, 1)}, "sheet"),
         ({"count": 1, "format": "gif"}, "format"),
