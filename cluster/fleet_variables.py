@@ -10,13 +10,13 @@ from typing import Final
 from ..errors import UsageError
 
 IDLE: Final = "CODECFLEET_IDLE_S"
-POLICY: Final = "CODECFLEET_POLICY"
-AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"
+POLICY: Final = "CODECFLEET_POLICY"  #: The path of a cluster's policy
+AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"  #: The path of a cluster's autoscaling file
 RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
-EVENTS: Final = "CODECFLEET_EVENTS"
+EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; none are written without it
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -35,21 +35,6 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
     if not 0 <= idle_s < float("inf"):
         raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Correct it, or unset it for the default, 30.")
     return idle_s
-
-
-def policy_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's policy; "" if unset."""
-    return environment.get(POLICY, "")
-
-
-def autoscale_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's autoscaling file; "" if unset."""
-    return environment.get(AUTOSCALE, "")
-
-
-def events_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder for supervisors' event files; "" if unset: none are written."""
-    return environment.get(EVENTS, "")
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:

@@ -168,7 +168,7 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None if no job used it lately, so that it has no supervisor. Raises as ``fleet_desk``."""
+    """Return a fleet's status; None without a supervisor, which ends when no job uses it. Raises as ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 

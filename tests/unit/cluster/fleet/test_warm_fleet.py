@@ -314,5 +314,5 @@ async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.Monkey
         watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))
         with pytest.raises(FleetUnavailable, match="codecfleet up"):
             await watching
-    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet is up"):
+    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet runs"):
         await fleet_status(None)
