@@ -1,1 +1,1 @@
-"""Floor 2: what the machines can do, and where work goes."""
+"""Floor 2: the machines, their devices, and the placement of work."""

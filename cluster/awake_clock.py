@@ -1,7 +1,7 @@
-"""Time in which this process was running, for its deadlines on others.
+"""A clock that stops while this process is stopped, for deadlines of other processes.
 
-Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock: everybody else would
-seem to have been silent.
+Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock. By that clock all others
+would seem to have been silent.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class AwakeClock:
-    """Monotonic seconds. A gap longer than ``gap_max_s``, as after a suspended process, counts as ``gap_max_s``."""
+    """Monotonic seconds. A longer gap between two readings than ``gap_max_s`` counts as ``gap_max_s``."""
 
     def __init__(self, gap_max_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._gap_max_s = gap_max_s

@@ -1,4 +1,4 @@
-"""A device's condition as plain values for JSON documents: what is unknown is None, and its reason is kept."""
+"""A device's condition as JSON values: unknown values are None, and listed with the reason."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NO_GUEST = Unavailable(Absence.DOES_NOT_APPLY, "this machine is not a vGPU guest")
-_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 
 
 class Said:
-    """Turns absences into None; ``unknown`` has their reasons, by the value's name."""
+    """Turns absent values into None; ``unknown`` has the reasons, by the values' names."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, str] = {}
 
     def value(self, name: str, value: Maybe[T]) -> T | None:
-        """Return the value, or None with its reason kept."""
+        """Return a value; if it is absent, return None and keep the reason."""
         if isinstance(value, Unavailable):
             self.unknown[name] = value.reason
             return None
@@ -42,7 +42,7 @@ def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str
 
 
 def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
-    """Return a device's licence in words, and whether it is valid."""
+    """Return a device's licence as text, and whether it is valid."""
     known = said.value("licence", licence)
     return {
         "licence": None if known is None else known.sentence,
@@ -53,10 +53,10 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
 def device_condition(
     gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...], uuid: str
 ) -> dict[str, Any]:
-    """Return how a GPU was when its machine was probed, all programs' use together.
+    """Return a GPU's condition when its machine was probed; its use is that of all programs together.
 
-    ``unplaceable`` says why no work may go to it, ``no_kernels`` why it cannot scale and convert pictures; "" if it
-    can. ``judged`` are its machine's verdicts, ``uuid`` is its own or its slice's.
+    ``unplaceable`` says why it may get no work, ``no_kernels`` why it cannot scale and convert pictures; both are "" if
+    it can. ``judged`` are its machine's verdicts; ``uuid`` is the GPU's or the slice's.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

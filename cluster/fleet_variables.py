@@ -1,7 +1,7 @@
-"""The settings that every process of a fleet reads from its environment, and passes on to those that it starts.
+"""The settings that a fleet's processes read from the environment, which their child processes inherit.
 
-The command line sets them from the user's configuration, which it checks (jobs/request/config.py); a program that makes
-a fleet itself may set the variables.
+The command line sets the variables from the user's configuration, which it checks (jobs/request/config.py). A Python
+program may set them itself.
 """
 
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from typing import Final
 from ..errors import UsageError
 
 IDLE: Final = "CODECFLEET_IDLE_S"
-POLICY: Final = "CODECFLEET_POLICY"
-AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"
+POLICY: Final = "CODECFLEET_POLICY"  #: The path of a cluster's policy
+AUTOSCALE: Final = "CODECFLEET_AUTOSCALE"  #: The path of a cluster's autoscaling file
 RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
-EVENTS: Final = "CODECFLEET_EVENTS"
+EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; none are written without it
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
-    """Return after how many seconds a cluster's unused worker is released; None if unset.
+    """Return after how many seconds a cluster's idle worker is released; None if unset.
 
     Raises UsageError: the variable is not a number of seconds.
     """
@@ -33,23 +33,8 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
     except ValueError:
         idle_s = -1.0
     if not 0 <= idle_s < float("inf"):
-        raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Leave it unset for 30 seconds.")
+        raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Correct it, or unset it for the default, 30.")
     return idle_s
-
-
-def policy_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's policy; "" if unset."""
-    return environment.get(POLICY, "")
-
-
-def autoscale_file(environment: Mapping[str, str]) -> str:
-    """Return the path of a cluster's autoscaling file; "" if unset."""
-    return environment.get(AUTOSCALE, "")
-
-
-def events_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder for supervisors' event files; "" if unset: none are written."""
-    return environment.get(EVENTS, "")
 
 
 def is_ray_first(environment: Mapping[str, str]) -> bool:
@@ -63,7 +48,7 @@ def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
 
 
 def compat_folder(environment: Mapping[str, str]) -> str:
-    """Return an additional folder in which to look for a compat package; "" for none."""
+    """Return an additional folder to search for a compat package; "" for none."""
     named = environment.get(COMPAT, "")
     return "" if named == NO_COMPAT else named
 

@@ -24,7 +24,7 @@ class TomlFile:
     tables: dict[str, Any]
 
     def place(self, key: str) -> str:
-        """Return ``file:line`` of a top-level key, or the file alone where no line is found."""
+        """Return ``file:line`` of a top-level key, or only the file if the line is not found."""
         found = re.search(rf"""^[ \t]*\[?["']?{re.escape(key)}["']?[ \t]*[.=\]]""", self.text, re.MULTILINE)
         return str(self.path) if found is None else f"{self.path}:{self.text.count(chr(10), 0, found.start()) + 1}"
 
@@ -43,13 +43,12 @@ def read_toml(
     Args:
         kind: the file's role in errors: "the ``kind`` ``path`` cannot be read".
         path: its path.
-        missing: the next step where it cannot be read.
-        wrong: the next step where it is not TOML.
-        parse_float: converts numbers with a point; ``str`` keeps every digit.
-        text: of a file on another machine.
+        missing: the next step if it cannot be read.
+        wrong: the next step if it is not TOML.
+        parse_float: converts numbers with a decimal point; ``str`` keeps every digit.
+        text: the content, if the file is on another machine.
 
-    Raises:
-        UsageError: it cannot be read, or is not TOML.
+    Raises UsageError: it cannot be read, or is not TOML.
     """
     try:
         text = Path(path).read_text(encoding="utf-8") if text is None else text
@@ -83,7 +82,7 @@ def load_model(
 
 
 def first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
-    """Return the place (empty: none) and message of pydantic's first error."""
+    """Return the path of keys (empty for the whole document) and the message of pydantic's first error."""
     first = error.errors()[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     return tuple(str(part) for part in first["loc"]), f"{message[:1].lower()}{message[1:]}"

@@ -1,4 +1,4 @@
-"""The versions that have to match: codecfleet's on all of a cluster, and PyAV's on all of a job's workers."""
+"""Versions that must be equal: codecfleet's on a whole cluster, and PyAV's on all workers of a job."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -7,7 +7,7 @@ from ..errors import VersionRefused
 
 
 def installed(package: str) -> str:
-    """Return the version of a package, "" if none is installed: a checkout on the path has none."""
+    """Return the version of a package; "" if it is not installed, as a checkout on the path."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -16,28 +16,28 @@ def installed(package: str) -> str:
 
 VERSION: Final = installed("codecfleet")
 PYAV: Final = installed("av")
-"""Its wheel brings FFmpeg and the encoders, so workers with another one make other bytes."""
+"""PyAV's wheel contains FFmpeg and the encoders, so workers with another version make other bytes."""
 
 
 def makes_alike(wanted: str, has: str) -> bool:
-    """Return whether a version of PyAV makes the bytes that another does, as far as both are known."""
+    """Return whether two versions of PyAV make the same bytes; unknown ones count as equal."""
     return wanted == has or not (wanted and has)
 
 
 def named(codecfleet: str) -> str:
-    """Return a version of codecfleet for people."""
+    """Return a version of codecfleet as text for messages."""
     return f"codecfleet {codecfleet}" if codecfleet else "a codecfleet of unknown version"
 
 
 def refuse_client(client: str, supervisor: str) -> None:
-    """Return if a client has the version of its cluster's supervisor; ``VersionRefused`` if it has another."""
+    """Raise VersionRefused if a client's version is not that of the cluster's supervisor."""
     if client != supervisor:
         message = f"this client is {named(client)}, and the cluster's supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the cluster's version here, or replace the cluster: docs/nodes.md.")
 
 
 def refuse_worker(worker: str, supervisor: str) -> None:
-    """Return if a worker has the version of its supervisor; ``VersionRefused`` if it has another."""
+    """Raise VersionRefused if a worker's version is not that of its supervisor."""
     if worker != supervisor:
         message = f"its node has {named(worker)}, and the supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the supervisor's version on that node: docs/nodes.md.")

@@ -1,7 +1,7 @@
-"""Names of nodes, stations and workers: text to all that stores or sends them, parsed where text comes in.
+"""The names of nodes, stations and workers: strings whose parts can be read.
 
-A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station that without the epoch; the seat is that of a ``DeviceKind``.
-Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" is no worker, station or node.
+A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station the same without the epoch; the seat is that of a ``DeviceKind``.
+Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means none.
 """
 
 from functools import lru_cache
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple, NewType
 
 from .probes.report.device_kinds import SEATS, DeviceKind
 
-CONTROL: Final = "control"  #: The concurrency group of a worker's calls but work: its own thread always answers
+CONTROL: Final = "control"  #: The concurrency group of all worker calls except work; its own thread always answers
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 WORKER: Final = "codecfleet.cluster.worker.program"  #: The program of a worker that is a child process
 
 _DEVICE_SEATS: Final = tuple(kind.seat for kind in DeviceKind if not kind.is_processor)
 
-NodeId = NewType("NodeId", str)  #: Ray's id of a node, or this machine's name where there is no Ray
+NodeId = NewType("NodeId", str)  #: Ray's id of a node, or this machine's name if there is no Ray
 
 
 class StationId(str):
@@ -40,12 +40,12 @@ class StationId(str):
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device that its seat is named after; ``KeyError`` for no station."""
+        """The kind of device that its seat is named after. Raises KeyError: the name is empty."""
         return _parsed(self).kind
 
     @property
     def has_device(self) -> bool:
-        """Whether its process works on more than the processor; False for no station."""
+        """Whether its process uses a device other than the CPU; False if the name is empty."""
         return self.local.startswith(_DEVICE_SEATS)
 
     @property
@@ -55,12 +55,12 @@ class StationId(str):
 
     @property
     def part(self) -> int:
-        """Which slice of its GPU it takes."""
+        """The number of the slice of its GPU that it uses."""
         return _parsed(self).part
 
     @property
     def bundle(self) -> "StationId":
-        """The name of its bundle: its own, or that of the first slice of its GPU."""
+        """The name of its bundle: its own, or that of its GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 
@@ -94,7 +94,7 @@ class WorkerId(str):
 
     @property
     def epoch(self) -> int:
-        """Which of its station's processes it is."""
+        """The number of this process among the processes of its station."""
         return int(self.rpartition(":")[2])
 
 

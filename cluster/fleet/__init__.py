@@ -1,1 +1,1 @@
-"""What jobs see of the machines: the pool, and where it is found."""
+"""The interface between jobs and machines: the pool, and how a fleet gets one."""

@@ -3,11 +3,11 @@
             Wanted             HostStarted
     ABSENT ───────▶ STARTING ──────────────▶ READY
                      │   ▲ ▲                   │
-    HostEnded,       └───┘ └───────────────────┘        FAILED instead of STARTING once that happened too often
+    HostEnded,       └───┘ └───────────────────┘        after too many losses: FAILED instead of STARTING
     Refused: again                HostEnded
 
-A first start is tried once: its error is the caller's to fix. After a loss, refused starts are repeated until a
-deadline: a cluster may be restarting.
+A first start is tried once: its error is the caller's to fix. After a loss, failed starts are repeated until a
+deadline, because a cluster may be restarting.
 """
 
 from dataclasses import dataclass, replace
@@ -20,11 +20,13 @@ from ...errors import CodecfleetError, FleetUnavailable
 LOSSES_MAX: Final = 3
 """How many hosts lost in a row are replaced."""
 STEADY_S: Final = 600.0
-"""A host that has been ready for this long ends the row."""
+"""A host that was ready for this long resets the count of losses."""
 REACH_S: Final = 120.0
 """How long starts are retried after a loss: a cluster's control service takes a minute to restart."""
 _WAITS: Final = Backoff(first_s=0.5, most_s=8.0)
-_HELP: Final = "Run codecfleet doctor; look for a lack of memory (dmesg) and at `ray status` for a cluster; try again."
+_HELP: Final = (
+    "Run `codecfleet doctor`, look for OOM kills (`dmesg`), and for a cluster run `ray status`; then try again."
+)
 
 
 class HostPhase(Enum):
@@ -52,16 +54,16 @@ class Life:
 
     phase: HostPhase = HostPhase.ABSENT
     since_s: float = 0.0  # when the phase began
-    losses: int = 0  # hosts that ended
-    tries: int = 0  # starts since the last one that succeeded
-    deadline_s: float | None = None  # deadline for starts after a loss
+    losses: int = 0  # how many hosts were lost in a row
+    tries: int = 0  # how many starts have failed since the last success
+    deadline_s: float | None = None  # when starts after a loss are no longer repeated
     lost: str = ""  # why the last host ended
-    error: CodecfleetError | None = None  # why there is none
+    error: CodecfleetError | None = None  # why there is no host, if the phase is FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A job will need workers."""
+    """A job needs workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class HostEnded:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The pool failed by a defect."""
+    """The pool failed because of a defect."""
 
     error: CodecfleetError
 
@@ -107,7 +109,7 @@ Decision: TypeAlias = tuple[Life, Spawn | None]
 
 
 def decide(life: Life, event: Event, now_s: float) -> Decision:
-    """Return the life after an event, and the effect; an event that no longer matters changes nothing."""
+    """Return the life after an event, and the effect to carry out; an event that comes too late changes nothing."""
     decision: Decision = life, None
     match life.phase, event:
         case HostPhase.ABSENT | HostPhase.FAILED, Wanted():

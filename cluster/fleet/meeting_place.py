@@ -1,7 +1,7 @@
-"""The directory where programs find their user's warm fleets, with a socket for each version of the code.
+"""The directory in which programs find their user's warm fleets, with a socket for each version of the code.
 
-A connected program may run any work as the user, so the directory is closed to other users, and each side asks the
-kernel which user's process is at the other end.
+A connected program may run any work as the user. So the directory is closed to other users, and each side asks the
+kernel which user is at the other end.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read the greeting from a connection, and no more. Raises OSError, ValueError or TypeError without one."""
+        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError if none comes."""
         end.settimeout(timeout_s)
         with end.makefile("rb", buffering=0) as unbuffered:
             line = unbuffered.readline(_GREETING_MAX_BYTES)
@@ -49,10 +49,10 @@ class Greeting(NamedTuple):
 
 
 def code_name() -> str:
-    """Return a name for this code: its place, its files, and the Python that runs it, with links resolved.
+    """Return a name for this code: a digest of its path, its files, and the Python that runs it, links resolved.
 
     Work is sent as pickled values, so both sides need the same classes. A version number does not ensure that in a
-    checkout, nor in two environments with different dependencies.
+    checkout, or in environments with different dependencies.
     """
     package = _PACKAGE.resolve()
     runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
@@ -73,7 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the process and user at the other end, from the kernel; process 0 is in another PID namespace."""
+    """Return the process and user at the other end, as the kernel reports them; 0 for one in another PID namespace."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 
@@ -81,7 +81,7 @@ def peer_of(end: socket.socket) -> tuple[int, int]:
 def _refuse_others(end: socket.socket) -> None:
     process, user = peer_of(end)
     if user != os.geteuid() or not process:
-        raise PermissionError(f"user {user} listens there")
+        raise PermissionError(f"the socket belongs to user {user}")
 
 
 def meeting_path() -> Path:
@@ -93,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory. Its sockets are reached through its descriptor, as their paths may be too long."""
+    """The open directory. Its sockets are reached through its descriptor, since their paths may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -101,9 +101,9 @@ class MeetingPlace:
 
     @classmethod
     def open(cls, *, make: bool) -> Self:
-        """Open the directory; ``make`` creates it.
+        """Open the directory; with ``make``, create it if it is missing.
 
-        Raises FileNotFoundError, or FleetUnavailable if others could enter it, for example.
+        Raises FileNotFoundError: it is missing; FleetUnavailable: others could enter it, or it cannot be opened.
         """
         path = meeting_path()
         try:
@@ -113,18 +113,18 @@ class MeetingPlace:
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 raise
-            message = f"{path}, where warm fleets are found, cannot be used: {error.strerror}"
+            message = f"{path}, the directory of warm fleets, cannot be used: {error.strerror}"
             raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory of yours.") from None
         place = cls(path, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             place.close()
-            message = f"{path}, where warm fleets are found, is open to other users"
-            raise FleetUnavailable(message, f"Look at what is in it, then remove it, or: chmod 700 {path}.")
+            message = f"{path}, the directory of warm fleets, is open to other users"
+            raise FleetUnavailable(message, f"Check what is in it; then remove it, or run `chmod 700 {path}`.")
         return place
 
     def close(self) -> None:
-        """Close it, and release its lock."""
+        """Close the directory, and release its lock."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -135,13 +135,13 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether its path still leads to it: the last fleet to end removes the directory."""
+        """Whether its path still names it: the last fleet to end removes the directory."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until closed; return False if one holds the lock."""
+        """Keep other programs from starting or ending fleets until ``close``; return False if another has the lock."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -149,12 +149,12 @@ class MeetingPlace:
         return True
 
     def names(self) -> list[str]:
-        """Return the names of the codes with a socket here; killed fleets leave theirs."""
+        """Return the code names that have a socket here; a killed fleet leaves its socket."""
         with os.scandir(self._descriptor) as entries:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to a code's warm fleet. Raises OSError: none answers, or it belongs to another user."""
+        """Connect to a code's warm fleet. Raises OSError: it does not answer, or belongs to another user."""
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -165,7 +165,7 @@ class MeetingPlace:
         return end
 
     def listen(self, name: str) -> socket.socket:
-        """Listen on a code's socket, which replaces that of a killed fleet; the lock must be held."""
+        """Listen on a code's socket, replacing that of a killed fleet; the lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))
@@ -174,7 +174,7 @@ class MeetingPlace:
         return listener
 
     def inode(self, name: str) -> int:
-        """Return the inode of a code's socket, 0 for none; unique while its listener is open."""
+        """Return the inode of a code's socket, which is unique while its listener is open; 0 without a socket."""
         with suppress(FileNotFoundError):
             return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
         return 0
@@ -195,7 +195,7 @@ class MeetingPlace:
 
 @contextmanager
 def locked_place() -> Iterator[MeetingPlace]:
-    """Make and lock the directory; raises FleetUnavailable as ``MeetingPlace.open`` does."""
+    """Create the directory if necessary, and lock it; raises FleetUnavailable as ``MeetingPlace.open`` does."""
     while True:
         with MeetingPlace.open(make=True) as place:
             place.lock()

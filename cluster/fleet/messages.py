@@ -1,4 +1,4 @@
-"""Requests between a fleet and its host, and to a supervisor."""
+"""The requests between a fleet and its host, and those to a supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 BEAT_S: Final = 0.25
 """How often a host reports its state, which also shows that it is alive."""
 CLOSING_S: Final = 5.0
-"""How long closing the pool may take: a cluster may be out of reach."""
+"""How long the pool may take to close: its cluster may be out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPool(Request["HostSession", None]):
-    """Start the pool; ``FleetUnavailable`` if there is nothing to run on."""
+    """Start the pool. Raises FleetUnavailable: there is nothing to run on."""
 
     async def serve(self, server: "HostSession") -> None:
         await server.start()
@@ -33,7 +33,7 @@ class StartPool(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class KeepBlob(Request["HostSession", None]):
-    """Keep a blob of work; blobs are numbered in the order in which they come."""
+    """Store a blob of work; blobs are numbered in order of arrival."""
 
     content: Buffer
 
@@ -52,10 +52,10 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True)
 class HostedWork(Request["HostSession", WorkDone]):
-    """Run work; cancelling the call cancels it."""
+    """Run work; cancelling the call cancels the work."""
 
-    run: int  # names the run in other messages
-    base: dict[str, Any]  # the fields that all work has
+    run: int  # the run's number in other messages
+    base: dict[str, Any]  # the fields of ``Work`` itself
     packed: Buffer  # the pickled work
     blobs: tuple[int, ...]  # the numbers of its blobs
 
@@ -118,7 +118,7 @@ class FleetSide(Protocol):
     """Receives a host's state."""
 
     async def heard(self, beat: "Beat") -> None:
-        """Take it."""
+        """Receive a new state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ class Beat(Request[FleetSide, None]):
     """The host's state."""
 
     state: PoolState | None  # None if unchanged
-    progress: Mapping[int, RunProgress]  # frames of the runs on workers, by number
+    progress: Mapping[int, RunProgress]  # the progress of each run that has a worker, by the run's number
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)
 
 
 class SupervisorSide(Protocol):
-    """Asks a supervisor: a warm fleet's host its own, another process a cluster's."""
+    """A process that can ask a supervisor: a warm fleet's host asks its own, other processes a cluster's."""
 
     async def status(self) -> "Status | None":
         """Return its status; None without a supervisor."""

@@ -1,7 +1,7 @@
-"""Where work runs: the only seam between jobs and machines.
+"""The pool that runs work: the only interface between jobs and machines.
 
-``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` one in another process; ``codecfleet.testing.LocalPool``
-runs work in threads of this process. All pass the same contract tests.
+``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` a pool in another process; the threads of
+``codecfleet.testing.LocalPool`` are in this process. All pass the same contract tests.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ Asked: TypeAlias = Demand | LaterDemand
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What a job may use now."""
+    """The slots and cores that a job may use now."""
 
-    slots: int = 0  # how much of its work may run at a time
-    cores: int = 0  # cores that its work may keep busy; a slot has one at least
-    waits_for: str = ""  # why it has no slots; "" if it has some, or the reason is unknown
+    slots: int = 0  # how many of its tasks may run at a time
+    cores: int = 0  # cores that its tasks may keep busy; at least one per slot
+    waits_for: str = ""  # why it has no slots; "" if it has some, or if the reason is unknown
     never: CodecfleetError | None = None  # why it will never have slots; None if it may
 
 
@@ -40,18 +40,15 @@ NO_JOB = JobState()
 class PoolState:
     """A pool at one moment."""
 
-    slots: int = 0  # the most that one job could have; 0 before the pool has started
-    notes: tuple[str, ...] = ()  # for the user, one per line of the report
-    jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs with a demand or with work
-    others: JobState = NO_JOB  # any other job
-    is_here: bool = False  # all workers run on this machine alone; known before the start
-    warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None with workers of its own
-    # Where workers on other machines read this machine's files for work that ``ships``: "" without such workers, None
-    # while unknown.
-    files_address: str | None = ""
-    changed: asyncio.Event = field(
-        default_factory=asyncio.Event, compare=False, repr=False
-    )  # set once this state is out of date
+    slots: int = 0  # the most slots that one job could have; 0 before the pool has started
+    notes: tuple[str, ...] = ()  # lines of the report for the user
+    jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs that have a demand or work
+    others: JobState = NO_JOB  # the state of every other job
+    is_here: bool = False  # all workers run on this machine; known before the start
+    warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None without a warm fleet
+    files_address: str | None = ""  # where workers elsewhere read this machine's files; "": none do; None: unknown
+    # Set once this state is out of date.
+    changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Leave out the event, which belongs to this process."""
@@ -64,7 +61,7 @@ class PoolState:
 
 
 class Pool(ABC):
-    """Runs work on workers. Used from one event loop; methods may be called concurrently."""
+    """Runs work on workers. Call it from one event loop; calls may overlap."""
 
     @property
     @abstractmethod
@@ -73,11 +70,9 @@ class Pool(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready; idempotent, and tries again where an earlier start failed.
+        """Make the workers ready. Idempotent; after a failed start it tries again.
 
-        Cancelling the call does not stop the start.
-
-        Raises FleetUnavailable: there is nothing to run on.
+        Cancelling the call does not stop the start. Raises FleetUnavailable: there is nothing to run on.
         """
 
     @abstractmethod
@@ -85,24 +80,24 @@ class Pool(ABC):
         """Run ``work`` on a worker. The run ends with its result, or with an error.
 
         CodecfleetError: the work raised it.
-        WorkerLost: the worker died, and is replaced; the work may be submitted again.
+        WorkerLost: the worker died and is replaced; the work may be submitted again.
         DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
-        FleetUnavailable: no work runs here any more, or the files of work that ``ships`` cannot be read.
+        FleetUnavailable: no work can run here any more, or workers cannot read the files of work that ``ships``.
 
         Raises UsageError: the pool is closed, or the work does not pickle; FleetUnavailable: the pool is not started.
         """
 
     @abstractmethod
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a job's demand, by which it gets its share; None clears it. Work without a demand runs too.
+        """Set a job's demand, which determines its share; None clears it. Work of a job without a demand runs too.
 
-        A batch's ``LaterDemand`` is that of its waiting jobs; a cluster may grow for it.
+        A batch's ``LaterDemand`` covers its waiting jobs; a cluster may grow for it.
         """
 
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job with this demand would be placed, as far as known. Cancelling it changes nothing."""
+        """Return where a job with this demand would be placed, as far as known. May be cancelled at any time."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -134,7 +129,7 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """The name of a fleet's connection to a supervisor. A fleet whose host dies connects with the next number."""
+    """The name of a fleet's connection to a supervisor. If a fleet's host dies, it reconnects with the next number."""
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))
     number: int = 0
@@ -149,5 +144,5 @@ class ClientName:
 
     @property
     def earlier(self) -> tuple[str, ...]:
-        """The names of the fleet's earlier connections, all of which are gone."""
+        """The names of the fleet's earlier connections, which have all ended."""
         return tuple(str(replace(self, number=number)) for number in range(self.number))

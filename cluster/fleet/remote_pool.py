@@ -1,13 +1,14 @@
-"""The pool in another process, the host, which holds Ray.
+"""The pool in another process, the host, which is the Ray driver.
 
-A process with a Ray driver dies with its Ray node or control service. When the host is gone a new one starts: running
-work is lost as with its worker, and the jobs continue.
+Ray ends a driver's process when its node or control service dies. A new host then starts: running work is lost, as when
+a worker dies, and the jobs continue.
 """
 
 import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -43,30 +44,30 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 SILENT_BEATS: Final = round(30 / BEAT_S)
-"""A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine. They
-are counted, not timed, as a program that was stopped, or whose machine slept, received nothing meanwhile."""
+"""A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine.
+Intervals are counted, because a program that was stopped, or whose machine slept, received no beats meanwhile."""
 _AGAIN: Final = "A new one is started; the same work may be submitted again."
 _DEFECT: Final = "Please report it, with the input and the options."
 
 
 class _Host:
-    """One host; ``hear`` is called with its beats."""
+    """One host process; ``hear`` is called with each of its beats."""
 
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
         self.blobs = BlobCache(self._send_blob)
-        self.over = asyncio.Event()  #: set once the pool knows of the host's end
+        self.over = asyncio.Event()  #: set once the pool has handled the host's end
         self._hear = hear
         self._blob_numbers = itertools.count()
         self._silent_beats = 0
 
     async def heard(self, beat: Beat) -> None:
-        """Take the host's state."""
+        """Receive the host's state."""
         self._silent_beats = 0
         self._hear(beat)
 
     async def death(self) -> str:
-        """Wait for the host's end, or kill it after a long silence; return how it ended."""
+        """Wait until the host ends, and kill it after a long silence; return how it ended."""
         while True:
             try:
                 async with asyncio.timeout(BEAT_S):
@@ -77,14 +78,12 @@ class _Host:
                 self.child.kill(f"it was silent for {SILENT_BEATS * BEAT_S:g} s")
 
     async def close(self, *, at_once: bool) -> None:
-        """End the host, ``at_once`` or after it has closed its pool; calls under way are lost."""
+        """End the host, ``at_once`` or after it has closed its pool; calls in progress are lost."""
         if not at_once:
             self.child.tell(Close())
-            try:
+            with suppress(TimeoutError):  # a cluster may be out of reach
                 async with asyncio.timeout(CLOSING_S):
                     await self.child.death()
-            except TimeoutError:
-                pass  # a cluster may be out of reach
         await self.child.end()
 
     def _send_blob(self, content: bytes) -> int:
@@ -93,14 +92,14 @@ class _Host:
 
 
 class RemotePool(Pool):
-    """Starts a host process that connects to Ray, and another when it ends.
+    """Starts a host process that connects to Ray, and another one if it ends.
 
     Args:
-        spawn: starts a host whose connection has the given name; called in the event loop's thread, with which the host
-        ends.
-        slots: at most; None for all that the host has.
-        rest: waits that many seconds.
-        is_here: all workers run on this machine.
+        spawn: starts a host whose connection has the given name, in the event loop's thread; the host ends with that
+            thread.
+        slots: the most slots; None for all that the host has.
+        rest: sleeps for a number of seconds.
+        is_here: whether all workers run on this machine.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class RemotePool(Pool):
         return self._state
 
     async def start(self) -> None:
-        """Wait until a host is connected and its workers are ready; UsageError for an invalid address."""
+        """Wait until a host is connected and its workers are ready. Raises UsageError: the address is invalid."""
         self._refuse_if_closed()
         self._happen(Wanted())
         await self._ready()
@@ -167,7 +166,7 @@ class RemotePool(Pool):
                 await host.over.wait()
 
     async def aclose(self) -> None:
-        """End the host and its child processes; a starting one is killed. Idempotent."""
+        """End the host and its child processes; a host that is still starting is killed. Idempotent."""
         if self._closing is None:
             self._closing = SharedCall(self._close(), "the pool's end")
         await self._closing.wait()
@@ -234,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait for the end of a host, and start another, unless this one's pool did not start."""
+        """Wait until a host ends, and start another, unless its pool did not start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:
@@ -264,11 +263,11 @@ class RemotePool(Pool):
             self._publish()
 
     def _publish(self) -> None:
-        """Publish the host's state; until a host is ready, most of the last state is kept."""
+        """Publish the host's state; while no host is ready, most of the last state stays."""
         life, before = self._life, self._state
         state = replace(self._said, slots=self._limited(self._said.slots), notes=self._said.notes + self._notes)
         if life.phase is not HostPhase.READY:
-            waits_for = f"Ray is started again: {life.lost}" if life.lost else ""
+            waits_for = f"Ray is being restarted: {life.lost}" if life.lost else ""
             address = None if life.phase is HostPhase.STARTING else ""
             state = replace(
                 state, jobs={}, others=JobState(waits_for=waits_for, never=life.error), files_address=address
@@ -283,7 +282,7 @@ class RemotePool(Pool):
             if self._life.phase is HostPhase.FAILED and self._life.error is not None:
                 raise self._life.error
             if self._life.phase is HostPhase.ABSENT:
-                raise FleetUnavailable("the pool is not started", "Start it first.")
+                raise FleetUnavailable("the pool has not been started", "Start it first.")
             await self._state.changed.wait()
         return self._host
 

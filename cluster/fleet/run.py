@@ -15,8 +15,8 @@ ResultT = TypeVar("ResultT")
 class RunProgress:
     """A run's last known progress."""
 
-    worker: WorkerId = NO_WORKER  # the worker, "" while the run waits for one
-    frames: int = 0  # done there
+    worker: WorkerId = NO_WORKER  # its worker; "" while it waits for one
+    frames: int = 0  # frames that the worker has done
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +24,19 @@ class Doubt:
     """A job's complaint about the device that made a result."""
 
     worker: WorkerId
-    file: str  # name of the input: one bad file must not condemn several devices
+    file: str  # the input's name: one bad file must not condemn several devices
     reason: str
-    is_wrong: bool  # the result failed a check; otherwise the device is only in doubt
+    is_wrong: bool  # whether the result failed a check; if not, the device is only suspected
 
 
 def ignore_doubt(doubt: Doubt) -> None:
-    """Do nothing, as in a pool without devices."""
+    """Do nothing: for pools without devices."""
     del doubt
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOrigin:
-    """Where a result was made. It does not keep the run or the result alive."""
+    """The worker and input of a result. It does not keep the run or the result alive."""
 
     worker: WorkerId
     file: str
@@ -47,15 +47,15 @@ class ResultOrigin:
         self.tell(Doubt(self.worker, self.file, reason, is_wrong=True))
 
     def found_doubtful(self, reason: str) -> None:
-        """Report that the result puts its device in doubt."""
+        """Report that the result makes its device suspect."""
         self.tell(Doubt(self.worker, self.file, reason, is_wrong=False))
 
 
 class WorkRun(Generic[ResultT]):
     """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
 
-    Cancelling the awaiting task cancels the work; its slot is free once its worker has stopped. ``tell``, ``end`` and
-    ``fail`` are for its pool, whose ``give_up`` replaces the worker of running work.
+    Cancelling the awaiting task cancels the work; its slot is free once the worker has stopped it. Only the pool calls
+    ``tell``, ``end`` and ``fail``; it passes in ``give_up``, which replaces the worker of running work.
     """
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class WorkRun(Generic[ResultT]):
 
     @property
     def progress(self) -> RunProgress:
-        """Its progress, as far as the pool knows."""
+        """Its last known progress."""
         return self._progress
 
     def tell(self, progress: RunProgress) -> None:
@@ -94,15 +94,15 @@ class WorkRun(Generic[ResultT]):
         self.result.cancel()
 
     def give_up(self, why: str) -> None:
-        """Replace the worker on which the work hangs; does nothing unless the work runs.
+        """Replace the worker in which the work hangs; do nothing unless the work runs.
 
-        The result is ``DeadlineMissed``, with the work's label and ``why``. Other work of the worker ends with
-        ``WorkerLost``; retries prefer another station.
+        The work ends with ``DeadlineMissed``, whose message has its label and ``why``. Other work of the worker ends
+        with ``WorkerLost``; retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)
 
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
-        self._give_up = None  # the error refers to this run: the cycle would keep the result until a garbage collection
+        self._give_up = None  # it refers to this run: the cycle would keep the result until a garbage collection
         if not result.cancelled():
-            result.exception()  # retrieved: a run need not be awaited
+            result.exception()  # marks it as retrieved, since a run need not be awaited

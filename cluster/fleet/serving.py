@@ -1,4 +1,4 @@
-"""Serves a host's pool to one fleet at the other end of a channel."""
+"""Serves a host's pool to one fleet over a channel."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class ServedPool:
     """A pool that shares its slots among the jobs of all its fleets."""
 
     pool: Pool
-    lost: Callable[[], str] = str  # why its Ray is gone, "" if it is not
-    spent: Callable[[], str] = str  # why it will never run work again, "" if it may
-    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # of this process
+    lost: Callable[[], str] = str  # returns why its Ray is gone; "" if it is not
+    spent: Callable[[], str] = str  # returns why it will never run work again; "" if it may
+    supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 
 class HostSession(SupervisorSide):
@@ -52,7 +52,7 @@ class HostSession(SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet hangs up or is gone, and then end its work. Raises defects of either end."""
+        """Serve until the fleet disconnects or dies, and then end its work. Raises defects of either side."""
         async with TaskOwner() as owner:
             owner.start(self._beat(), "the host's state")
             try:
@@ -77,7 +77,7 @@ class HostSession(SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._served.lost():
-                await asyncio.Event().wait()  # the end of Ray caused the error: the fleet sees this process end
+                await asyncio.Event().wait()  # Ray's end caused the error: let the fleet see this process end instead
             raise
         finally:
             del self.runs[work.run]
@@ -100,7 +100,7 @@ class HostSession(SupervisorSide):
         return History() if supervisor is None else supervisor.history(stations)
 
     def close(self) -> None:
-        """End the fleet's work, and hang up."""
+        """End the fleet's work, and disconnect."""
         self._end()
         self._channel.hang_up()
 
@@ -113,7 +113,7 @@ class HostSession(SupervisorSide):
         self._jobs.clear()
 
     async def _beat(self) -> None:
-        """Report the state: after a change, and often enough to show that this process is alive."""
+        """Report the state after each change, and often enough to show that this process is alive."""
         while True:
             if not self._channel.is_behind:
                 self._say()
@@ -124,9 +124,8 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        if (
-            self._is_started and not self._served.lost()
-        ):  # the host of a lost pool ends, and the next host has slots again
+        # After the loss of Ray this host ends, and the next one has slots again: keep the last state.
+        if self._is_started and not self._served.lost():
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}
         self._channel.tell(Beat(None if self._said == said else self._said, running))

@@ -1,4 +1,4 @@
-"""A user's warm fleet: found, started and ended by the programs that may use it (docs/fleet.md)."""
+"""Finds, starts and ends a user's warm fleet (docs/fleet.md)."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from .pool import ClientName
 HOST: Final = "codecfleet.cluster.fleet.host.program"
 """The program of a host; its ``main`` documents the settings."""
 GREETING_S: Final = 1.0
-"""How long a warm fleet may take to answer: a hanging one must not delay a job."""
+"""How long a warm fleet may take to answer: if it hangs, it must not delay a job."""
 END_S: Final = 5.0
 """How long a fleet may take to end before it is killed."""
-_HELP: Final = "`codecfleet doctor` finds what is wrong with this machine."
+_HELP: Final = "Run `codecfleet doctor` to find what is wrong with this machine."
 
 
 class FoundFleet(NamedTuple):
@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Connect to the user's warm fleet, or return why it is not used, "" if there is none."""
+    """Connect to the user's warm fleet, or return why it is not used; "" if there is none."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()
@@ -47,11 +47,11 @@ def find_warm() -> tuple[FoundFleet | None, str]:
     if other is None:
         return None, ""
     other.end.close()
-    return None, _left_alone(other, f"it runs other code, of codecfleet {other.greeting.version}")
+    return None, _left_alone(other, f"it runs other code (codecfleet {other.greeting.version})")
 
 
 def is_any_warm() -> bool:
-    """Return whether the user has a warm fleet of this code that answers."""
+    """Return whether a warm fleet of this user and this code answers."""
     found, _ = find_warm()
     if found is not None:
         found.end.close()
@@ -59,7 +59,7 @@ def is_any_warm() -> bool:
 
 
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
-    """Connect to a code's warm fleet; None without an answer."""
+    """Connect to a code's warm fleet; return None if it does not answer."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
         try:
@@ -88,15 +88,15 @@ def warm_or_own(
 
 
 def _left_alone(found: FoundFleet, why: str) -> str:
-    return f"the warm fleet (process {found.process}) was left alone: {why}"
+    return f"the warm fleet (process {found.process}) was not used: {why}"
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet as a host's process, which ``kill`` disconnects."""
+    """Return a warm fleet as a host's process; its ``kill`` only disconnects."""
     end, process, _ = found
 
     def let_go() -> None:
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError):  # it may be closed already
             end.shutdown(socket.SHUT_RDWR)
 
     return StartedProcess(end, let_go, lambda: f"the warm fleet (process {process}) ended", warm_fleet=process)
@@ -113,14 +113,13 @@ class WarmFleet(NamedTuple):
 def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProcess] = start_program) -> WarmFleet:
     """Start the user's warm fleet, or find the running one; it outlives this process.
 
-    It has a slot per core where ``slots`` is None, and ends after ``idle_s`` without a program.
-
-    Raises FleetUnavailable: it does not start.
+    ``slots`` None means a slot per core. It ends after ``idle_s`` without a program. Raises FleetUnavailable: it does
+    not start.
     """
     with locked_place():
-        pass  # raises any fault of the place here, rather than in the fleet
+        pass  # report a fault of the directory here rather than in the fleet
     try:
-        # "local": a warm fleet is this machine's, whatever cluster the environment names.
+        # "local": a warm fleet uses this machine, even if the environment names a cluster.
         process = start(HOST, "local", slots, 0, astuple(ClientName()), idle_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
@@ -131,13 +130,13 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 
 
 def take_down() -> list[int]:
-    """End all warm fleets of the user, of any version; return their processes. Running jobs start their own hosts.
+    """End all warm fleets of the user, of any version; return their processes. Running jobs start hosts of their own.
 
-    Raises FleetUnavailable: others could enter the directory of their sockets.
+    Raises FleetUnavailable: others could enter the directory of the sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:
-            place.lock()  # waits for a fleet that is starting
+            place.lock()  # waits until no fleet is starting
             ended = [process for name in place.names() if (process := _end(place, name))]
             place.remove_if_empty()
     except FileNotFoundError:
@@ -146,7 +145,7 @@ def take_down() -> list[int]:
 
 
 def _end(place: MeetingPlace, name: str) -> int:
-    """End the listening process, and remove its socket; return the process, 0 if there is none."""
+    """End the listening process, and remove its socket; return the process, 0 if none listens."""
     process = 0
     with suppress(OSError), place.connect(name) as end:
         process = peer_of(end)[0]

@@ -1,1 +1,1 @@
-"""Structured logs of a cluster's processes: entries as readable lines and as JSON."""
+"""Structured logs of a cluster's processes, as readable lines or as JSON."""

@@ -1,4 +1,4 @@
-"""The actions of log entries: a fixed vocabulary by which entries are found. docs/logs.md has the table."""
+"""The actions of log entries: a fixed vocabulary for searches. docs/logs.md has the table."""
 
 from enum import Enum
 from logging import ERROR, INFO, WARNING
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class LogAction(Enum):
-    """What happened: the action's name in entries, its level as in ``logging``, and its meaning."""
+    """An action: its name in entries, its level as in ``logging``, and its meaning."""
 
     def __init__(self, word: str, level: int, says: str) -> None:
         self.word, self.level, self.says = word, level, says
@@ -24,12 +24,12 @@ class LogAction(Enum):
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
-    NODES_WANTED = "nodes.wanted", INFO, "the number of nodes that a group should have has changed"
+    NODES_WANTED = "nodes.wanted", INFO, "the requested size of a group of nodes has changed"
     NODES_REFUSED = "nodes.refused", WARNING, "Ray does not accept requests for nodes"
-    NODE_GIVEN_UP = "node.given-up", INFO, "a node with nothing to do is being ended"
+    NODE_GIVEN_UP = "node.given-up", INFO, "an idle node is being ended"
     NODE_GONE = "node.gone", WARNING, "a node has left the cluster"
-    CLIENT_CAME = "client.came", INFO, "a driver uses the cluster"
-    CLIENT_LEFT = "client.left", INFO, "a driver is done"
+    CLIENT_CAME = "client.came", INFO, "a driver has connected to the cluster"
+    CLIENT_LEFT = "client.left", INFO, "a driver has disconnected"
     CLIENT_LOST = "client.lost", WARNING, "a driver no longer answers: its slots are released"
     LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first"
     LEASE_ENDED = "lease.ended", INFO, "a job lost its last slot"
@@ -42,10 +42,10 @@ class LogAction(Enum):
     WORKER_QUARANTINED = "worker.quarantined", ERROR, "a station is in quarantine, since its processes keep dying"
     WORKER_TRUSTED = "worker.trusted", INFO, "a station is used again"
     DEVICE_FAULTED = "device.faulted", WARNING, "a GPU's driver reported an error (Xid)"
-    DEVICE_TRIED = "device.tried", INFO, "a suspected device is tried"
+    DEVICE_TRIED = "device.tried", INFO, "a suspected device is being tested"
     DEVICE_QUARANTINED = "device.quarantined", ERROR, "a device gets no work"
     DEVICE_LIMITED = "device.limited", INFO, "how many encoder sessions a device, or its node, accepts"
-    DEVICE_TRUSTED = "device.trusted", INFO, "a device passed its trial and gets work again"
+    DEVICE_TRUSTED = "device.trusted", INFO, "a device passed its test and gets work again"
     # A worker process.
     WORKER_STARTED = "worker.started", INFO, "this process is a worker"
     WORKER_FENCED = "worker.fenced", ERROR, "no supervisor has renewed this worker: it ends itself"
@@ -65,16 +65,16 @@ class LogAction(Enum):
     # A batch.
     FILE_DONE = "file.done", INFO, "a batch's file is done"
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
-    FILE_RETRIED = "file.retried", WARNING, "a batch's file is tried again"
+    FILE_RETRIED = "file.retried", WARNING, "a batch's file will be tried again"
     # A node that this process keeps.
-    NODE_STARTING = "node.starting", INFO, "what a node offers, and to whom"
+    NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
-    NODE_DRAINING = "node.draining", INFO, "the node is ending, and lets its work finish"
+    NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.
-    DEFECT = "defect", ERROR, "a defect of codecfleet's own: report it"
-    LOG_SUPPRESSED = "log.suppressed", WARNING, "entries were left out, since there were too many"
+    DEFECT = "defect", ERROR, "a defect in codecfleet: please report it"
+    LOG_SUPPRESSED = "log.suppressed", WARNING, "too many entries: some were left out"
 
 
 LEVELS: Final = {INFO: "info", WARNING: "warning", ERROR: "error"}

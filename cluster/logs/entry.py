@@ -1,4 +1,4 @@
-"""A log entry: what happened, as a line and an action, and to what; and how it is written."""
+"""Log entries, and how they are written as text or JSON."""
 
 import json
 import re
@@ -24,15 +24,15 @@ class LogStyle(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIds:
-    """What an entry is about; "" and None for whatever does not apply."""
+    """The subject of an entry; a field is "" or None if it does not apply."""
 
-    job: str = ""  #: the driver's name for it
-    segment: int | None = None
-    attempt: int | None = None  #: which try at the segment
-    node: str = ""  #: Ray's id
-    device: str = ""  #: the inventory's name
-    worker: str = ""  #: a station, and the number of its process
-    client: str = ""  #: a driver
+    job: str = ""  #: the job's name in its driver
+    segment: int | None = None  #: the segment's number
+    attempt: int | None = None  #: the number of the attempt at the segment
+    node: str = ""  #: Ray's id of the node
+    device: str = ""  #: the device's name in the inventory
+    worker: str = ""  #: the worker's station and process number
+    client: str = ""  #: the driver's name
     file: str = ""  #: an input of a batch
 
     def known(self) -> dict[str, str | int]:
@@ -46,7 +46,7 @@ NO_IDS: Final = LogIds()
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry: one readable line without secrets or control characters, and ids of what it is about."""
+    """An entry: an action, one readable line without secrets or control characters, ids, and a defect's traceback."""
 
     action: LogAction
     line: str
@@ -55,12 +55,12 @@ class LogEntry:
 
     @classmethod
     def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
-        """Return an entry; ``error`` is a defect, whose traceback it includes."""
+        """Return an entry; ``error`` is a defect whose traceback to include."""
         trace = "" if error is None else _escaped(redacted("".join(traceback.format_exception(error))))
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return it as one line of text or JSON, without the line end; in text a defect's traceback follows.
+        """Return it as one line without a line end; in text a defect's traceback follows on more lines.
 
         ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
         """
@@ -86,7 +86,7 @@ class LogEntry:
 
 
 def _escaped(trace: str) -> str:
-    """Return a traceback with everything but its line ends escaped: an error's message may contain a file's name."""
+    """Escape a traceback's control characters except line ends: an error's message may contain a file's name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 

@@ -1,6 +1,6 @@
 """The logs of a cluster's supervisor and workers: files beside Ray's own, on their nodes.
 
-They do not go to stderr: Ray forwards that to the terminal of the driver that started the process.
+They are not written to stderr, which Ray forwards to the terminal of the driver that started the process.
 """
 
 import logging
@@ -17,13 +17,13 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many files one process has: the current one, and older ones
+FILES_MAX: Final = 3  #: How many files a process has: the current one and older ones
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's entries as the node's environment says: as text, as JSON, or not at all.
+    """Write this Ray actor's entries as text, as JSON or not at all, as the node's environment says.
 
-    A log that cannot be written stops nothing.
+    If the log cannot be written, the actor runs without one.
     """
     asked = os.environ.get(LOG, "")
     if asked == OFF or is_logged():
@@ -35,7 +35,7 @@ def begin_log_in_ray(service: str) -> None:
 
 
 def file_handler(folder: Path, service: str, environment: Mapping[str, str]) -> EntryHandler:
-    """Return a handler that writes this process's file in a folder; raises OSError if the file cannot be opened."""
+    """Return a handler that writes this process's file in a folder. Raises OSError: the file cannot be opened."""
     style = LogStyle.JSON if environment.get(LOG) == LogStyle.JSON.value else LogStyle.TEXT
     path = folder / f"codecfleet-{service}-{os.getpid()}.log"
     file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")
@@ -57,4 +57,4 @@ class _File(RotatingFileHandler):
     terminator = ""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Drop what cannot be written."""
+        """Drop an entry that cannot be written."""

@@ -1,7 +1,7 @@
 """Writes log entries through Python's ``logging``, as records of the logger ``codecfleet``.
 
-A program's own handlers may take them: a record's message is the line, its ``entry`` the whole ``LogEntry``. Without
-any handler nothing is written.
+A program's own handlers may write them: a record's message is the line, its ``entry`` the whole ``LogEntry``. Without a
+handler nothing is written.
 """
 
 import logging
@@ -28,7 +28,7 @@ def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException
 
 @dataclass(slots=True)
 class Quota:
-    """The quota of entries of one level; ``now_s`` is on a monotonic clock."""
+    """Limits the rate of entries of one level; ``now_s`` is on a monotonic clock."""
 
     at_once: int = 1000  #: a cluster of many nodes writes this many when it starts
     per_s: int = 50
@@ -48,9 +48,9 @@ class Quota:
 
 
 class EntryHandler(logging.Handler):
-    """Writes entries with ``write``, which takes text with its line end, and whose errors are dropped.
+    """Passes entries, with their line ends, to ``write``, and ignores its errors.
 
-    The rate of each level is bounded, so that a flood at one level hides no other. ``service`` is the kind of process.
+    The rate of each level is limited separately. ``service`` is the kind of process.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class EntryHandler(logging.Handler):
 
     def _put(self, entry: LogEntry, at_s: float) -> None:
         text = entry.written(self._style, at_s=at_s, service=self._service, process=os.getpid())
-        # A signal handler may write while the thread that it interrupts does.
+        # RuntimeError: a signal handler may log while the thread that it interrupts is writing.
         with suppress(OSError, ValueError, RuntimeError):
             self._write(f"{text}\n")
 
 
 def is_logged() -> bool:
-    """Return whether this process writes its entries."""
+    """Return whether this process writes entries."""
     return any(isinstance(each, EntryHandler) for each in LOGGER.handlers)
 
 
 def begin_log(handler: EntryHandler) -> None:
-    """Write this process's entries with ``handler`` only: its parents' handlers are dropped."""
+    """Write this process's entries with ``handler``, and not with the handlers of parent loggers."""
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False

@@ -1,1 +1,1 @@
-"""This machine as a node of a Ray cluster: what it offers, how it starts, how it leaves."""
+"""Makes this machine a node of a Ray cluster: what it offers, how it starts and ends."""

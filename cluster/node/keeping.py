@@ -1,4 +1,4 @@
-"""Keeps a node: runs Ray in the foreground, drains it on a signal, and leaves nothing behind."""
+"""Keeps a node: runs Ray in the foreground, drains it on a signal, and cleans up after it."""
 
 import os
 import select
@@ -21,12 +21,12 @@ from ..logs.actions import LogAction
 from ..logs.writing import log
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
-STOP_S: Final = 15  #: How long Ray's processes may take to end, after the notice
+STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: What ``ray start`` prints once the node has joined
 _LINES_KEPT: Final = 50
-_FIRST: Final = 1  #: The first process of a container: the kernel makes it the parent of orphans
+_FIRST: Final = 1  #: The id of a container's first process, which the kernel makes the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NUMBERS_READ: Final = 64  #: How many signals are read at a time; more wait
+_NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class _Kept:
     """A running ``ray start``."""
 
     process: Running
-    notice_s: int  #: how long it drains
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: its last lines
-    is_ending: bool = False  #: as a signal asked
+    notice_s: int  #: how long the node drains
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of its output
+    is_ending: bool = False  #: whether a signal has asked it to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
@@ -45,13 +45,13 @@ class _Kept:
             self.kill()
             return
         self.is_ending = True
-        time_left = f": what runs on it has {self.notice_s} s to finish" if self.notice_s else ""
+        time_left = f": its running work has {self.notice_s} s to finish" if self.notice_s else ""
         log(LogAction.NODE_DRAINING, f"the node was asked to end{time_left}")
         self.until_s = time.monotonic() + self.notice_s + STOP_S
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill Ray and all its processes: Ray's own watchdog ends them with their group's leader."""
+        """Kill Ray and all its processes: Ray ends them when the leader of their process group ends."""
         self.until_s = None
         self.process.kill_group()
 
@@ -63,7 +63,7 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket) -> int:
-        """Return Ray's exit code; meanwhile act on the signals whose numbers arrive on the socket."""
+        """Wait for Ray's exit code and return it; meanwhile handle the signals whose numbers arrive on the socket."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
             ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return its exit code, None while it runs; as a container's first process, reap orphans too."""
+        """Return its exit code, None while it runs; in a container's first process, reap orphans too."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -87,11 +87,11 @@ class _Kept:
 def keep(
     arguments: Sequence[str], variables: Mapping[str, str], *, notice_s: int, on_start: Callable[[], object]
 ) -> None:
-    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all of it has ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all its processes have ended.
 
-    Call it in the main thread. ``variables`` are added to this process's environment; ``notice_s`` is how long it
-    drains; ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not
-    start, or ended by itself.
+    Call it in the main thread. ``variables`` are added to Ray's environment; ``notice_s`` is how long the node drains;
+    ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not start, or
+    ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
@@ -115,11 +115,11 @@ def keep(
     raise FleetUnavailable(f"Ray {what}: {how_it_ended(code, last)}", _HELP)
 
 
-_HELP: Final = "Its logs are in session_latest/logs below the --temp-dir, else below ray in RAY_TMPDIR, TMPDIR or /tmp."
+_HELP: Final = "Read its logs in session_latest/logs below --temp-dir, or else below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
 def ray_command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the command that is ``ray`` with these arguments, and ends with this process."""
+    """Return the command that runs ``ray`` with these arguments, and ends when this process ends."""
     return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments]
 
 
@@ -134,12 +134,12 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals can be read, SIGCHLD's too.
+    """Yield a socket from which the numbers of signals can be read, including SIGCHLD's.
 
-    A handler in Python runs only once the main thread returns from the kernel; the interpreter writes the number to the
-    socket at once, in any thread.
+    A handler in Python runs only once the main thread returns from the kernel, but the interpreter writes the number to
+    the socket at once.
     """
-    # If nohup ignores a hang-up, it stays ignored.
+    # A signal that is ignored, such as SIGHUP under nohup, stays ignored.
     handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -155,9 +155,9 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove sockets of Python's ``multiprocessing`` that Ray's killed processes had bound, and their folders.
+    """Remove sockets of Python's ``multiprocessing`` that Ray's killed processes have left, and their folders.
 
-    Only those of this user whose folder appeared after ``since_s``, in seconds since 1970.
+    Only this user's folders that were created after ``since_s``, in seconds since 1970, are considered.
     """
     with suppress(OSError):
         listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""A live node of a cluster as Ray knows it: whether it takes work, its resources in Ray, its labels."""
+"""A live node of a cluster as Ray lists it: its state, resources and labels."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ _COUNTED: Final = ("CPU", "GPU", "memory", "object_store_memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedNode:
-    """A node: its Ray id, its address in the cluster, and its resources as Ray counts them; memory is in bytes."""
+    """A live node."""
 
-    node: str
-    address: str
+    node: str  # Ray's id
+    address: str  # in the cluster
     is_head: bool
-    state: DeviceState
-    resources: Mapping[str, float]
+    state: DeviceState  # whether it takes work
+    resources: Mapping[str, float]  # as Ray counts them; memory is in bytes
     labels: Mapping[str, str]
 
     @property
@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels in a few words, those of codecs together: ``kind=nvenc``, ``encodes av1 h264``; [] for none."""
+    """Return labels as at most one text, those of codecs joined: ``kind=nvenc, encodes av1 h264``."""
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():
@@ -53,9 +53,9 @@ def label_words(labels: Mapping[str, str]) -> list[str]:
 
 
 def listed_node(ray_node: Mapping[str, Any], draining: Collection[str], ordered: DeviceState) -> ListedNode:
-    """Return a node by its entry in Ray's table.
+    """Return the node of an entry in Ray's table.
 
-    ``draining`` are the ids of nodes that Ray drains, ``ordered`` the state that a user ordered for this one.
+    ``draining`` has the ids of the nodes that Ray drains; ``ordered`` is the state that a user set for this node.
     """
     resources: Mapping[str, float] = ray_node["Resources"]
     labels: Mapping[str, str] = ray_node.get("Labels") or {}

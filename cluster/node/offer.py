@@ -1,7 +1,7 @@
-"""What a machine offers to a Ray cluster: processors, GPUs or slices, and labels of their abilities.
+"""What a machine offers to a Ray cluster: CPUs, GPUs or slices, and labels of their abilities.
 
-It is a function of the probes' findings. Ray has no resources for NVENC or NVDEC sessions here: the supervisor counts
-sessions itself, and a resource that nothing reserves would always look free.
+The offer depends only on the probes' report. NVENC and NVDEC sessions are not Ray resources: the supervisor counts them
+itself, and a resource that nothing reserves would always look free.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ class Offer:
 
     cpus: int
     gpus: int = 0
-    cuda_visible: str | None = None  # with which Ray gives out exactly the ``gpus``; None if it does so anyway
+    cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
     labels: Mapping[str, str] = field(default_factory=dict)
-    zone: str = ""  # for Ray's own label, "" for none
+    zone: str = ""  # the value of Ray's zone label; "" for none
     driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
 
 
@@ -38,16 +38,16 @@ def offer_of(
 ) -> Offer:
     """Return what a probed machine offers.
 
-    ``cpus`` defaults to all that the process may use; the owner's ``labels`` win over codecfleet's.
+    ``cpus`` defaults to all that the process may use; ``labels`` override codecfleet's.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
     if node.shown is None:  # every report has one
         raise AssertionError(node.node)
-    # A hypervisor's GPU belongs to its guests.
+    # A GPU that hosts vGPUs belongs to the guests.
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
     shown = node.shown
-    # Whether Ray, which uses NVML or CUDA_VISIBLE_DEVICES, counts the devices that the container has.
+    # Whether Ray, which asks NVML or reads CUDA_VISIBLE_DEVICES, counts exactly the container's devices.
     counts_right = shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
     is_counted_right = counts_right and len(parts) == shown.count
     offered = {on_node(node.node, part.identity) for part in parts}

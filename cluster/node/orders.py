@@ -1,4 +1,4 @@
-"""Starts and ends nodes of a Ray cluster on this machine."""
+"""Starts and ends this machine's nodes of Ray clusters."""
 
 import json
 import os
@@ -22,20 +22,20 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10  #: How long after its announced end a node is killed
+_KILLED_AFTER_S: Final = 10  #: How long after its deadline a node is killed
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node that is ready to start: ``ray``'s arguments and variables, and the lines to print about it."""
+    """A node that is ready to start."""
 
-    arguments: tuple[str, ...]
-    variables: dict[str, str]
-    notice_s: int
-    notes: tuple[str, ...]
+    arguments: tuple[str, ...]  # of ``ray``
+    variables: dict[str, str]  # of ``ray``'s environment
+    notice_s: int  # how long it drains
+    notes: tuple[str, ...]  # lines to print
 
     def run(self, on_start: Callable[[], object]) -> None:
-        """Run it until a signal ends it; FleetUnavailable: Ray did not start, or ended by itself."""
+        """Run it until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
         with registered(self.notice_s + STOP_S):
             keep(self.arguments, self.variables, notice_s=self.notice_s, on_start=on_start)
 
@@ -47,17 +47,17 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 
 
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
-    """Return a node that may start: with a token, which a head without one makes, and a cluster that lets it in.
+    """Check that a node can start and has a token, and return it; a head without a token gets a new one.
 
-    ``survey`` returns the machine's offer, which takes a while: it is called last. Raises UsageError: the options make
-    no sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
-    listens on the head's port, or the head does not let us in.
+    ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options make no
+    sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
+    uses the head's port, or the head refuses us.
     """
     notes = []
     if check_options(options, os.environ):
         notes.append(f"a new token for the cluster is in {make_token(os.environ)}; every other node needs a copy")
     if not options.is_open and close_to_others(os.environ):
-        notes.append(f"{token_file(os.environ)} was readable by others, and is no longer")
+        notes.append(f"{token_file(os.environ)} was readable by other users; its mode was changed")
     if options.is_head:
         check_port(options.port)
     else:
@@ -71,32 +71,35 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
 
 def check_port(port: int) -> None:
-    """Raise FleetUnavailable unless a head can listen on a port: Ray fails only after a minute, without a message."""
+    """Raise FleetUnavailable if a head cannot listen on a port; Ray fails only after a minute, without a message."""
     with socket.socket() as tried:
-        # A port whose last connections have just ended is free.
+        # Without this option a port would seem in use just after its last connections have ended.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("", port))
             tried.listen()
         except OSError as error:
             message = f"no head can listen on port {port}: {error.strerror}"
-            step = "Give another --port, or end what uses this one; `codecfleet node stop` ends your nodes."
+            step = "Give another --port, or end the program that uses it; `codecfleet node stop` ends your nodes."
             raise FleetUnavailable(message, step) from None
 
 
 def bring_node_up(node: PreparedNode) -> int:
-    """Start a node in the background; return its keeper's process once it has joined, or raise FleetUnavailable."""
+    """Start a node in the background; return the process that keeps it, once the node has joined.
+
+    Raises FleetUnavailable: it did not start.
+    """
     try:
         process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):
-        raise FleetUnavailable(process.ended(), "Start it with --block to see all that Ray says.")
+        raise FleetUnavailable(process.ended(), "Start it with --block to see all of Ray's output.")
     return int(json.loads(said)["process"])
 
 
 def take_nodes_down() -> list[int]:
-    """End all nodes that this user keeps on this machine, as SIGTERM does; return the processes that kept them.
+    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept them.
 
     Raises FleetUnavailable: others could enter the directory that lists them.
     """

@@ -15,7 +15,7 @@ def main() -> None:
     starter, (arguments, variables, notice_s) = begin()
 
     def joined() -> None:
-        with suppress(OSError):  # it was interrupted meanwhile
+        with suppress(OSError):  # the starter may have been interrupted
             starter.sendall(json.dumps({"process": os.getpid()}).encode())
         starter.close()
 

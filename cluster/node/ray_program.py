@@ -1,4 +1,4 @@
-"""The program that becomes ``ray start``: it ends with the process that keeps the node."""
+"""Runs ``ray start`` in a process that ends when the process that keeps the node ends."""
 
 import sys
 from importlib.metadata import entry_points
@@ -7,7 +7,7 @@ from ...actors.process.running import end_with
 
 
 def main() -> None:
-    """Run ``keeper's process, then the arguments of ray``."""
+    """Run ``ray``; the arguments are the keeper's process id, and then those of ``ray``."""
     _, keeper, *arguments = sys.argv
     end_with(int(keeper))
     sys.argv[:] = ["ray", *arguments]

@@ -1,4 +1,4 @@
-"""The command, environment and exports with which Ray starts on a node: a function of its offer and options."""
+"""The command line, environment and exports with which Ray starts on a node, from the node's offer and options."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
 from .listed import label_words
 from .offer import Offer
 
-DRAIN_S: Final = 60  #: How long an ending node waits for its work
+DRAIN_S: Final = 60  #: How long a node waits for its work when it ends
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
 _SET_HERE: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
@@ -29,17 +29,17 @@ _ZONE: Final = "RAY_NODE_ZONE"  #: Ray turns it into its label ray.io/availabili
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """How a node is to start."""
+    """A node's options."""
 
-    address: str = ""  #: the head's; "" for a head
+    address: str = ""  #: the head's address; "" if this node is the head
     ip: str = ""  #: the address by which other nodes reach it; "" for Ray's choice
-    port: int = PORT
+    port: int = PORT  #: the port of the head's control service
     dashboard_host: str = DASHBOARD_HOST  #: the address on which the head's dashboard listens
     dashboard_port: int = DASHBOARD_PORT
-    temp_dir: str = ""
-    drain_s: int = DRAIN_S
-    is_open: bool = False  #: without a token
-    rest: tuple[str, ...] = ()  #: passed to ``ray start`` unchanged
+    temp_dir: str = ""  #: Ray's folder for files; "" for Ray's choice
+    drain_s: int = DRAIN_S  #: how long the node waits for its work when it ends
+    is_open: bool = False  #: whether the cluster needs no token
+    rest: tuple[str, ...] = ()  #: more arguments of ``ray start``
 
     @property
     def is_head(self) -> bool:
@@ -48,35 +48,35 @@ class NodeOptions:
 
     @property
     def notice_s(self) -> int:
-        """How long an ending node may go on working; a head does not wait, since the cluster ends with it."""
+        """How long the node waits for its work when it ends; a head does not wait, since the cluster ends with it."""
         return 0 if self.is_head else self.drain_s
 
 
 def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
-    """Return whether to make a token; UsageError: the options make no sense, or would let strangers in."""
+    """Return whether to make a token. Raises UsageError: the options make no sense, or would let strangers in."""
     refused = [each for each in options.rest if each.partition("=")[0] in _SET_HERE]
     if refused:
-        raise UsageError(f"{refused[0]} is set by codecfleet", "See codecfleet node --help for what sets it.")
+        raise UsageError(f"{refused[0]} is set by codecfleet", "Use codecfleet's option: `codecfleet node --help`.")
     if _is_loopback(options.ip):
-        message = f"--ip {options.ip}: no other node reaches a loopback address"
-        raise UsageError(message, "Give an address of a network. For this machine alone there is `codecfleet up`.")
+        message = f"--ip {options.ip}: other nodes cannot reach a loopback address"
+        raise UsageError(message, "Give an address that they reach. To use only this machine, run `codecfleet up`.")
     if options.is_open:
         return False
     mode = around.get(MODE, "token")
     if mode.lower() != "token":
-        message = f"{MODE}={mode} would let in everybody who can reach this node"
-        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can.")
+        message = f"{MODE}={mode} would admit everyone who can reach this node"
+        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can reach it.")
     if read_token(around):
         return False
     if not options.is_head:
         message = "this node has no token for the cluster"
-        step = f"Copy the head's ~/.ray/auth_token here, or set {TOKEN} or {TOKEN_PATH}; --insecure does without."
+        step = f"Copy the head's ~/.ray/auth_token here, or set {TOKEN} or {TOKEN_PATH}; --insecure needs no token."
         raise UsageError(message, step)
     return True
 
 
 def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
-    """Return the arguments of the ``ray`` command that starts a node, and stays."""
+    """Return the arguments of the ``ray`` command that runs a node in the foreground."""
     # Ray's own count would ignore a CPU quota.
     words = ["start", "--block", "--num-cpus", str(offer.cpus), "--num-gpus", str(offer.gpus)]
     if options.is_head:
@@ -94,7 +94,7 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 
 
 def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
-    """Return what to set in the environment of the ``ray`` command, without the token itself."""
+    """Return the variables to set for the ``ray`` command, without the token itself."""
     return {
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
@@ -105,12 +105,10 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that give the same values to somebody else's ``ray start``: they override its options.
+    """Return variables with the same effect for a ``ray start`` of another program, whose options they override.
 
-    Labels already in ``environment``, such as a cluster launcher's, stay, except for those that probes decide.
-
-    Raises:
-        UsageError: they cannot be read.
+    Labels in ``environment``, such as a cluster launcher's, are kept, except those that probes decide. Raises
+    UsageError: the labels cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {

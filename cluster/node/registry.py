@@ -1,6 +1,6 @@
-"""Which nodes this user keeps on this machine: a locked file for each, beside the warm fleets' sockets.
+"""Lists this user's nodes on this machine: each has a locked file in the directory of the warm fleets' sockets.
 
-The kernel says which process holds a lock, in this PID namespace, so a process of another container is never mistaken
+The kernel reports which process of this PID namespace holds a lock, so a process of another container is never mistaken
 for a node's.
 """
 
@@ -21,15 +21,15 @@ _LOCK: Final = struct.Struct("hhqqi4x")
 
 
 class KeptNode(NamedTuple):
-    """A process that keeps a node, and how long it may take to end."""
+    """A process that keeps a node."""
 
     process: int
-    ends_within_s: int
+    ends_within_s: int  # how long it may take to end
 
 
 @contextmanager
 def registered(ends_within_s: int) -> Iterator[None]:
-    """Let ``kept_nodes`` find this process during the block; if there is no directory for that, it goes unlisted."""
+    """List this process in ``kept_nodes`` during the block, if the directory can be used."""
     file = None
     with suppress(FleetUnavailable, OSError):
         file = _write(ends_within_s)
@@ -43,7 +43,7 @@ def registered(ends_within_s: int) -> Iterator[None]:
 def _write(ends_within_s: int) -> Path:
     with locked_place() as place:
         file = place.path / f"{_PREFIX}{os.getpid()}"
-        # Never closed: a lock of this kind ends with the process, or with any descriptor of its file.
+        # Never closed: such a lock ends with the process, or when any descriptor of the file is closed.
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, str(ends_within_s).encode())

@@ -1,1 +1,1 @@
-"""An operator's requests to a cluster: its nodes, and its supervisor."""
+"""An operator's requests to a cluster's nodes and supervisor."""

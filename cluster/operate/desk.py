@@ -1,6 +1,6 @@
-"""Questions to a cluster, asked from a child process: a process that holds Ray's driver dies with its node.
+"""Asks a cluster through a child process, because Ray ends a driver's process when its node dies.
 
-Run as a program, this module answers the questions over one connection.
+Run as a program, this module is that child process: it answers questions over one connection.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ ReplyT = TypeVar("ReplyT")
 Arguments = ParamSpec("Arguments")
 
 PROGRAM: Final = __name__
-_LOST: Final = "Look at `ray status` on its head node, and at this machine's Ray; then try again."
+_LOST: Final = "Check `ray status` on the head and on this machine; then try again."
 
 
 class AskDesk(Protocol[ServerT_co]):
-    """Returns the answer to a question; raises the CodecfleetError that the question raised."""
+    """Returns the answer to a question, or raises the question's CodecfleetError."""
 
     async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT: ...
 
@@ -72,7 +72,7 @@ class Desk(SupervisorSide):
 
 @dataclass(frozen=True, slots=True)
 class Reach(Request[Desk, None]):
-    """Find out whether the cluster lets us in."""
+    """Check that the cluster admits us."""
 
     async def serve(self, server: Desk) -> None:
         await server.reach()
@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection: one of a module, with its arguments, so that it can be pickled."""
+    """Call a function that needs the connection; it must be picklable, such as a module's function with arguments."""
 
     question: Callable[[], Awaitable[ReplyT]]
 
@@ -99,9 +99,9 @@ class Leave(Request[Desk, None]):
 
 @asynccontextmanager
 async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
-    """Yield a function that answers questions to a cluster; in a Ray driver or job this process itself answers.
+    """Yield a function that asks a cluster; in a Ray driver or job it uses this process's connection.
 
-    Raises FleetUnavailable: the process that holds Ray's driver ended, since its node or control service is gone.
+    Raises FleetUnavailable: the child process ended, because its node or the control service is gone.
     """
     if holds_ray():
         desk = Desk(address)
@@ -129,9 +129,9 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
 
 @asynccontextmanager
 async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
-    """Yield a function that answers questions about a fleet: the named cluster's, else the warm fleet's.
+    """Yield a function that asks a fleet: the named cluster, or else the warm fleet.
 
-    Raises UsageError: no cluster is named, and no warm fleet of this code is up; FleetUnavailable: it cannot be
+    Raises UsageError: no cluster is named, and no warm fleet of this code runs; FleetUnavailable: the fleet cannot be
     reached.
     """
     if named := named_cluster(address):
@@ -141,13 +141,13 @@ async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSid
         return
     found, left_alone = await asyncio.to_thread(find_warm)
     if found is None:
-        message = f"no cluster is named, and {left_alone or 'no warm fleet is up on this machine'}"
+        message = f"no cluster is named, and {left_alone or 'no warm fleet runs on this machine'}"
         raise UsageError(message, "Give --address, or set RAY_ADDRESS; `codecfleet up` starts a warm fleet.")
     try:
         async with _ending(Child[SupervisorSide](connection_to(found), _NewsIgnored())) as fleet:
             yield fleet.call
     except ChildDied as lost:
-        raise FleetUnavailable(str(lost), "`codecfleet up` starts another.") from None
+        raise FleetUnavailable(str(lost), "Run `codecfleet up` to start another.") from None
 
 
 @asynccontextmanager
@@ -164,19 +164,19 @@ class _NewsIgnored:
 
 
 Seen: TypeAlias = Status | FleetUnavailable | None
-"""A fleet's status; why there is none now; or None if there is no supervisor."""
+"""A fleet's status, the error of the attempt to read it, or None if there is no supervisor."""
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None without a supervisor: no job used it lately. Raises as ``fleet_desk``."""
+    """Return a fleet's status; None without a supervisor, which ends when no job uses it. Raises as ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status repeatedly over one connection, until cancelled; failed attempts are shown too.
+    """Show a fleet's status repeatedly over one connection, until cancelled; show failed attempts too.
 
-    Raises as ``fleet_desk``: at first, or once the fleet is lost.
+    Raises as ``fleet_desk``, also if the fleet is lost later.
     """
     async with fleet_desk(address) as ask:
         while True:
@@ -185,24 +185,24 @@ async def watch_status(address: str | None, show: Callable[[Seen], None], every_
 
 
 async def look(ask: AskDesk[SupervisorSide]) -> Seen:
-    """Return a fleet's status, or why it does not answer. Raises ChildDied: nothing more can be asked there."""
+    """Return a fleet's status, or why it does not answer. Raises ChildDied: the connection is lost."""
     try:
         return await ask(ReadStatus())
     except ChildDied:
         raise
-    except Exception as error:  # noqa: BLE001 - a status that fails to render costs only this update
+    except Exception as error:  # noqa: BLE001 - an unreadable status costs only this update
         return as_unavailable(error)
 
 
 def as_unavailable(error: Exception) -> FleetUnavailable:
-    """Return the error of an attempt as a FleetUnavailable; one that is no CodecfleetError is a logged defect."""
+    """Return an error as a FleetUnavailable; log it as a defect if it is not a CodecfleetError."""
     if isinstance(error, FleetUnavailable):
         return error
     if isinstance(error, CodecfleetError):
         return FleetUnavailable(error.message, error.next_step)
     message = f"the fleet's status cannot be shown: {first_line(error)}"
     log(LogAction.DEFECT, message, error=error)
-    return FleetUnavailable(message, "This is a defect in codecfleet; the next look may succeed.")
+    return FleetUnavailable(message, "Please report this defect in codecfleet; the next update may succeed.")
 
 
 async def ask_cluster(
@@ -211,12 +211,12 @@ async def ask_cluster(
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> ReplyT:
-    """Return the answer to one question, a function as in ``DeskCall``. Raises as ``desk_of``, and what it raises."""
+    """Call one function as ``DeskCall`` does, and return its result. Raises as ``desk_of`` and the function."""
     async with desk_of(address) as ask:
         return await ask(DeskCall(partial(question, *arguments, **named)))
 
 
 def main() -> None:
-    """Serve the questions of the process that started this one; the one setting is the cluster's address."""
+    """Answer the questions of the process that started this one; the only setting is the cluster's address."""
     end, (address,) = begin()
     run_to_the_end(serve_parent(end, lambda _: Desk(address), me="the process that holds Ray"))

@@ -1,4 +1,4 @@
-"""Probes every node of the connected cluster at once, for the commands that inspect machines and plan work."""
+"""Probes all nodes of the connected cluster at once, for commands that inspect machines and plan work."""
 
 import asyncio
 from typing import Any
@@ -16,12 +16,12 @@ from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node, report_of_ray_node
 
 
 async def probe_cluster(*, fresh: bool) -> list[NodeReport | SilentNode]:
-    """Return the reports of all live nodes by name, or the reason for none; ``fresh`` tries every codec again."""
+    """Return the reports of all live nodes, sorted by name, or why they have none; ``fresh`` tests all codecs again."""
     return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive_nodes())))
 
 
 async def list_cluster() -> list[tuple[NodeReport | SilentNode, ListedNode]]:
-    """Return all live nodes by name, with their probes' reports and Ray's entries."""
+    """Return all live nodes, sorted by name, with their probes' reports and Ray's entries."""
     orders, draining, nodes = await recall_orders(), draining_nodes(), _alive_nodes()
     ordered = (ORDERED_STATES[orders.get(node["NodeID"], Order.UNCORDON)] for node in nodes)
     listed = [listed_node(node, draining, state) for node, state in zip(nodes, ordered, strict=True)]
@@ -38,15 +38,15 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
         return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)
     except TimeoutError:
         return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
-    except Exception as error:  # noqa: BLE001 - the edge: after any error of Ray's this node has no report
+    except Exception as error:  # noqa: BLE001 - whatever Ray raises, this node has no report
         return SilentNode(node["NodeManagerHostname"], first_line(error))
 
 
 async def survey_cluster() -> Inventory:
-    """Return the inventory that the cluster's supervisor would place on, without calling it.
+    """Return the inventory that the cluster's supervisor would use, without calling it.
 
-    A node without a report counts with its CPU alone. Ray's limits on a node's cores and GPUs apply, and users' orders
-    (cordon, drain).
+    A node without a report counts only with its CPU. Ray's limits on a node's cores and GPUs, and users' orders
+    (cordon, drain), apply.
     """
     nodes = Nodes()
     nodes.see(live_nodes())

@@ -1,4 +1,4 @@
-"""Calls the supervisor of the connected cluster, for ``codecfleet status``, ``drain`` and similar commands."""
+"""Calls the connected cluster's supervisor for ``codecfleet status``, ``drain`` and similar commands."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 ANSWER_S = 10.0
 _NODES_NAMED = 8
-_ID_SHOWN = 8  #: The first digits of a node's id, as ``status`` shows it
+_ID_SHOWN = 8  #: How many digits of a node's id ``status`` shows
 
 
 def require_address(address: str | None) -> str:
-    """Return the argument or RAY_ADDRESS; UsageError: neither names a cluster that can be inspected."""
+    """Return the argument, or else RAY_ADDRESS. Raises UsageError: neither names a cluster."""
     if found := named_cluster(address):
         return found
     message = "no cluster is named"
@@ -31,16 +31,16 @@ def require_address(address: str | None) -> str:
 
 
 async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
-    """Call ``question`` with the handle of the connected cluster's supervisor; None if it has none.
+    """Call ``question`` with the handle of the connected cluster's supervisor; return None if there is none.
 
     Raises FleetUnavailable: it does not answer; VersionRefused: it has another version of codecfleet.
     """
     try:
-        # If the head is gone, Ray looks for it for a minute.
+        # If the head is gone, Ray keeps looking for it for a minute.
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
-        actor = await in_time(looked_up, "the cluster's head", "Look at its node.")
+        actor = await in_time(looked_up, "the cluster's head", "Check its node.")
         answering = _answer(actor, question)
-        return await in_time(answering, "the supervisor", "Look at `ray status` and at the node it runs on.")
+        return await in_time(answering, "the supervisor", "Check `ray status` and the node on which it runs.")
     except NoSuchActor:
         return None
     except Exception as error:  # Ray raises errors of many kinds; all others are raised again
@@ -51,7 +51,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
 
 
 async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: float = ANSWER_S) -> T:
-    """Return an answer that comes in time. Raises FleetUnavailable: it does not come."""
+    """Return an answer. Raises FleetUnavailable: it does not arrive in time."""
     try:
         return await asyncio.wait_for(answer, within_s)
     except TimeoutError:
@@ -69,12 +69,12 @@ async def read_status() -> Status | None:
 
 
 async def read_events() -> bytes:
-    """Return a cluster supervisor's latest decisions; b"" if it keeps no events, or there is no supervisor."""
+    """Return a cluster supervisor's latest events; b"" if it records none, or there is no supervisor."""
     return await ask_supervisor(lambda actor: actor.events.remote()) or b""
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for such a job, and why; "" without growth or supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" if it requests none or has no supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 
@@ -84,7 +84,10 @@ async def read_history(stations: tuple[StationId, ...]) -> History | None:
 
 
 async def order_node(order: Order, node: str) -> None:
-    """Cordon, drain or uncordon a node, by host name, Ray id or its beginning; UsageError: not exactly one."""
+    """Cordon, drain or uncordon a node, given by host name or the beginning of its Ray id.
+
+    Raises UsageError: no node, or more than one, has this name.
+    """
 
     async def ask(actor: Actor) -> Status | str:
         status: Status = await actor.status.remote()
@@ -93,7 +96,7 @@ async def order_node(order: Order, node: str) -> None:
     known = await ask_supervisor(ask)
     if known is None:
         message = "no supervisor runs on this cluster, so codecfleet runs nothing on its nodes"
-        raise UsageError(message, "To keep all of Ray off a node, use `ray drain-node`.")
+        raise UsageError(message, "To keep all Ray work off a node, use `ray drain-node`.")
     if isinstance(known, Status):
         raise unknown_node(node, order, known)
 
@@ -103,11 +106,11 @@ def unknown_node(wanted: str, order: Order, status: Status) -> UsageError:
     found = [node for node in status.nodes if node.name == wanted or node.node.startswith(wanted)]
     if not found:
         return UsageError(f"no node is called {wanted}", f"The nodes are {_named(status.nodes)}.")
-    step = f"Give one's id: codecfleet {order.value} {found[0].node[:_ID_SHOWN]}."
+    step = f"Give the id of one: `codecfleet {order.value} {found[0].node[:_ID_SHOWN]}`."
     return UsageError(f"{len(found)} nodes are called {wanted}: {_named(found)}", step)
 
 
 def _named(nodes: Sequence[NodeStatus]) -> str:
     names = [f"{node.name} ({node.node[:_ID_SHOWN]})" for node in nodes[:_NODES_NAMED]]
     more = len(nodes) - len(names)
-    return ", ".join(names) + (f" and {more} more: see codecfleet status" if more else "")
+    return ", ".join(names) + (f" and {more} more: see `codecfleet status`" if more else "")

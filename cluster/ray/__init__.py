@@ -1,1 +1,1 @@
-"""Reaching a Ray cluster, or starting a private one."""
+"""Connects to a Ray cluster, or starts a private Ray."""

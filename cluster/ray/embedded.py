@@ -1,7 +1,7 @@
 """Connects to Ray: this process's existing connection, a named cluster, or a private Ray.
 
-All connections of a process share one, since Ray allows one per process. The last to close ends it, unless the process
-was connected before.
+Ray allows one connection per process, so all users share it. The last one to close ends it, unless the process was
+already connected.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ from .token import lacks_token
 T = TypeVar("T")
 
 REACH_S = 5.0  #: How long a cluster may take to accept a connection
-GREET_S = 8.0  #: How long the check of a cluster's token may take; mostly it takes as long as importing Ray
+GREET_S = 8.0  #: How long the check of a cluster's token may take; it usually takes as long as importing Ray
 EXIT_S = 5.0
 
 
 class Origin(Enum):
     """Whose Ray it is."""
 
-    FOUND = "found"  #: this process was already connected; never started, stopped or configured here
-    CLUSTER = "cluster"  #: a cluster; the last share that closes disconnects
-    PRIVATE = "private"  #: started here; the last share that closes stops it
+    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures it
+    CLUSTER = "cluster"  #: a cluster: closing the last share disconnects
+    PRIVATE = "private"  #: started here: closing the last share stops it
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A share in this process's connection to Ray; ``notes`` are lines that belong in a job's report."""
+    """A share in this process's connection to Ray; ``notes`` are lines for a job's report."""
 
     origin: Origin
     notes: tuple[str, ...] = ()
@@ -59,13 +59,13 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" if it is not, and for any other Ray, whose health is unknown."""
+        """Return why a private Ray is lost; "" if it is not, and for any other Ray."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends what was started here. Idempotent, about 0.3 s for a private Ray."""
+        """Release the share; the last one ends what was started here (0.3 s for a private Ray). Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
@@ -93,10 +93,10 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 
 
 class _RayThread:
-    """The one thread that opens and closes Ray, one request after the other, and lives as long as the process.
+    """The one thread that opens and closes Ray, one request after the other, until the process ends.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, and an executor's thread may end. Only in
-    the main thread would Ray replace signal handlers.
+    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's may. Ray replaces signal
+    handlers only in the main thread, so not in this one.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class _RayThread:
 
 @dataclass(slots=True)
 class _Shared:
-    """This process's connection; touched only by the Ray thread."""
+    """This process's connection; only the Ray thread uses it."""
 
     shares: int = 0
     origin: Origin = Origin.FOUND
@@ -160,13 +160,13 @@ def _take(address: str | None) -> Connection:
         _shared.origin = Origin.CLUSTER
     _shared.address, _shared.shares = address, 1
     atexit.unregister(_end_at_exit)
-    atexit.register(_end_at_exit)  # after Ray's own handler was registered, so before it runs
+    atexit.register(_end_at_exit)  # registered after Ray's own handler, so it runs before that
     return Connection(_shared.origin, notes)
 
 
 @cache
 def _others_imported_ray() -> bool:
-    """Return whether Ray was imported before the first start here, which imports it with our settings."""
+    """Return whether Ray was imported before the first start here, and so without our settings."""
     return "ray" in sys.modules
 
 
@@ -199,7 +199,7 @@ def _end() -> None:
 
 
 def _end_at_exit() -> None:
-    """End what was not closed, while the thread that may end it still runs."""
+    """End a connection that was not closed, while the Ray thread still runs."""
 
     def end() -> None:
         if _shared.shares > 0:
@@ -213,7 +213,7 @@ def _cluster_of(address: str | None) -> str | None:
     cluster = named_cluster(address)
     if cluster is not None and "://" in cluster:
         message = f"{cluster} is not the address of a Ray cluster's control service"
-        step = "Give host:port (port 6379 unless changed), or submit the command with `ray job submit`."
+        step = "Give host:port (the default port is 6379), or submit the command with `ray job submit`."
         raise UsageError(message, step)
     return cluster
 
@@ -221,7 +221,7 @@ def _cluster_of(address: str | None) -> str | None:
 def check_joinable(address: str) -> None:
     """Check that a cluster answers and lets this machine in, without joining it.
 
-    Raises UsageError: the address is of another kind; FleetUnavailable: nothing answers, or it asks for another token.
+    Raises UsageError: the address is of another kind; FleetUnavailable: nothing answers, or it refuses our token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
@@ -250,14 +250,14 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
-    """Return why a cluster cannot be joined, from the output of a process that tried; None if that is unclear.
+    """Return why a cluster cannot be joined, from the output of a process that tried; None if that does not tell.
 
-    Ray itself would try for 20 s, or for a minute, and print each try.
+    Ray itself would try for 20 s, or for a minute, and print every attempt.
     """
     if TOKEN_REFUSED in greeting.detail + greeting.said:
         return _not_let_in(address)
     if not greeting.returned and NO_CLUSTER_ID in greeting.said:
-        message = f"no Ray answers at {address}: another program listens there, or it does not respond"
+        message = f"no Ray answers at {address}: another program uses that port, or Ray does not respond"
         return FleetUnavailable(message, _CHECK_ADDRESS)
     return None
 
@@ -274,9 +274,9 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    if address != "auto":  # else this Ray does not say which it is
+    if address != "auto":  # "auto" is left only if this Ray cannot say which address it means
         _check_accepts(address)
-    if lacks_token(os.environ):  # Ray's own error is a page
+    if lacks_token(os.environ):  # Ray's own error fills a page
         raise _not_let_in(address)
 
 
@@ -285,7 +285,7 @@ def _check_accepts(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"
-        raise UsageError(message, "Ray's port is 6379 unless it was changed.")
+        raise UsageError(message, "Give host:port; Ray's default port is 6379.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except OSError as error:
@@ -312,7 +312,7 @@ def _note_ignored(address: str | None) -> tuple[str, ...]:
     return () if address == here else (f"this process is connected to the Ray at {here}, so {address} was ignored",)
 
 
-_NOTE_IMPORTED = "ray was imported before codecfleet started its own: settings that Ray reads at import may differ"
+_NOTE_IMPORTED = "ray was imported before codecfleet started it, so settings that Ray reads at import may differ"
 
 
 def _name(address: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Whether a private Ray's own processes run: ended ones are noticed, suspended ones woken."""
+"""Watches a private Ray's processes: notices dead ones, and wakes suspended ones."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from typing import Final
 from ..awake_clock import AwakeClock
 
 SUSPENDED_S: Final = 5.0
-"""How long a process may be suspended while this one runs: after a Ctrl-Z all continue within milliseconds."""
+"""How long a process may be suspended while this one runs: after Ctrl-Z and `fg` all continue within milliseconds."""
 WAKES_MAX: Final = 3
 _GAP_MAX_S: Final = 2.0
 _ENDED = "ZX"
@@ -19,7 +19,7 @@ _SUSPENDED = "T"
 
 
 class Liveness:
-    """Watches the processes of a Ray node that this process started, all of which the node needs."""
+    """Watches the processes of a Ray node that this process started; the node needs all of them."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Liveness:
         """Return why this Ray is lost; "" if it is not. Call it about once a second."""
         states = {process: state_of(process) for process in self._processes}
         if not all(states.values()):
-            return "one of its own processes died"
+            return "one of its processes died"
         suspended = [process for process, state in states.items() if state == _SUSPENDED]
         now_s = self._clock()
         if not suspended or self._since_s is None:
             self._since_s = now_s if suspended else None
         elif now_s - self._since_s >= SUSPENDED_S:
             if self._wakes >= WAKES_MAX:
-                return "one of its own processes is suspended again and again (SIGSTOP)"
+                return "one of its processes keeps being suspended (SIGSTOP)"
             self._wakes, self._since_s = self._wakes + 1, now_s
             self.wake(suspended)
         return ""

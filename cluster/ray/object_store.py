@@ -1,4 +1,4 @@
-"""The size of a private Ray's object store, known before there is a Ray."""
+"""The size of a private Ray's object store, computed before Ray starts."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ _SHARED_MEMORY_FLOOR_BYTES: Final = 128 << 20
 
 
 def store_bytes() -> int:
-    """Return the size of the object store of a private Ray that is started now."""
+    """Return the size of the object store of a private Ray that starts now."""
     return _store_bytes(machine.memory_bytes(), machine.shared_memory_free_bytes())
 
 
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
-    """Return the size of the object store: an eighth of the memory, 512 MiB at most.
+    """Return an eighth of the memory, at most 512 MiB, and no more than fits into shared memory.
 
-    It fits into shared memory unless that is tiny (64 MiB in a plain container): then Ray maps a file instead.
+    If shared memory is tiny (64 MiB in a plain container), it is no limit: Ray maps a file instead.
     """
     wanted = min(_STORE_MAX_BYTES, memory_bytes // 8)
     if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:

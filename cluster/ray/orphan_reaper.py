@@ -1,7 +1,6 @@
-"""Ends what a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
+"""Ends the processes that a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
 
-This program, which uses only the standard library, waits on a pipe: if the pipe closes without a line, the driver was
-killed.
+This program uses only the standard library. It reads a pipe: if that closes without a line, the driver was killed.
 """
 
 import os
@@ -16,7 +15,7 @@ _PASSES_MAX = 20
 
 
 def end_processes_in(directory: Path) -> None:
-    """Kill every process with a file open in ``directory``: each of Ray's processes writes a log there."""
+    """Kill every process that has a file open in ``directory``: all of Ray's processes write logs there."""
     for _ in range(_PASSES_MAX):
         found = list(processes_in(directory))
         if not found:
@@ -27,7 +26,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> Iterator[int]:
-    """Yield every other process with a file open in ``directory``."""
+    """Yield every process but this one that has a file open in ``directory``."""
     for entry in Path("/proc").iterdir():
         process = int(entry.name) if entry.name.isdigit() else os.getpid()
         if process != os.getpid() and any(file.is_relative_to(directory) for file in open_files(process)):
@@ -35,7 +34,7 @@ def processes_in(directory: Path) -> Iterator[int]:
 
 
 def open_files(process: int) -> Iterator[Path]:
-    """Yield what a process has open: files, and sockets as ``socket:[INODE]`` (proc_pid_fd(5))."""
+    """Yield the open files of a process; a socket is ``socket:[INODE]`` (proc_pid_fd(5))."""
     with suppress(OSError):  # it ended meanwhile, or is another user's
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile

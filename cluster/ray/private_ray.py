@@ -1,8 +1,7 @@
-"""A private Ray: local, loopback only, without dashboard, ended with this process.
+"""A private Ray: on this machine and loopback only, without a dashboard; it ends with this process.
 
-``ray.init`` alone would listen on every interface, write a token into the user's home, take over the SIGTERM handler,
-share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time (2 cores: 2.7
-s to start and 1.1 s to stop became 1.4 s and 0.35 s).
+``ray.init`` alone would listen on every interface, write a token into the user's home, replace the SIGTERM handler,
+share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time.
 """
 
 import logging
@@ -42,20 +41,20 @@ from .start_watch import CHECK_SPACE, StartWatch
 NAMESPACE = "codecfleet"
 
 _PRESTART_CORES_MAX = 4
-_DRIVER_LIMIT_S = 20.0  #: How long the driver may take to try a fitting compat package
+_DRIVER_LIMIT_S = 20.0  #: How long a trial of a CUDA compat package may take
 _LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateRay:
-    """A running private Ray, to be stopped by the thread that started it."""
+    """A running private Ray; the thread that started it must stop it."""
 
     directory: Path  #: only this user can enter it; Ray's own directory inside it is open to everybody
-    lock: int
-    orphan_reaper: Running
-    former_log_level: int  #: of Ray's logger
-    liveness: Liveness = field(default_factory=Liveness)
-    notes: tuple[str, ...] = ()  #: Notes for a job's report
+    lock: int  #: the descriptor of the directory's lock
+    orphan_reaper: Running  #: the process that cleans up if this one is killed
+    former_log_level: int  #: the level of Ray's logger before the start
+    liveness: Liveness = field(default_factory=Liveness)  #: the watch over its processes
+    notes: tuple[str, ...] = ()  #: lines for a job's report
 
     def stop(self) -> None:
         """End all its processes, wait for them, and remove its files."""
@@ -74,7 +73,7 @@ class PrivateRay:
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
-        with self.orphan_reaper.end as end, suppress(OSError):  # it may have been killed
+        with self.orphan_reaper.end as end, suppress(OSError):  # the reaper may have been killed
             end.sendall(b"closed in good order\n")
         self.orphan_reaper.ended()
 
@@ -82,7 +81,7 @@ class PrivateRay:
 def start_private_ray() -> PrivateRay:
     """Start Ray on this machine in about two seconds. Its processes die with the calling *thread*.
 
-    Raises FleetUnavailable: there is no writable place, or a process of Ray did not start.
+    Raises FleetUnavailable: no directory is writable, or a process of Ray did not start.
     """
     sweep()
     directory, lock = make_directory()
@@ -93,7 +92,7 @@ def start_private_ray() -> PrivateRay:
     except Exception as error:  # Ray raises errors of many kinds; after any of them, nothing of it may remain
         import ray
 
-        with suppress(Exception), sigterm_untouched():  # it may have nothing to shut down
+        with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down
             ray.shutdown()
         started.remove_files()
         watch.reap()
@@ -112,14 +111,14 @@ def _start_orphan_reaper(directory: Path) -> Running:
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     cores = machine.cores()
     chosen = {
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # chosen either way, so that Ray does not warn about the choice
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set, to whatever value
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray packs the working directory, and starts workers through uv
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on 127.0.0.1 only, on Linux too
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory, and starts workers by uv
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes all servers listen on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_enable_metrics_collection": "0",  # an agent would serve them to anybody, without the token
-        # Ray starts a Python per core in advance; here one serves eight.
+        "RAY_enable_metrics_collection": "0",  # an agent would serve metrics to everybody, without a token
+        # Ray starts one Python per core in advance, but one of our workers serves eight cores.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
     }
     choice = workers_driver(_DRIVER_LIMIT_S)
@@ -147,29 +146,29 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
             init_lean(options, directory / "r", watch.note, watch.check)
             return notes
         _start_publicly(options, directory, imported_before=imported_before)
-        return (*notes, f"Ray was started with its public options only, which takes longer: {obstacle}")
+        return (*notes, f"Ray was started through its public options only, which takes longer: {obstacle}")
 
 
 @cache
 def _token() -> str:
-    """Return this process's token; one for all starts, since not every Ray can be made to forget the first."""
+    """Return this process's token, the same for all starts: not every Ray can be made to forget the first one."""
     return secrets.token_hex(32)
 
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray in the environment that it should read; return whether it was imported before."""
+    """Import Ray in the present environment, which it reads; return whether it was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before
 
 
 def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_before: bool) -> None:
-    """Start Ray by its public interface alone, and check that it listens on loopback only."""
+    """Start Ray through its public interface, and check that it listens on loopback only."""
     import ray
 
     tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)
-    advice = f"Install a version of Ray that this codecfleet was tested with: {tested}."
+    advice = f"Install a version of Ray with which this codecfleet was tested: {tested}."
     if imported_before:
         message = f"Ray {ray.__version__} was imported before the fleet opened, and may not listen on loopback only"
         raise FleetUnavailable(message, f"Open the fleet before `import ray`. {advice}")
@@ -182,7 +181,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
 
 
 def _slices_for_ray() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice here; None without slices."""
+    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None without slices."""
     nvml = open_nvml()
     if nvml is None:
         return None
@@ -193,7 +192,7 @@ def _slices_for_ray() -> str | None:
 
 
 def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses on which any of ``processes`` listens, without those that have ended."""
+    """Return the addresses on which any of ``processes`` listens; ended processes are ignored."""
     sockets = {str(file) for process in processes for file in open_files(process)}
     return frozenset(
         address
@@ -204,7 +203,7 @@ def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv
 
 
 def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
-    """Return address and inode of each listening socket of a table; a machine without IPv6 has no second table."""
+    """Return address and inode of each listening socket in a table; [] if there is no table, as without IPv6."""
     with suppress(OSError):
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
         return [(_address(row[1].partition(":")[0]), row[9]) for row in rows if row[3] == _LISTEN]
@@ -212,7 +211,7 @@ def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:
-    """Read an address that the kernel printed as 32-bit words of its own byte order."""
+    """Read an address that the kernel printed as 32-bit words in the machine's byte order."""
     words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
     found = ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None

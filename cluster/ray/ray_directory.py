@@ -1,4 +1,4 @@
-"""Where a private Ray keeps its files: a directory that only this user can read, locked while this process lives."""
+"""The directory of a private Ray's files: only this user can read it, and it is locked until this process ends."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import FleetUnavailable
 from .ray_environment import is_utf8
 
-_BASE_LENGTH_MAX = 25  # a Unix socket's path ends at 107 characters, and we and Ray add up to 82
+_BASE_LENGTH_MAX = 25  # a Unix socket's path has at most 107 characters, of which we and Ray need up to 82
 _STALE_AFTER_S = 60.0
 _PREFIX = "cf-ray-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,11 +27,11 @@ def _bases() -> list[Path]:
 
 
 def make_directory() -> tuple[Path, int]:
-    """Return a new directory and the descriptor of its lock; raises FleetUnavailable where there is no place for it."""
+    """Return a new directory and the descriptor of its lock. Raises FleetUnavailable: no place is suitable."""
     problem = "no temporary directory has a path short enough for Ray's sockets"
     for base in _bases():
         if len(os.fsencode(base)) > _BASE_LENGTH_MAX:
-            problem = f"{base} is longer than the {_BASE_LENGTH_MAX} characters that leave room for Ray's sockets"
+            problem = f"{base} is longer than {_BASE_LENGTH_MAX} characters, which is too long for Ray's sockets"
             continue
         if not is_utf8(str(base)):
             problem = f"{base} is not UTF-8"
@@ -49,7 +49,7 @@ def make_directory() -> tuple[Path, int]:
 
 
 def sweep() -> None:
-    """Remove the directories of our killed drivers: their locks are free."""
+    """Remove the directories of our killed drivers, whose locks are free."""
     for base in _bases():
         for directory in base.glob(f"{_PREFIX}*"):
             with suppress(OSError):
@@ -57,7 +57,7 @@ def sweep() -> None:
 
 
 def _remove_if_stale(directory: Path) -> None:
-    """Remove a directory whose driver is gone; another user's is not even opened, since that may block."""
+    """Remove a directory whose driver is gone; another user's is not opened, since that may block."""
     found = directory.lstat()
     is_old = time.time() - found.st_mtime > _STALE_AFTER_S
     if not is_old or found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):

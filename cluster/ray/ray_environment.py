@@ -1,6 +1,6 @@
-"""The parts of this process that Ray may see: environment variables, the working directory, names.
+"""Controls what Ray sees of this process: environment variables, the working directory, names.
 
-Ray reads hundreds of variables without checking them: a wrong one ends the process, or a start in silence.
+Ray reads hundreds of variables without checking them: a wrong one may end the process, or a start without a message.
 """
 
 import json
@@ -18,39 +18,40 @@ DEATH_KNOBS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
     "RAY_core_worker_internal_heartbeat_ms": "100",
 }
-"""Read by the driver alone: calls to a process on a crashed node fail after 0.1 s, not 2 s."""
+"""Settings of the driver with which calls to a process on a crashed node fail after 0.1 s, not 2 s."""
 
-_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")  # in our own process, for a debugger and a client we do not use
+_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
+"""Variables that Ray sets in our process, for a debugger and a client that we do not use."""
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""Ray's agents end at once without docstrings, or when a warning is an error."""
+"""With these variables Ray's agents end at once: they need docstrings, and warnings that are no errors."""
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""What Ray's job server gives a job's driver: its runtime environment and its metadata, as JSON."""
+"""The variable in which Ray's job server gives a job's driver its runtime environment and metadata, as JSON."""
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 
 
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what to change in a private Ray's environment; None removes a variable.
+    """Return the variables to change for a private Ray; None removes one.
 
-    It gets the ``chosen`` ones, and none of the user's own settings of Ray: they are meant for clusters.
+    It gets the ``chosen`` variables. The user's own settings of Ray are removed: they are meant for clusters.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
     return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values if they are numbers, else the defaults: any other value would end the process."""
+    """Return the user's values if they are numbers, otherwise ours: any other value would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
 def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what to change in the environment of a cluster's driver; None removes a variable."""
+    """Return the variables to change for a cluster's driver; None removes one."""
     return {**unreadable_settings(around), **_death_knobs(around), **sign_in(around)}
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return Ray's settings (RAY_ and a small letter) that are neither numbers nor truth values, to be removed.
+    """Return removals of Ray's settings (RAY_ and a small letter) that are neither numbers nor booleans.
 
-    Ray ends the process over a wrong one, and no driver needs those that are meant to be text.
+    A wrong one would make Ray end the process, and no driver needs those whose values are text.
     """
     settings = {name: value for name, value in around.items() if name.startswith("RAY_") and name[4:5].islower()}
     return {name: None for name, value in settings.items() if not _PLAIN_SETTING.fullmatch(value)}
@@ -58,7 +59,7 @@ def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set or remove environment variables, and restore them at the end: Ray's processes inherit them."""
+    """Set or remove environment variables, which Ray's processes inherit; restore them at the end of the block."""
     former = {name: os.environ.get(name) for name in (*variables, *_SET_BY_RAY)}
     _set(variables)
     try:
@@ -77,9 +78,9 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def plain_names(refuge: Path) -> Iterator[None]:
-    """Hide names that Ray cannot store: it takes UTF-8 only, and a working directory that exists.
+    """Hide names that Ray cannot store: it needs UTF-8, and a working directory that exists.
 
-    Inside, ``refuge`` is the working directory where the present one is deleted or has such a name.
+    Inside the block ``refuge`` replaces a working directory that was deleted or whose name is not UTF-8.
     """
     main = sys.modules["__main__"]
     program, file = sys.argv[:1], getattr(main, "__file__", None)
@@ -97,7 +98,7 @@ def plain_names(refuge: Path) -> Iterator[None]:
         if file is not None:
             main.__file__ = file
         if here is not None:
-            with suppress(OSError):  # it may no longer be entered
+            with suppress(OSError):  # we may no longer enter it
                 os.fchdir(here)
             os.close(here)
 
@@ -119,7 +120,7 @@ def _has_plain_directory() -> bool:
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that an address or else ``RAY_ADDRESS`` names; None if a private Ray should start."""
+    """Return the cluster that ``address``, or else RAY_ADDRESS, names; None for this machine."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
@@ -133,5 +134,5 @@ def submission_id(around: Mapping[str, str]) -> str:
 
 
 def may_begin_without_ray(address: str | None) -> bool:
-    """Return whether work may run here before Ray does: no cluster is named, and Ray is not set to start first."""
+    """Return whether work may begin before Ray starts: no cluster is named, and Ray need not start first."""
     return named_cluster(address) is None and not is_ray_first(os.environ)

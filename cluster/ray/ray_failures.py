@@ -1,7 +1,7 @@
-"""What the exceptions of Ray, and of workers that are child processes, mean to a pool; no other module names them.
+"""Classifies the exceptions of Ray, and of workers that are child processes; no other module names their types.
 
-A dozen unrelated types report a lost node, worker or object. Only RayTaskError, which carries the error of remote code,
-says nothing about placement. This module does not import Ray.
+A dozen unrelated types report a lost node, worker or object. RayTaskError carries an error that remote code raised.
+Ray is imported only if it was imported before.
 """
 
 import sys
@@ -14,22 +14,22 @@ class LossScope(Enum):
     """How much is lost."""
 
     PROCESS = "process"  #: the worker process, its node, or the connection to it
-    RESULT = "result"  #: only this result: the process lives
-    ROOM = "room"  #: only this result, for which the object store and the disk that it spills to had no room
-    CODE = "code"  #: nothing: the remote code raised
+    RESULT = "result"  #: only this result; the process is alive
+    ROOM = "room"  #: only this result: the object store and the disk to which it spills were full
+    CODE = "code"  #: nothing: the remote code raised an error
 
 
 _Kinds: TypeAlias = tuple[type[BaseException], ...]
 
 
 class _RayErrors(NamedTuple):
-    """Ray's exceptions by what is lost; ``of_code`` is what remote code raised, ``any`` their base."""
+    """Ray's exception types by meaning."""
 
-    process: _Kinds
-    room: _Kinds
-    of_code: _Kinds
-    memory: _Kinds
-    any: _Kinds
+    process: _Kinds  # a process is lost
+    room: _Kinds  # a store or disk is full
+    of_code: _Kinds  # remote code raised an error
+    memory: _Kinds  # Ray's memory monitor killed the process
+    any: _Kinds  # the base class of all
 
 
 @cache
@@ -38,7 +38,7 @@ def _known() -> _RayErrors:
 
     return _RayErrors(
         process=(
-            exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: perhaps alive, but out of reach
+            exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: it may live, but is out of reach
             exceptions.ActorPlacementGroupRemoved,
             exceptions.ActorUnschedulableError,
             exceptions.LocalRayletDiedError,
@@ -62,13 +62,13 @@ def classify(error: BaseException) -> LossScope:
     """Return what is lost when a call of a worker ends in ``error``."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
-        return LossScope.ROOM  # the worker's failure to store its result arrives as a RayTaskError
+        return LossScope.ROOM  # if the worker could not store its result, it arrives as the cause of a RayTaskError
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
         return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``ChildDied``)
     if isinstance(error, of_ray.any):
-        return LossScope.RESULT  # ObjectLostError and its kin, a cancelled call
+        return LossScope.RESULT  # ObjectLostError and similar ones, or a cancelled call
     return LossScope.CODE
 
 
@@ -78,7 +78,7 @@ def is_of_ray(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the error that remote code raised, if Ray passed it on; else the error itself."""
+    """Return the error that remote code raised, if ``error`` wraps one; otherwise ``error`` itself."""
     cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
     return cause if isinstance(cause, BaseException) else error
 

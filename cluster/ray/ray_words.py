@@ -1,10 +1,10 @@
-"""Ray's errors in one line, from their text alone, so that Ray need not be imported."""
+"""Shortens Ray's errors to one line, from their text alone, so that Ray need not be imported."""
 
 from .private.words import NEVER_BEGAN
 
 
 def first_line(error: BaseException) -> str:
-    """Return ``error`` in one line, or what remote code raised and Ray wrapped: Ray's messages span many."""
+    """Return ``error``, or the error that Ray wrapped in it, in one line: Ray's messages have many."""
     cause = getattr(error, "cause", None)  # RayTaskError's
     if isinstance(cause, BaseException):
         return first_line(cause)

@@ -1,7 +1,7 @@
-"""The effect of SIGTERM on a process that uses Ray.
+"""Controls the effect of SIGTERM on a process that uses Ray.
 
-Python's ``signal`` works only in the main thread, and does not see the handlers of Ray's C++ code, so the C library is
-called.
+It calls the C library, because Python's ``signal`` works only in the main thread, and does not see handlers that Ray's
+C++ code installs.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def _sigaction(new: Any, former: Any) -> None:
 def sigterm_untouched() -> Iterator[None]:
     """Preserve this process's handling of SIGTERM.
 
-    Ray installs a C handler when it connects, and resets to the default when it disconnects: a user's would be lost.
+    Ray installs a C handler when it connects, and restores the default when it disconnects, not the user's handler.
     """
     former = _SigAction()
     _sigaction(None, byref(former))
@@ -47,7 +47,7 @@ def sigterm_untouched() -> Iterator[None]:
 def sigterm_kills() -> None:
     """Let SIGTERM end this process at once, as SIGKILL would.
 
-    A Ray actor that gets one takes no more calls, yet lives on for about 20 s (Ray 2.60) in which its jobs wait. Ray
-    would also count that as an intended exit, and not restart the actor.
+    Otherwise a Ray actor (2.60) takes no more calls after SIGTERM, yet runs for about 20 s more, while its jobs wait;
+    and Ray does not restart it, since it counts as an intended exit.
     """
     _sigaction(byref(_SigAction()), None)

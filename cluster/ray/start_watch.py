@@ -1,7 +1,7 @@
 """Distinguishes a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
 
-An ended process means failure, and its log says why. Otherwise the start continues as long as Ray's processes compute
-or wait for a core; if all of them sleep, it is stuck.
+If a process has ended, the start has failed, and the log says why. If all processes sleep, the start is stuck. It may
+still succeed while they compute or wait for a core.
 """
 
 import signal
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     import subprocess
 
 IDLE_MAX_S: Final = 12.0
-"""How long Ray's processes may sleep before a start counts as stuck; a good start is idle for less than 2 s."""
+"""How long Ray's processes may sleep before a start counts as stuck; a normal start is idle for less than 2 s."""
 BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
-_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer time between two looks was a suspended process's, and counts as this much
-_ACTIVE_CORES: Final = 0.1  #: Idle, Ray's processes take a fiftieth of a core
+_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer gap between two checks counts as this: this process was suspended
+_ACTIVE_CORES: Final = 0.1  #: Idle processes of Ray use a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200
 
-CHECK_SPACE = "Check free space, memory and process limits; RAY_TMPDIR moves its files."
+CHECK_SPACE = "Check free space, memory and process limits; set RAY_TMPDIR to move Ray's files."
 _FILE_SIZE = "Allow larger files: `ulimit -f unlimited`."
 _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
     signal.SIGXFSZ: ("one of its files reached the limit of `ulimit -f`", _FILE_SIZE),
-    signal.SIGKILL: ("it was killed, possibly because it ran out of memory", "Free memory, or raise the limit on it."),
+    signal.SIGKILL: ("it was killed, possibly because memory ran out", "Free memory, or raise the memory limit."),
 }
 
 
 class StartWatch:
-    """Watches the processes of a Ray that starts with its files in ``directory``.
+    """Watches the processes of a Ray that is starting, with its files in ``directory``.
 
-    ``core_time_s`` returns the seconds that each thread of some processes has computed or waited for a core.
+    ``core_time_s`` maps each thread of the given processes to the seconds it has computed or waited for a core.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class StartWatch:
         self._before: Mapping[str, float] = {}
 
     def note(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        """Watch this process too."""
+        """Add a process to the watch."""
         self._processes.append((name, process))
 
     def check(self) -> None:
-        """Return while the start may succeed; FleetUnavailable: a process has ended, or nothing moves any more."""
+        """Return if the start may still succeed. Raises FleetUnavailable: a process ended, or the start is stuck."""
         for name, process in self._processes:
             if process.poll() is not None:
                 raise self._failed(*_end_of(name, process.returncode))
@@ -69,15 +69,15 @@ class StartWatch:
             if self._idle_s > IDLE_MAX_S:
                 raise self._failed(f"its processes have done nothing for {IDLE_MAX_S:g} s", CHECK_SPACE)
             if self._lasted_s > BUSY_MAX_S:
-                raise self._failed(f"the machine is too busy: it is not ready after {BUSY_MAX_S:g} s", CHECK_SPACE)
+                raise self._failed(f"the machine is too busy: Ray is not ready after {BUSY_MAX_S:g} s", CHECK_SPACE)
 
     def reap(self) -> None:
-        """Wait for the processes, which were killed."""
+        """Wait for the end of the processes, which were killed."""
         for _, process in self._processes:
             process.wait()
 
     def _look(self) -> None:
-        # Ray's node would wait 10 s before it ends too.
+        # When an agent ends, Ray's node ends too, but only after 10 s.
         if failed := [name for path in self._logs() for name in AGENT_FAILED.findall(_tail(path))]:
             raise self._failed(f"its {failed[0]} ended", CHECK_SPACE)
         now_s, found = self._clock(), self._core_time_s(processes_in(self._directory))
@@ -93,7 +93,7 @@ class StartWatch:
         return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
-        """Return Ray's logs; what an agent says first, since it takes the others along."""
+        """Return Ray's logs, those of agents first: if one ends, the others end too."""
         logs = sorted(self._directory.glob("r/session_latest/logs/*.*"))
         return sorted((path for path in logs if path.is_file()), key=lambda path: "agent" not in path.name)
 
@@ -108,7 +108,7 @@ def _end_of(name: str, code: int) -> tuple[str, str]:
 
 
 def cause_in(logs: Iterable[tuple[str, str]]) -> str:
-    """Return the line of Ray's logs that says why it ended: (process, text), the likeliest first; "" if none does."""
+    """Return the log line that says why Ray ended, or ""; ``logs`` has (process, text), the likeliest process first."""
     logs = list(logs)
     for pattern in (FROM_PYTHON, THROWN_IN_CPP):
         raised = [f"{name}: {line[:_LINE_LENGTH_MAX]}" for name, text in logs for line in pattern.findall(text)[-1:]]

@@ -1,7 +1,7 @@
-"""The token by which a Ray cluster lets programs and nodes in: where it is, and how a new one is made.
+"""Finds and makes the token with which a Ray cluster admits programs and nodes.
 
-Ray 2.60 takes the first of RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, and ~/.ray/auth_token. Who has the
-token can run any code on every node.
+Ray 2.60 takes the first of RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, and ~/.ray/auth_token. Anyone with
+the token can run any code on every node.
 """
 
 import os
@@ -17,13 +17,13 @@ from ...errors import FleetUnavailable
 MODE: Final = "RAY_AUTH_MODE"
 TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
-_BY_TOKEN: Final = "token"  # noqa: S105 - Ray's word for this way in
+_BY_TOKEN: Final = "token"  # noqa: S105 - Ray's name of this mode
 _TOKEN_BYTES: Final = 32
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def token_file(around: Mapping[str, str]) -> Path:
-    """Return the file in which Ray looks for a token, where the environment does not hold the token itself."""
+    """Return the file in which Ray looks for a token if RAY_AUTH_TOKEN is not set."""
     named = around.get(TOKEN_PATH)
     return Path(named) if named else Path(around.get("HOME") or Path.home()) / ".ray" / "auth_token"
 
@@ -39,17 +39,20 @@ def read_token(around: Mapping[str, str]) -> str:
 
 
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable by which a program shows its token, as Ray's own programs do: where no mode was chosen."""
+    """Return the variable that makes a program present its token, if there is one and no mode was chosen."""
     return {MODE: _BY_TOKEN} if MODE not in around and read_token(around) else {}
 
 
 def lacks_token(around: Mapping[str, str]) -> bool:
-    """Return whether a token is to be shown, and there is none."""
+    """Return whether the mode requires a token, and there is none."""
     return around.get(MODE, "").lower() == _BY_TOKEN and not read_token(around)
 
 
 def make_token(around: Mapping[str, str]) -> Path:
-    """Write a new token, for this user alone, where Ray looks for it; return the file. May raise FleetUnavailable."""
+    """Write a new token where Ray looks for it, readable only by this user; return the file.
+
+    Raises FleetUnavailable: it cannot be written.
+    """
     file = token_file(around)
     begun = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -61,15 +64,15 @@ def make_token(around: Mapping[str, str]) -> Path:
         with suppress(OSError):
             begun.unlink()
         message = f"the cluster's token cannot be written to {file}: {error.strerror}"
-        raise FleetUnavailable(message, f"Set {TOKEN_PATH} to a file of yours, or {TOKEN}.") from None
+        raise FleetUnavailable(message, f"Set {TOKEN_PATH} to a file that you can write, or set {TOKEN}.") from None
     return file
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for others; return whether they could read it, as one written by Ray."""
+    """Make this user's token file unreadable for others; return whether they could read it. Ray writes such files."""
     if around.get(TOKEN, "").strip():
         return False
-    with suppress(OSError):  # a Secret that was mounted read-only, or nothing there
+    with suppress(OSError):  # it may be a read-only mount, or not exist
         file = token_file(around)
         found = file.lstat()
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & _OTHERS:

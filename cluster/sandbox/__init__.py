@@ -1,1 +1,1 @@
-"""Confining a command's processes: which files they can open, and no socket."""
+"""Confines a command's processes: they can open only certain files, and no sockets."""

@@ -1,7 +1,7 @@
-"""Confining this process and all that it starts to the files of one command, without any socket.
+"""Confines this process and its children to the files of one command, without sockets.
 
-Decoders are large and their inputs hostile: a film may take over a confined command, but then reaches only its inputs,
-the system's programs and its output folders. docs/security.md says what this protects and what it does not.
+Decoders are large, and inputs may be hostile. If a film takes over a confined command, it reaches only the command's
+inputs and output folders and the system's programs. docs/security.md says what this protects and what it does not.
 """
 
 import ctypes
@@ -25,40 +25,39 @@ _SETTINGS: Final = (
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 DATA_OF_MEMORY: Final = 2
-"""The limit on a process's data, in sizes of the machine's memory: data that is never used counts too, and encoders use
-two thirds of theirs (x264 at 2160p: 2.6 GB of data, 1.9 GB of memory)."""
+"""The limit on a process's data, as a multiple of the machine's memory: allocated but unused data counts too, and
+encoders use about two thirds of theirs (x264 at 2160p: 2.6 GB of data, 1.9 GB of memory)."""
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24  #: linux/prctl.h
 _CAP_VERSION: Final = 0x20080522  #: linux/capability.h
 _CAP_SETS: Final = struct.Struct("=6I")
 """Effective, permitted and inheritable: the lower half of each, then the upper half."""
 _CAP_KEPT: Final = (0, 1, 2, 3, 4, 5, 23, 24)
-"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, KILL, SYS_NICE, SYS_RESOURCE: of files, and of our own."""
+"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for our processes."""
 _CAP_MAX: Final = 64
 _PACKAGE: Final = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
-    """The files of a command: what it reads, and the folders beneath which it writes."""
+    """The files that a command may use."""
 
-    reads: tuple[Path, ...]
-    writes: tuple[Path, ...] = ()
+    reads: tuple[Path, ...]  # files and folders that it reads
+    writes: tuple[Path, ...] = ()  # folders below which it writes
 
 
 def why_not() -> str:
     """Return why this kernel cannot confine a command; "" if it can."""
     abi = landlock_abi()
     if abi < LEAST_ABI:
-        return (
-            f"Landlock is {'version ' + str(abi) if abi else 'missing'}: Linux 6.2 with CONFIG_SECURITY_LANDLOCK has 3"
-        )
-    return "" if has_seccomp() else "seccomp is missing, or its calls are not known on this processor"
+        found = f"Landlock has version {abi}" if abi else "Landlock is missing"
+        return f"{found}: Linux 6.2 with CONFIG_SECURITY_LANDLOCK has the required version 3"
+    return "" if has_seccomp() else "the kernel has no seccomp, or codecfleet does not support this processor"
 
 
 def confine(access: FileAccess, memory_bytes: int) -> None:
-    """Confine this process, which must have one thread, for good. Raises OSError: the kernel refuses."""
+    """Confine this process, which must have only one thread, for good. Raises OSError: the kernel refuses."""
     if threading.active_count() > 1 or len(list(Path("/proc/self/task").iterdir())) > 1:
-        raise OSError("other threads run")
+        raise OSError("this process has other threads")
     harden()
     _lower(resource.RLIMIT_DATA, DATA_OF_MEMORY * memory_bytes)
     _drop_capabilities()
@@ -67,13 +66,13 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Drop what no worker needs: core dumps, which contain pictures, and programs that run with more rights."""
+    """Switch off core dumps, which contain pictures, and gaining rights by running programs: no worker needs them."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
 
 def _drop_capabilities() -> None:
-    """Drop this thread's capabilities for good, except those for files. Raises OSError: the kernel refuses."""
+    """Drop this thread's capabilities for good, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAP_VERSION, 0)
     sets = ctypes.create_string_buffer(_CAP_SETS.size)
@@ -81,7 +80,7 @@ def _drop_capabilities() -> None:
     kept = sum(1 << number for number in _CAP_KEPT)
     masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
     for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
-        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # without CAP_SETPCAP there is nothing to drop
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail: without CAP_SETPCAP none can be gained
     left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
     _check(library.capset(header, _CAP_SETS.pack(*left)))
 
@@ -109,9 +108,9 @@ def _rules(access: FileAccess) -> Iterator[tuple[Path, int]]:
 
 def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
-    # Links of a checkout lead from the package to its floors.
+    # In a checkout some of the package's folders are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` searches the current folder, which may hold films; a checkout that is not installed runs from it.
+    # ``python -m`` adds the current folder, which may hold films: it counts only if it is the checkout that runs.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up access to all files except the named ones, for itself and whatever it starts.
+"""Landlock: a process drops access to all files except the named ones, for itself and its children.
 
 Sources: linux/landlock.h; Documentation/userspace-api/landlock.rst of Linux 6.15.
 """
@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-LEAST_ABI: Final = (
-    3  #: Of Linux 6.2: earlier versions never allow renaming between folders, or always allow truncating files.
-)
+LEAST_ABI: Final = 3
+"""The version in Linux 6.2: earlier ones never allow renaming between folders, or always allow truncating files."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH: Final = 1
@@ -24,26 +23,25 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
 _TCP: Final = 0b11  #: Binding and connecting
-_SCOPES: Final = 0b11  #: Abstract Unix sockets of others, and signals to them
+_SCOPES: Final = 0b11  #: Abstract Unix sockets of, and signals to, processes outside
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders
-RUN: Final = READ | _EXECUTE  #: And running programs
-WRITE: Final = _ALL & ~_EXECUTE & ~_MAKE_DEVICES
-"""And making, changing, moving and removing files; no program in there may be run."""
-USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing what is there, as a device
+RUN: Final = READ | _EXECUTE  #: Reading, and running programs
+WRITE: Final = _ALL & ~_EXECUTE & ~_MAKE_DEVICES  #: Reading, and making, changing, moving and removing files
+USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing an existing device
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock in this kernel; 0 if it has none, or it is switched off."""
+    """Return the kernel's version of Landlock; 0 if it has none or it is switched off."""
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
 
 
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
-    """Confine this thread, and what it starts, to the existing paths of ``rules``, with their rights; open files stay.
+    """Confine this thread and its children to the paths of ``rules`` that exist, with their rights; open files stay.
 
-    TCP, and signals and abstract sockets of processes outside, are cut off where the kernel can. Raises OSError:
-    the kernel refuses, or has no Landlock.
+    TCP, and signals to and abstract sockets of processes outside, are blocked if the kernel can do that. Raises
+    OSError: the kernel refuses, or has no Landlock.
     """
     abi = landlock_abi()
     handled = _ALL | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)

@@ -1,4 +1,4 @@
-"""seccomp: a process gives up system calls that no job on local files needs, for itself and what it starts.
+"""seccomp: a process drops system calls that no job on local files needs, for itself and its children.
 
 Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and each architecture's table of calls.
 """
@@ -12,47 +12,47 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _CALLS: Final = {
-    # Sockets. Our own processes use connected pairs, which is another call.
+    # Sockets. Our processes use connected pairs, which another call makes.
     "socket": (41, 198),
-    # They open sockets and files past this filter, or reach into other processes.
+    # Calls that open sockets and files past this filter, or reach into other processes.
     "io_uring_setup": (425, 425),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "pidfd_getfd": (438, 438),
     "open_by_handle_at": (304, 265),
-    # Parts of the kernel in which its defects were.
+    # Parts of the kernel that have had many vulnerabilities.
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
-    # Other views of the machine.
+    # Mounts and namespaces.
     "mount": (165, 40),
     "fsopen": (430, 430),
     "open_tree": (428, 428),
     "unshare": (272, 97),
     "setns": (308, 268),
 }
-"""The numbers of the calls that are refused, on x86_64 and aarch64."""
+"""The numbers of the refused calls on x86_64 and aarch64."""
 _CLONE3: Final = 435
-"""Its flags are hidden from a filter, so it counts as missing, and the C library uses clone, as on older kernels."""
+"""A filter cannot see its flags, so it is reported as missing; the C library then uses clone, as on older kernels."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The place of a machine's numbers, and its name in linux/audit.h."""
-_SECOND_ABI: Final = 1 << 30  #: Numbers from here on are those of x32
+"""The position of an architecture's numbers in ``_CALLS``, and its number in linux/audit.h."""
+_SECOND_ABI: Final = 1 << 30  #: The first number of x32's calls
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""BPF: load a word, compare with a constant, end."""
+"""BPF's instructions: load a word, three comparisons with a constant, return."""
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24  #: Where the lower halves are: both processors store them first
+_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24  #: The offsets of the lower halves, which both architectures store first
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | errno.EACCES
 _MISSING: Final = 0x00050000 | errno.ENOSYS
 
 
 class RefusedCall(NamedTuple):
-    """A call that is refused with some arguments: the word at ``offset`` passes one of ``tests``, (kind, constant)."""
+    """A call that is refused if the word at ``offset`` passes one of ``tests``, each (kind, constant)."""
 
     number: int
     offset: int
@@ -60,11 +60,11 @@ class RefusedCall(NamedTuple):
 
 
 _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, int], ...]]]] = {
-    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: in one of its own it would have all rights.
+    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: in a new namespace a process may have all rights.
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
-    # TIOCSTI, TIOCLINUX: they type into the terminal that a command was given.
+    # TIOCSTI, TIOCLINUX: they type into the command's terminal.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
-    # Of another process: one without CPU time left is killed.
+    # Limits of other processes: a process whose CPU time is used up is killed.
     "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
 }
 _SET_MODE_FILTER, _TSYNC = 1, 1
@@ -80,7 +80,7 @@ def refuse_calls() -> None:
     """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError: the kernel cannot."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
-        raise OSError(errno.ENOSYS, f"no table of calls for {machine}")
+        raise OSError(errno.ENOSYS, f"codecfleet has no table of system calls for {machine}")
     place, architecture = _ARCHITECTURES[machine]
     by_argument = [RefusedCall(numbers[place], offset, tests) for numbers, offset, tests in _BY_ARGUMENT.values()]
     program = filter_program(
@@ -91,14 +91,14 @@ def refuse_calls() -> None:
     call = ctypes.CDLL(None, use_errno=True).syscall
     failed = call(ctypes.c_long(_SECCOMP[machine]), ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_TSYNC), described)
     if failed:
-        raise OSError(ctypes.get_errno(), "the kernel takes no filter of calls")
+        raise OSError(ctypes.get_errno(), "the kernel refuses a filter of system calls")
 
 
 def filter_program(
     architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall], missing: Sequence[int]
 ) -> bytes:
-    """Return a BPF program that refuses these calls, and all of other architectures; ``missing`` do not exist."""
-    # (kind, the ending to jump to if it is true, how many steps to pass over if not, constant)
+    """Return a BPF program that refuses these calls and all other architectures, and reports ``missing`` as ENOSYS."""
+    # (kind, the ending to jump to if true, how many steps to skip if false, constant)
     checks = [(_EQUAL, _REFUSE, 0, number) for number in numbers] + [(_AT_LEAST, _REFUSE, 0, _SECOND_ABI)]
     checks += [(_EQUAL, _MISSING, 0, number) for number in missing]
     for number, offset, tests in by_argument:

@@ -1,1 +1,1 @@
-"""Local files of a job's machine, read by workers on machines that do not see them."""
+"""Lets workers on other machines read local files of a job's machine."""

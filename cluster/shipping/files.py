@@ -1,4 +1,4 @@
-"""Shipped files for fsspec: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
+"""An fsspec filesystem of shipped files: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
 
 Ray carries the bytes, so its token and its TLS protect them too.
 """
@@ -29,13 +29,13 @@ def register() -> None:
 
 
 class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Files of other machines. Raises OSError of the reader's machine, and Ray's errors."""
+    """Files of other machines. Raises the reader's OSErrors, and Ray's errors."""
 
     protocol = PROTOCOL
     cachable = False
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
-        """Return a file's size, and its version as ``mtime``."""
+        """Return a file's size, and its version under ``mtime``."""
         size_bytes, version = self.ask("info", path)
         return {"name": path, "type": "file", "size": size_bytes, "mtime": version}
 
@@ -51,7 +51,7 @@ class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no ty
         try:
             reader = named_actor(name)
         except NoSuchActor:
-            raise ConnectionError(f"{name}, which reads files for other machines, is gone") from None
+            raise ConnectionError(f"{name}, which reads files for other machines, has ended") from None
         try:
             return answer_of(getattr(reader, method).remote(file, *arguments), ANSWER_S)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The reader of a machine's files for workers on other machines: an actor on the node of a job's driver."""
+"""Reads a machine's files for workers on other machines, in an actor on the node of the job's driver."""
 
 import os
 from typing import Any, Final
@@ -16,13 +16,13 @@ _START_S: Final = 60
 
 
 class FileReader:
-    """Reads files of this machine. It holds nothing between calls, so Ray may start it again at any time.
+    """Reads files of this machine. It keeps no state between calls, so Ray may restart it at any time.
 
-    It takes any path: whoever can call it can start any program on its node. Raises OSError.
+    It accepts any path: whoever can call it could run any program on its node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:
-        """Return a file's bytes, and its version, which changes when the file is replaced or written to."""
+        """Return a file's size in bytes, and its version, which changes when the file is replaced or written."""
         found = shipped_version(path)
         if found is None:
             raise FileNotFoundError(path)
@@ -30,17 +30,17 @@ class FileReader:
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a path may be no text
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - the path's bytes may not be valid text
             return os.pread(file.fileno(), size, offset)
 
 
 def files_address(client: str) -> str:
-    """Return the address, HOST:PORT/NAME, of the reader for the connection called ``client``."""
+    """Return the address, HOST:PORT/NAME, of the reader for the connection ``client``."""
     return f"{cluster_address()}/{_PREFIX}{client}"
 
 
 def serve_files(client: str) -> Any:
-    """Start the reader on the node of this driver; return its handle, with which it ends. Blocks.
+    """Start the reader on this driver's node; return its handle, and end when that is dropped. Blocks.
 
     Raises FleetUnavailable: Ray does not start it.
     """
@@ -51,7 +51,7 @@ def serve_files(client: str) -> Any:
             "namespace": NAMESPACE,
             "get_if_exists": True,
             "max_restarts": -1,
-            "max_task_retries": -1,  # else calls fail that run when it is killed, or come while it restarts
+            "max_task_retries": -1,  # otherwise a restart fails the calls that run or arrive meanwhile
             "max_concurrency": _READS_AT_ONCE,
             "scheduling_strategy": on_node(this_node()),
         }
@@ -59,5 +59,5 @@ def serve_files(client: str) -> Any:
         answer_of(reader.__ray_ready__.remote(), _START_S)
     except Exception as error:  # Ray raises errors of many kinds
         message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
-        raise FleetUnavailable(message, "Look at `ray status`, or put the input where every node sees it.") from error
+        raise FleetUnavailable(message, "Check `ray status`, or put the input where every node sees it.") from error
     return reader

@@ -1,4 +1,4 @@
-"""The data sent with a job's work for workers that do not see its source."""
+"""What a job's work carries for workers that do not see its source."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class RayShipment(Shipment):
 
 
 def shipment_of(source: str, address: str) -> RayShipment:
-    """Return the shipment of a local source, read at ``address``. Raises InputUnreadable: it is gone."""
+    """Return the shipment of a local source whose reader is at ``address``. Raises InputUnreadable: it is gone."""
     from .files import shipped_url
 
     path = local_path(source).absolute()

@@ -1,4 +1,4 @@
-"""Simulated machines, read by ``fleet_file.py``; ``codecfleet.testing.FakeNvml`` answers NVML's calls from them."""
+"""Simulated machines: ``fleet_file.py`` reads them; ``codecfleet.testing.FakeNvml`` answers NVML's calls from them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,20 +13,20 @@ class SimulatedSlice:
 
     uuid: str
     gpu_instance: int
-    profile: str  #: of the GPU instance, as are memory and engines
+    profile: str  #: of the GPU instance, like memory and engines
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None  #: of the GPU instance's, None for all
+    compute_slices: int | None = None  #: how many of the GPU instance's slices it has; None for all
 
     @property
     def gpu_slices(self) -> int:
-        """The GPU slices of its GPU instance: 3 of "3g.20gb"."""
+        """The number of GPU slices of its GPU instance: 3 for "3g.20gb"."""
         return int(self.profile.partition("g.")[0] or 1)
 
     @property
     def name(self) -> str:
-        """NVML's name: "3g.20gb", or "1c.3g.20gb" with one of its slices."""
+        """NVML's name: "3g.20gb", or "1c.3g.20gb" if it has one of the slices."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
@@ -58,19 +58,19 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()  #: of its engines with every codec case
+    trials: tuple[Trial, ...] = ()  #: results of its engines for every codec case
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
     virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: of its engines, for a vGPU with a fixed or equal share
-    licensed: bool | None = None  #: for vGPU software, None if no licence applies
+    share: float = 1.0  #: the share of the engines that a vGPU has by a fixed or equal share scheduler
+    licensed: bool | None = None  #: whether it has a licence for vGPU software; None if it needs none
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
-    faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions
-    xids: tuple[int, ...] = ()  #: events that were not read yet
+    faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions, by name
+    xids: tuple[int, ...] = ()  #: Xid events that nothing has read yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,9 @@ class SimulatedNode:
     driver: str
     devices: tuple[SimulatedDevice, ...]
     preemptible: bool = False
-    cordoned: str = ""  #: why it takes no new work
+    cordoned: str = ""  #: why it takes no new work; "" if it does
     tegra: str = ""
-    speed: float = 1.0  #: of its cores, relative to the reference core of documented software rates
+    speed: float = 1.0  #: the speed of its cores, relative to the core on which the software rates were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +94,5 @@ class SimulatedFleet:
 
     name: str
     description: str
-    source: str  #: of its figures: "documents" or "measured ..."
+    source: str  #: the source of its figures: "documents" or "measured ..."
     nodes: tuple[SimulatedNode, ...]

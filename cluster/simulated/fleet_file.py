@@ -44,7 +44,7 @@ class Virtualization(StrEnum):
 
 
 class VgpuEntry(Strict):
-    """One vGPU on a host's GPU. A type that the tables lack needs its id and frame buffer."""
+    """One vGPU on a host's GPU. A type that our tables do not have needs an id and a frame buffer size."""
 
     instance: Annotated[int, Field(ge=0)]
     type_name: str
@@ -91,7 +91,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """``count`` equal machines; ``{n}`` in the name counts from ``first``."""
+    """``count`` equal machines; ``{n}`` in the name is their number, from ``first``."""
 
     name: str
     count: Count = 1
@@ -129,12 +129,12 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
     name, count = Counter(node.name for node in nodes).most_common(1)[0]
     if count > 1:
         message = f"the fleet {path}: two nodes are called {name}"
-        raise UsageError(message, "Put {n} into the name of nodes that are counted.")
+        raise UsageError(message, "Put {n} into the name of an entry that has a count.")
     return SimulatedFleet(name=document.name, description=document.description, source=document.source, nodes=nodes)
 
 
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
-    """Return a machine with its missing values; ``where`` begins the message of an error.
+    """Return a machine with missing values filled in; messages of errors begin with ``where``.
 
     Raises UsageError: ``hardware`` does not have its model or MIG profile.
     """
@@ -171,7 +171,7 @@ class _Resolver:
         model = self._hardware.gpus.get(entry.model)
         if model is None:
             message = f"{self._where}: no GPU model is called {entry.model}"
-            raise UsageError(message, f"Known are {', '.join(self._hardware.gpus)}.")
+            raise UsageError(message, f"Use one of {', '.join(self._hardware.gpus)}.")
         name = entry.name or model.names[0]
         engines = {**model.engines, **(entry.engines or {})}
         guest = entry.virtualization is Virtualization.GUEST
@@ -216,7 +216,7 @@ class _Resolver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """Resolves the parts of one GPU. ``where``, the file and the model, begins each message."""
+    """Resolves the parts of one GPU; messages begin with ``where``, the file and the model."""
 
     where: str
     uuid: str
@@ -225,12 +225,12 @@ class _Parts:
     vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
-        """Return the MIG devices of GPU instances, which are given as a profile or as names of compute instances."""
+        """Return the MIG devices of GPU instances, each given by a profile or by its compute instances' names."""
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
         for names in shares:
             if len({profile for profile, _ in names}) != 1:
-                self._refuse("makes compute instances of one GPU instance of several profiles, or of none")
+                self._refuse("has a GPU instance whose compute instances name several profiles, or none")
         self._check([names[0][0] for names in shares])
         return tuple(part for number, names in enumerate(shares) for part in self._instance(number, names))
 
@@ -240,20 +240,20 @@ class _Parts:
                 self._refuse(f"has no MIG profile {profile}", f"It has {', '.join(self.profiles) or 'none'}.")
             most = self.profiles[profile].most
             if taken.count(profile) > most:
-                self._refuse(f"holds {most} of {profile} at most")
+                self._refuse(f"has room for at most {most} of {profile}")
         slices, whole = sum(map(_gpu_slices, taken)), max(map(_gpu_slices, self.profiles), default=0)
         if slices > whole:
-            self._refuse(f"has {whole} compute slices, and its MIG takes {slices}")
+            self._refuse(f"has {whole} compute slices, but its MIG instances need {slices}")
         memory_mib = sum(self.profiles[profile].memory_mib for profile in taken)
         if memory_mib > self.memory_mib:
-            self._refuse(f"has {self.memory_mib} MiB of memory, and its MIG takes {memory_mib}")
+            self._refuse(f"has {self.memory_mib} MiB of memory, but its MIG instances need {memory_mib}")
 
     def _instance(self, number: int, names: list[tuple[str, int | None]]) -> Iterator[SimulatedSlice]:
         profile = names[0][0]
         whole, facts = _gpu_slices(profile), self.profiles[profile]
         taken = sum(whole if share is None else share for _, share in names)
         if taken > whole or any(share == 0 for _, share in names):
-            self._refuse(f"has {whole} compute slices in a {profile}, and its compute instances take {taken}")
+            self._refuse(f"has {whole} compute slices in a {profile}, but its compute instances need {taken}")
         for place, (_, share) in enumerate(names):
             yield SimulatedSlice(
                 uuid=_made_uuid("MIG", self.uuid, profile, number, *([place] if place else [])),
@@ -269,7 +269,7 @@ class _Parts:
         """Return the GPU's vGPUs."""
         for name, count in Counter(entry.type_name for entry in entries).items():
             if name in self.vgpu_types and count > self.vgpu_types[name].most:
-                self._refuse(f"holds {self.vgpu_types[name].most} of {name} at most")
+                self._refuse(f"has room for at most {self.vgpu_types[name].most} of {name}")
         return tuple(self._vgpu(entry) for entry in entries)
 
     def _vgpu(self, entry: VgpuEntry) -> SimulatedVgpu:
@@ -279,7 +279,7 @@ class _Parts:
         size = int(entry.framebuffer_gib * GIB) if entry.framebuffer_gib is not None else size
         if number is None or size is None:
             advice = f"Give its type_id and framebuffer_gib, or one of {', '.join(self.vgpu_types) or 'none'}."
-            self._refuse(f"has no vGPU type {entry.type_name} that the tables know", advice)
+            self._refuse(f"has no known vGPU type {entry.type_name}", advice)
         return SimulatedVgpu(
             type_id=number,
             uuid=_made_uuid("", self.uuid, entry.vm, entry.instance).removeprefix("-"),
@@ -288,7 +288,7 @@ class _Parts:
             **entry.model_dump(include={"instance", "type_name", "licensed", "licence_expires", "frame_rate_limit"}),
         )
 
-    def _refuse(self, said: str, advice: str = "Take some away.") -> NoReturn:
+    def _refuse(self, said: str, advice: str = "Remove some of them.") -> NoReturn:
         raise UsageError(f"{self.where} {said}", advice)
 
 
@@ -304,6 +304,6 @@ def _gpu_slices(profile: str) -> int:
 
 
 def _made_uuid(prefix: str, *parts: object) -> str:
-    """Return a UUID that depends on ``parts`` alone."""
+    """Return a UUID that depends only on ``parts``."""
     text = sha256("/".join(map(str, parts)).encode()).hexdigest()
     return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

@@ -1,1 +1,1 @@
-"""Commands as Ray jobs: handed to a cluster's job server, followed, and found again."""
+"""Runs commands as Ray jobs: submits them to a cluster's job server, follows them, and lists them."""

@@ -1,4 +1,4 @@
-"""The command of a Ray job: a codecfleet command as typed here, with this code for machines that lack it."""
+"""The command of a Ray job, and this code for nodes that do not have it."""
 
 import secrets
 import shlex
@@ -17,24 +17,24 @@ MARK: Final = "codecfleet"  #: The key of our jobs' metadata; its value is the c
 
 
 def new_job_id() -> str:
-    """Return a name for a job, which is known before anything is sent."""
+    """Return a name for a job, so that it is known before the job is submitted."""
     return f"codecfleet-{secrets.token_hex(6)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command for a cluster, which shows it to all who can reach it."""
+    """A command for a cluster; everyone who reaches the cluster can see it."""
 
     arguments: tuple[str, ...]  #: arguments of codecfleet, from the command's name on
-    folder: str  #: for relative names, where the node that runs the job has it
-    python: str  #: the cluster's
-    variables: Mapping[str, str] = field(default_factory=dict)  #: environment variables, beside the cluster's
+    folder: str  #: the working directory, if the node that runs the job has it
+    python: str  #: the cluster's Python
+    variables: Mapping[str, str] = field(default_factory=dict)  #: additional environment variables
 
     @property
     def shell_line(self) -> str:
-        """The line that a shell of the cluster runs.
+        """The line that a shell on the cluster runs.
 
-        The folder is not searched for modules (``-P``): it may be a checkout of something else.
+        Modules are not searched in the folder (``-P``), which may contain other code.
         """
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         program = [*(("env", *variables) if variables else ()), self.python, "-P", "-u", "-m", "codecfleet"]
@@ -43,26 +43,26 @@ class Entry:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the cluster's list of jobs says of it."""
+        """The job's metadata in the cluster's list of jobs."""
         return {MARK: shlex.join(self.arguments)}
 
 
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError if an address contains a secret: a cluster shows its jobs' commands to all who can reach it."""
+    """Raise UsageError if an address contains a secret: everyone who reaches a cluster can see its jobs' commands."""
     if any(redacted(each) != each for each in arguments):
         message = "a password or a signature in an address would be shown in the cluster's list of jobs"
-        raise UsageError(message, "Give the cluster's nodes their credentials, and leave them out of the address.")
+        raise UsageError(message, "Give the credentials to the cluster's nodes, and leave them out of the address.")
 
 
 @contextmanager
 def copied_package() -> Iterator[Path]:
     """Yield a folder ``codecfleet`` with this code and nothing else.
 
-    Ray sends a folder once for each content: so no compiled files, which differ from run to run. A wheel it would name
-    by its version, and not send the code of a changed checkout again.
+    Ray sends a folder again only if its content differs, so compiled files, which differ from run to run, are left out.
+    It would identify a wheel by its version, and not send a changed checkout again.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-") as folder:
         copy = Path(folder) / "codecfleet"
-        # Links are followed: in a checkout our rooms are links.
+        # Links are followed, because in a checkout some folders are links.
         shutil.copytree(_PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         yield copy

@@ -1,4 +1,4 @@
-"""Following a job to its end, however often the connection breaks."""
+"""Follows a job to its end, even if the connection breaks."""
 
 import asyncio
 import re
@@ -13,21 +13,21 @@ from .job_server import JobPhase, JobServer, RayJob
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 5.0
 _PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach: a head node takes a minute to restart
-_OURS: Final = "codecfleet: "  #: The start of each line that a command prints on stderr if that is not a terminal
+_OURS: Final = "codecfleet: "  #: The beginning of each line on stderr, if that is not a terminal
 _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
-"""Ray's own lines about the start of a job."""
+"""The lines that Ray adds about the start of a job."""
 
 
 @dataclass(slots=True)
 class LogLines:
-    """Cuts a log into lines; after ``restart`` it skips the lines it has already yielded."""
+    """Splits a log into lines; after ``restart`` it skips the lines that it has already yielded."""
 
-    seen: int = 0  #: Characters already processed
+    seen: int = 0  #: How many characters of the log it has yielded
     _at: int = 0
     _rest: str = ""
 
     def restart(self) -> None:
-        """Expect the log from its beginning again."""
+        """Prepare to read the log from its beginning again."""
         self._at, self._rest = 0, ""
 
     def take(self, text: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ class LogLines:
                 yield line
 
     def end(self) -> Iterator[str]:
-        """Yield what follows the last line's end, unless it was yielded before."""
+        """Yield the last line if it has no line end, unless it was yielded before."""
         if self._at + len(self._rest) > self.seen:
             self.seen = self._at + len(self._rest)
             yield self._rest
@@ -51,15 +51,15 @@ class Follower:
     """Follows a job."""
 
     server: JobServer
-    show: Callable[[str, bool], object]  #: called with each line that the job prints, and whether it belongs on stderr
-    rest: Callable[[float], Awaitable[None]] = asyncio.sleep
+    show: Callable[[str, bool], object]  #: called with each line of output, and whether it belongs on stderr
+    rest: Callable[[float], Awaitable[None]] = asyncio.sleep  #: sleeps for a number of seconds
     _lines: LogLines = field(default_factory=LogLines)
 
     async def follow(self, job_id: str) -> RayJob:
-        """Show what the job prints, from its beginning, and return it once it has ended.
+        """Show the job's whole output, and return the job once it has ended.
 
-        Raises UsageError: there is no such job; FleetUnavailable: its server was out of reach for two minutes; it may
-        go on.
+        Raises UsageError: there is no such job; FleetUnavailable: the server was out of reach for two minutes, but the
+        job may still run.
         """
         pause_s, silent_s = _AGAIN_S, 0.0
         while True:
@@ -94,7 +94,7 @@ class Follower:
 
 
 def exit_code_of(job: RayJob) -> int:
-    """Return the exit code of a job that has ended: its program's, in a shell's words; 5 where Ray ended it before."""
+    """Return the exit code of a job that has ended: its program's, as a shell reports it; 5 if Ray could not run it."""
     if job.phase is JobPhase.SUCCEEDED:
         return 0
     if job.phase is JobPhase.STOPPED:

@@ -1,4 +1,4 @@
-"""A cluster's job server, through Ray's own client."""
+"""A cluster's job server, called through Ray's client."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -15,12 +15,12 @@ from .entry import MARK, Entry
 T = TypeVar("T")
 
 _SIGN_IN: Final = "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to its content."
-_REACH: Final = "Give the address of its dashboard, http://HEAD:8265, and check that it answers there."
+_REACH: Final = "Give the address of the cluster's dashboard, http://HEAD:8265, and check that it can be reached."
 _MS_PER_S: Final = 1000
 
 
 def job_server_address(named: str | None) -> str:
-    """Return the named address, or else the one that Ray's own commands use; UsageError: there is none."""
+    """Return the named address, or else that of Ray's own commands. Raises UsageError: there is none."""
     found = named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS", "")
     if not found:
         raise UsageError("no job server is named", "Give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS.")
@@ -28,7 +28,7 @@ def job_server_address(named: str | None) -> str:
 
 
 class JobPhase(Enum):
-    """The phase of a Ray job, in Ray's words."""
+    """The phase of a Ray job; the values are Ray's."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -38,27 +38,27 @@ class JobPhase(Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the job has ended."""
         return self not in (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as its server knows it. Times are seconds since 1970, None before."""
+    """A job as its server reports it."""
 
     job_id: str
     phase: JobPhase
-    command: str = ""  #: codecfleet's; "" for a job of others
+    command: str = ""  #: arguments of codecfleet; "" if the job is not ours
     message: str = ""  #: why it is in this phase
-    exit_code: int | None = None  #: its program's, None if none has ended
-    started_utc_s: float | None = None
-    ended_utc_s: float | None = None
+    exit_code: int | None = None  #: its program's exit code, if it has ended
+    started_utc_s: float | None = None  #: seconds since 1970
+    ended_utc_s: float | None = None  #: seconds since 1970
 
 
 class JobServer:
-    """The job server of a cluster, at the address of its dashboard; UsageError: that makes no sense.
+    """The job server of a cluster, at the address of its dashboard. Raises UsageError: the address makes no sense.
 
-    Every method may raise FleetUnavailable, where it does not answer or let us in.
+    Every method may raise FleetUnavailable: the server does not answer, or refuses us.
     """
 
     address: str
@@ -70,7 +70,7 @@ class JobServer:
         self._client = self._asked(lambda: open_job_client(self.address))
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
-        """Run ``entry`` under this name, with the code of ``package`` if it is given."""
+        """Run ``entry`` under this name, with the code in ``package`` if there is one."""
         runtime_env: dict[str, Any] = {} if package is None else {"py_modules": [str(package)]}
         self._asked(
             lambda: self._client.submit_job(
@@ -79,7 +79,7 @@ class JobServer:
         )
 
     def job(self, job_id: str) -> RayJob:
-        """Return a job; raises UsageError where there is none of this name, as the calls below do."""
+        """Return a job. This and the calls below raise UsageError if there is no job of that name."""
         return _job(self._of(job_id, lambda: self._client.get_job_info(job_id)))
 
     def jobs(self) -> list[RayJob]:
@@ -96,12 +96,12 @@ class JobServer:
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield what a job prints, from its beginning to its end. Raises FleetUnavailable: the connection ended."""
+        """Yield a job's whole output until the job ends. Raises FleetUnavailable: the connection broke."""
         try:
             async for text in tail_log(self._client, job_id):
                 yield text
         except ConnectionError as error:
-            raise FleetUnavailable(f"the log of job {job_id} broke off: {error}", _REACH) from None
+            raise FleetUnavailable(f"the connection to the log of job {job_id} broke: {error}", _REACH) from None
 
     def _of(self, job_id: str, ask: Callable[[], T]) -> T:
         try:
@@ -118,7 +118,7 @@ class JobServer:
         except TokenRefused:
             message = f"the job server at {self.address} did not let us in: the token is missing or wrong"
             raise FleetUnavailable(message, _SIGN_IN) from None
-        except (RuntimeError, OSError, ValueError) as error:  # requests' errors are of OSError
+        except (RuntimeError, OSError, ValueError) as error:  # the errors of ``requests`` are OSErrors
             text = " ".join(str(error).split())
             raise FleetUnavailable(f"the job server at {self.address} failed: {text}", _REACH) from None
 

@@ -1,1 +1,1 @@
-"""A worker as its callers see it, and the programs that host one."""
+"""The interface of a worker to its callers, and the programs of worker processes."""

@@ -1,4 +1,4 @@
-"""A worker that is a Ray actor, seen from its callers."""
+"""The caller's side of a worker that is a Ray actor."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..worker_names import CONTROL
 
 
 class ActorWorker:
-    """A ``Worker`` behind Ray's handle of a ``RayWorker``; Ray's errors are raised as they are."""
+    """A ``Worker`` that calls a ``RayWorker`` through Ray's handle; Ray's errors are raised unchanged."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
@@ -31,7 +31,7 @@ class ActorWorker:
         self.actor.end.options(concurrency_group=CONTROL).remote()
 
     async def version(self) -> str:
-        """Return its version of codecfleet; every release answers this."""
+        """Return its version of codecfleet; workers of every release have this method."""
         found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
         return found
 
@@ -39,6 +39,6 @@ class ActorWorker:
         """Wait for its death; return why."""
         try:
             await self.actor.watch.options(concurrency_group=CONTROL).remote()
-        except Exception as error:  # noqa: BLE001 - the edge: any error of Ray's means that the process is gone
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the process is gone
             return first_line(error)
-        return "it left on its own"
+        return "it ended by itself"

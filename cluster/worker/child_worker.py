@@ -1,4 +1,4 @@
-"""A worker that is a child process of this one, and the requests that it serves."""
+"""A worker that is a child process, and the requests that it serves."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Begin(Request["WorkerSeat", WorkerFacts]):
     """The first request: become a worker."""
 
-    slots: int  #: how much work it runs at once
-    cores: int  #: reserved for it
+    slots: int  #: how many tasks it runs at a time
+    cores: int  #: how many cores are reserved for it
 
     async def serve(self, server: "WorkerSeat") -> WorkerFacts:
         return server.begin(self.slots, self.cores)
@@ -31,7 +31,7 @@ class Begin(Request["WorkerSeat", WorkerFacts]):
 class RunPacked(Request["WorkerSeat", Outcome[Any]]):
     """Run packed work."""
 
-    run: str  #: its name
+    run: str  #: the run's name
     packed_work: Buffer
     constraints: Constraints
     blobs: tuple[Buffer, ...]
@@ -67,7 +67,7 @@ class ChildWorker:
         self._child: Child[WorkerSeat] = Child(process)
 
     async def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Make it a worker; the answer shows that it can import our code. Raises ChildDied."""
+        """Make the process a worker; its answer proves that it can import our code. Raises ChildDied."""
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:

@@ -1,6 +1,6 @@
 """The program of a worker's helpers.
 
-Its role is ``second``, for the second process on a GPU; or, where work runs alone, ``gpu``, ``cpu``, or ``dla#`` and
+Its role is ``second`` for the second process on a GPU. For work that runs alone it is ``gpu``, ``cpu``, or ``dla#`` and
 the number of the worker's DLA.
 """
 
@@ -29,13 +29,13 @@ DLA: Final = "dla#"
 
 
 def spawn_helper(role: str, slots: int) -> StartedProcess:
-    """Start a helper. Without a GPU its memory is limited as a command's is."""
+    """Start a helper. If it uses only the CPU, it has the memory limit of a confined command."""
     limits = Limits(memory_bytes=DATA_OF_MEMORY * machine.memory_bytes()) if role == CPU else UNLIMITED
     return start_program(__name__, slots, role, limits=limits)
 
 
 def main() -> None:
-    """Serve the worker that started this process, and end with it at once: unfinished work has no recipient."""
+    """Serve the worker that started this process, and end at once when it ends: nobody needs unfinished work."""
     end, (slots, role) = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles it
@@ -57,7 +57,7 @@ def _gpu_of_another() -> "Gpu":
 
 
 def keep_to_dla(dla: int) -> None:
-    """Run networks on this DLA alone; its GPU is shown, since cuDLA works in a context on it."""
+    """Run networks only on this DLA; the GPU stays visible, because cuDLA needs a CUDA context."""
     from ...actors.dla.inference import warm_networks
     from ..probes.gpus.visible_device import show_the_gpu
 

@@ -1,4 +1,4 @@
-"""The calling process's GPUs: each opened on first use, shared by all its fleets."""
+"""The GPUs that the calling process uses itself: each is opened on first use, and shared by all its users."""
 
 from functools import cache, partial
 
@@ -7,7 +7,7 @@ from ...actors.device.interface import WorkerDevice
 
 @cache
 def own_gpu(device: int | str | None = None, context: int | None = None) -> WorkerDevice:
-    """Return a GPU of this process, opened or not: named as ``Cuda`` takes it, else the first."""
+    """Return a GPU, opened or not; the arguments are those of ``open_beside``, by default for the first GPU."""
     from ...actors.nvidia.gpu import Gpu, open_beside
 
     return Gpu(partial(open_beside, device, context))

@@ -1,4 +1,4 @@
-"""The program of a worker that is a child process. Its settings come with the first request: it starts before them."""
+"""The program of a worker that is a child process. It starts early, and gets its settings with the first request."""
 
 import os
 import signal
@@ -20,13 +20,13 @@ from .helper_program import CPU, spawn_helper
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 _NICENESS: Final = 15
-"""As Ray's workers have: the process that hands out work, and the user's own programs, come first."""
+"""The niceness of Ray's workers: the process that hands out work, and the user's programs, have priority."""
 _KILLED_FIRST: Final = "1000"
-"""As Ray's workers have: the kernel's OOM killer takes a worker before the process that can replace it."""
+"""The OOM score of Ray's workers: the kernel kills a worker before the process that can replace it."""
 
 
 class WorkerSeat:
-    """Serves a worker's requests by its ``host``, which the first one makes."""
+    """Serves a worker's requests with its ``host``, which the first request creates."""
 
     host: WorkerHost
 
@@ -35,7 +35,7 @@ class WorkerSeat:
         self._killed_for_memory = killed_for_memory
 
     def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Make the host, and return its facts."""
+        """Create the host, and return its facts."""
         facts = WorkerFacts(os.getpid(), slots, cores=cores, pyav=PYAV)
         self.host = WorkerHost(facts, spawn_lone=self._spawn_lone, killed_for_memory=self._killed_for_memory)
         return facts
@@ -47,9 +47,9 @@ def main() -> None:
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    import_module(_USUAL_WORK)  # while the job is planned
+    import_module(_USUAL_WORK)  # saves time later: meanwhile the job is planned
     os.nice(_NICENESS)
-    with suppress(OSError):  # without /proc none is preferred
+    with suppress(OSError):  # there may be no /proc
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
     seat = WorkerSeat(partial(spawn_helper, CPU), OomKills().explains_a_death)
     run_to_the_end(serve_parent(end, lambda _: seat, me="the worker"))

@@ -37,18 +37,18 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """One worker process. Ray calls it in several event loops, its host runs in one of its own.
+    """One worker process. Ray calls it in several event loops; its host runs in a loop of its own.
 
     Args:
-        slots: how much work it runs at once.
+        slots: how many tasks it runs at a time.
         takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
-        part: the slice to take, where the GPU is cut into several.
+        part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
-        avoided: the machine's devices in quarantine: the process holds one of them, but does not use it.
+        avoided: the machine's quarantined devices: if the process gets one of them, it does not use it.
         dla: the number of this process's DLA; its networks run only there.
-        cores: reserved for it.
-        term: of the supervisor that starts it.
-        fence_s: end the process when it was not renewed for this long; None for never.
+        cores: how many cores are reserved for it.
+        term: the term of the supervisor that starts it.
+        fence_s: end the process if it is not renewed for this long; None for never.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RayWorker:
         if takes_gpu:
             taken = _take_device(part, avoided, counts_slices=counts_slices)
             identity, trouble = taken.identity, taken.trouble
-        # Without a slice of that number, or with trouble, the supervisor gives the worker no work.
+        # If there is no such slice, or trouble with the device, the supervisor gives this worker no work.
         gpu = _warming_gpu() if identity and not trouble else None
         if dla is not None:
             keep_to_dla(dla)
@@ -91,7 +91,7 @@ class RayWorker:
         threading.Thread(target=self._loop.run_forever, name="codecfleet-host", daemon=True).start()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        """See ``WorkerHost``, also for the methods below."""
+        """Run packed work; ``WorkerHost`` documents this and the methods below."""
         return await self._hosted(self._host.run(run, packed_work, constraints, *blobs))
 
     async def cancel(self, which: str | GoneClients) -> None:
@@ -111,7 +111,7 @@ class RayWorker:
         return VERSION
 
     async def watch(self) -> None:
-        """Never return: the caller sees the process's death at once, also while no work runs."""
+        """Never return: the caller notices the process's death at once, even while no work runs."""
         await never()
 
     async def _hosted(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:
@@ -129,12 +129,12 @@ def _begin_log(facts: WorkerFacts) -> LogIds:
     ids = LogIds(node=node, device=on_node(node, facts.device), worker=worker)
     has = f"{counted(facts.slots, 'slot')}{' on ' + facts.device if facts.device else ''}"
     trouble = f"; its device is not used: {facts.trouble}" if facts.trouble else ""
-    log(LogAction.WORKER_STARTED, f"this process is a worker with {has}{trouble}", ids)
+    log(LogAction.WORKER_STARTED, f"this process became a worker with {has}{trouble}", ids)
     return ids
 
 
 def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
-    """Narrow this process to Ray's GPU before NVIDIA's packages are imported."""
+    """Restrict this process to the GPU that Ray assigned, before NVIDIA's packages are imported."""
     from ..probes.gpus.visible_device import narrow, open_nvml
 
     return narrow(given_gpus(), os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)

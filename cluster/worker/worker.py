@@ -1,4 +1,4 @@
-"""The interface of a worker: one process for one device, which runs several works at a time.
+"""The interface of a worker: one process for one device, which runs several tasks at a time.
 
 It is a child process (``child_worker.py``) or a Ray actor (``actor_worker.py``); both run ``actors/worker/host.py``.
 """
@@ -15,21 +15,17 @@ class Worker(Protocol):
     """One worker process. Once it is gone, every call raises an error of ``LossScope.PROCESS``."""
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: Any) -> Outcome[Any]:
-        """Run packed work and return its outcome; raise only where the process is lost. Cancelling it cancels the work.
+        """Run packed work and return its outcome; raise only if the process is lost. Cancelling it cancels the work.
 
-        ``run`` is unique among all clients, and begins with its client's name. ``blobs`` are references of
+        ``run`` is unique among all clients, and begins with its client's name. ``blobs`` are references from
         ``SupervisorClient.send``.
         """
-        ...
 
     def cancel(self, which: str | GoneClients) -> None:
-        """Cancel one run, also one that has not arrived yet, or those of clients that are gone; does not wait."""
-        ...
+        """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone; do not wait."""
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
         """Return its state; a supervisor's ``term`` renews it. Raises OldTerm: it knows a newer supervisor."""
-        ...
 
     def end(self) -> None:
-        """End the process at once, without waiting; see ``host.ANSWER_S`` for a process that ends by itself."""
-        ...
+        """End the process at once, without waiting; ``host.ANSWER_S`` applies if it is already ending by itself."""

@@ -99,7 +99,7 @@ def _folders(files: FileUse) -> Iterable[Path]:
     from tempfile import gettempdir
 
     from ..actors.media.location import local_path
-    from ..cluster.fleet_variables import events_folder
+    from ..cluster.fleet_variables import EVENTS
 
     for path in (local_path(name).absolute() for name in files.writes):
         if path.is_dir():
@@ -109,6 +109,6 @@ def _folders(files: FileUse) -> Iterable[Path]:
         yield path if is_device else next(each for each in path.parents if each.is_dir())
     if files.needs_temporary:
         yield Path(gettempdir())
-    if files.starts_workers and (events := events_folder(os.environ)):
+    if files.starts_workers and (events := os.environ.get(EVENTS, "")):
         Path(events).mkdir(parents=True, exist_ok=True)
         yield Path(events)

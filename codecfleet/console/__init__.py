@@ -1,1 +1,1 @@
-"""What a terminal shows while a job runs."""
+"""The output of commands on terminals, in logs and as JSON."""

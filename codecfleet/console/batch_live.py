@@ -21,10 +21,10 @@ _FILE_ROWS: Final = 8
 
 
 class BatchView(Display):
-    """Shows one batch; this base class shows nothing. Its methods raise ReaderGone if stdout was closed."""
+    """Shows one batch; this base class shows nothing. All methods raise ReaderGone if stdout was closed."""
 
     def show(self, result: "BatchResult", progress: "BatchProgress") -> None:
-        """Show how a file ended."""
+        """Show the result of a file."""
 
     def tick(self, progress: "BatchProgress") -> None:
         """Show the batch's progress; called a few times a second."""
@@ -33,11 +33,11 @@ class BatchView(Display):
         """Show any other message."""
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Show the summary. Raises StorageFailed: stdout takes nothing more."""
+        """Show the summary. Raises StorageFailed: stdout cannot be written."""
 
 
 class JsonBatchView(BatchView):
-    """One event a line, on stdout, as ``JsonLines``."""
+    """Prints each event as a line of JSON on stdout."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._lines = JsonLines(stdout, stderr)
@@ -60,7 +60,7 @@ class JsonBatchView(BatchView):
 
 
 class QuietBatchView(BatchView):
-    """Each failed file, and their number at the end; nothing else (``--quiet``)."""
+    """Prints only each failed file, and their number at the end (``--quiet``)."""
 
     def __init__(self, stderr: Output) -> None:
         self._stderr = stderr
@@ -76,7 +76,7 @@ class QuietBatchView(BatchView):
 
 
 class SummaryView(BatchView):
-    """The summary at the end."""
+    """Prints the summary at the end."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -88,7 +88,7 @@ class SummaryView(BatchView):
 
 
 class PlainBatchView(SummaryView):
-    """Whole lines for logs and pipes: each file's end, progress every five seconds, and the summary."""
+    """Prints whole lines for logs and pipes: each file's result, progress every five seconds, and the summary."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         super().__init__(stdout)
@@ -109,7 +109,7 @@ class PlainBatchView(SummaryView):
 
 
 class RichBatchView(PlainBatchView):
-    """A live table on a terminal: counts, pace and the files in flight; failures stay above it."""
+    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above it."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         from rich.console import Console
@@ -139,7 +139,7 @@ class RichBatchView(PlainBatchView):
 
 
 def _batch_table(progress: "BatchProgress") -> "Group":
-    """Return the live table: a row of counts, and below it a row for each of the first files in flight."""
+    """Return the live table: a row of counts, and below it a row for each of the first files in progress."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""A batch as text."""
+"""Batches as text."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def result_text(result: "BatchResult") -> str:
-    """Return one line on how a file ended."""
+    """Return one line about a file's result."""
     if result.error is not None:
         when = "failed" if result.tries else "failed in an earlier run"
         return f"{when}: {failure_text(result.source, result.message)} [{result.error_class}]"
@@ -24,12 +24,12 @@ def result_text(result: "BatchResult") -> str:
 
 
 def failure_text(source: str, message: str) -> str:
-    """Return an input's error; the message names the input only once."""
+    """Return an input's error, with the input's name exactly once."""
     return message if source in message else f"{source}: {message}"
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Return a size as text, or that it is unknown."""
+    """Return a size as text, or ``unknown size``."""
     return "unknown size" if size_bytes is None else bytes_text(size_bytes)
 
 
@@ -58,7 +58,7 @@ def _failures(progress: "BatchProgress") -> str:
 
 
 def summary_lines(progress: "BatchProgress") -> list[str]:
-    """Return the end of a batch: what was done, what failed and why, and the sizes."""
+    """Return a batch's summary: what was done, what failed and why, and the sizes."""
     skipped = f", {progress.skipped} of them by earlier runs" if progress.skipped else ""
     rows = [
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
@@ -72,7 +72,7 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
 
 
 def _failed_files(progress: "BatchProgress") -> "Iterator[tuple[str, str]]":
-    """Yield the first failed files with their reasons, and how many more there are."""
+    """Yield the first failed files with their errors, and how many more there are."""
     for source, fault in progress.failed_files:
         yield "", f"{failure_text(source, fault.message)} [{fault.error}]"
     if (more := progress.failed - len(progress.failed_files)) > 0 and progress.failed_files:
@@ -93,14 +93,14 @@ def _speed(progress: "BatchProgress") -> str:
 
 
 def intended_text(intended: "Intended") -> str:
-    """Return one line on what would be done with a file."""
+    """Return one line about what would be done with a file."""
     line = f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
     error = intended.error
     return line if error is None else f"{line}: {one_line(error.message)} [{type(error).__name__}]"
 
 
 def preview_lines(preview: "Preview") -> list[str]:
-    """Return the end of a dry run: how many files, how long, how large."""
+    """Return a dry run's summary: the number of files, and estimates of time and size."""
     counts = ", ".join(f"{count} {intent.value}" for intent, count in preview.counts.items() if count)
     rows = [
         ("files", counts or "none"),

@@ -1,4 +1,4 @@
-"""Lists that commands print: unfinished work, Ray jobs, presets, and the configuration."""
+"""The lists that commands print: unfinished work, Ray jobs, presets, and the configuration."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def work_lines(work: "FoundWork") -> list[str]:
         ("source", facts["source"]),
         ("output", facts["output"]),
         ("encoder", facts["encoder_kind"]),
-        ("segments", f"{segments} done, {facts['segments_in_flight']} were or are in flight"),
+        ("segments", f"{segments} done, {facts['segments_in_flight']} in progress or interrupted"),
         ("size", size),
         ("written", written),
         ("last owner", f"process {facts['pid']} on {facts['host']}" if facts["pid"] else ""),
@@ -52,7 +52,7 @@ def job_rows(jobs: "list[RayJob]", now_utc_s: float | None = None) -> list[str]:
     """Return a row for each Ray job."""
     now_utc_s = time.time() if now_utc_s is None else now_utc_s
     rows = [("state", "for", "job", "command"), *(_job_row(job, now_utc_s) for job in jobs)]
-    return column_lines(rows) if jobs else ["no job of codecfleet's"]
+    return column_lines(rows) if jobs else ["no codecfleet jobs"]
 
 
 def _job_row(job: "RayJob", now_utc_s: float) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def job_json(job: "RayJob") -> dict[str, Any]:
 
 
 def config_lines(config: "Config") -> list[str]:
-    """Return the configuration as a file that would set it, with the origin of each value in a comment."""
+    """Return the configuration in the syntax of its file, with the origin of each value in a comment."""
     document = config.to_json()
     rows = [(_assigned(key), _origin(key)) for key in document["keys"]]
     width = max(len(assigned) for assigned, _ in rows)
@@ -96,7 +96,7 @@ def _origin(key: dict[str, Any]) -> str:
 
 
 def preset_rows(presets: "Sequence[NamedPreset]") -> list[str]:
-    """Return a row for each preset; the user's own are marked."""
+    """Return a row for each preset; the user's own presets are marked."""
     return column_lines(
         [("preset", "codec", "for"), *((each.name, each.codec or "-", _purpose(each)) for each in presets)]
     )

@@ -1,6 +1,6 @@
 """Views of a running job: a live bar on a terminal, plain lines elsewhere, JSON lines for programs, or nothing.
 
-Progress goes to stderr and results to stdout. What a view prints depends only on the events that it was shown.
+Progress goes to stderr and results to stdout. A view's output depends only on the job's events.
 """
 
 from typing import TYPE_CHECKING, Final, Self, TextIO
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
 _LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
-"""The stages that a log names. A bad input or request ends in one line before them; other stages report for
-themselves."""
+"""The stages that a log names: earlier ones are short, and the others have output of their own."""
 
 
 class View(Display):
-    """Shows one job; this base class shows nothing (``--quiet``). Its methods raise ReaderGone if stdout was closed."""
+    """Shows one job; this base class shows nothing (``--quiet``). All methods raise ReaderGone if stdout was closed."""
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -31,11 +30,11 @@ class View(Display):
         """Show a message that is not an event."""
 
     def finish(self, report: Report, report_path: str | None) -> None:
-        """Print the result on stdout."""
+        """Print the result."""
 
 
 class JsonView(View):
-    """One event a line, on stdout, as ``JsonLines``."""
+    """Prints each event as a line of JSON on stdout."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._lines = JsonLines(stdout, stderr)
@@ -45,7 +44,7 @@ class JsonView(View):
 
 
 class ProofView(View):
-    """The proof at the end. Text views also show the plan and warnings as they come."""
+    """Prints the proof at the end. Subclasses also show the plan and each warning at once, through ``note``."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -70,7 +69,7 @@ class ProofView(View):
 
 
 class PlainView(ProofView):
-    """Whole lines for logs and pipes: every finished segment, and progress every five seconds of the job's time."""
+    """Prints whole lines for logs and pipes: every finished segment, and progress every five seconds."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         super().__init__(stdout)
@@ -94,7 +93,7 @@ class PlainView(ProofView):
 
 
 class RichView(ProofView):
-    """A live bar on a terminal: the whole job, and one row per segment in flight."""
+    """Shows live bars on a terminal: one for the whole job, and one for each running segment."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         # rich takes a tenth of a second to import.
@@ -114,7 +113,7 @@ class RichView(ProofView):
             refresh_per_second=8,
         )
         self._whole: TaskID = self._bars.add_task("starting", total=None, detail="")
-        # Made once, so that they stay in order.
+        # All rows are made now, so that they stay in order.
         self._rows = [self._bars.add_task("", total=None, detail="", visible=False) for _ in range(_SEGMENT_ROWS)]
         self._more: TaskID = self._bars.add_task("", total=None, detail="", visible=False)
 
@@ -146,7 +145,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the single segment in ``running`` in a row; hide the row if there is none."""
+        """Show the segment in ``running``, which has at most one, in a row; hide the row if it is empty."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

@@ -16,7 +16,7 @@ class ReaderGone(Exception):
 
 
 class Display:
-    """What a command shows while it works; this base class shows nothing. A context manager around the work."""
+    """The display of a running command, as a context manager; this base class shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,7 +29,7 @@ class Display:
 
 
 class Output:
-    """A text stream written line by line; each line is out before ``line`` returns."""
+    """A text stream that is written, and flushed, line by line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -37,8 +37,8 @@ class Output:
     def line(self, text: str) -> None:
         """Write one line, with addresses redacted.
 
-        Raises ReaderGone: the other end of the pipe is closed; StorageFailed: the stream is a full disk or a terminal
-        that is gone.
+        Raises ReaderGone: the other end of the pipe is closed; StorageFailed: the disk is full, or the terminal is
+        closed.
         """
         try:
             print(redacted(text), file=self._stream, flush=True)
@@ -46,7 +46,7 @@ class Output:
             raise ReaderGone from None
 
     def log(self, text: str) -> None:
-        """Write one line of the program's log; a closed stream does not stop the program."""
+        """Write one line of the program's log; ignore a closed pipe."""
         with contextlib.suppress(ReaderGone):
             self.line(f"codecfleet: {one_line(text)}")
 
@@ -70,7 +70,7 @@ def strict_json(value: object) -> object:
 
 
 class JsonLines:
-    """Events as JSON, one a line, on stdout. If it is full, one line on stderr says so, and nothing is raised."""
+    """Writes events as lines of JSON on stdout. If the disk is full, it says so once on stderr, and raises nothing."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._stdout = stdout
@@ -78,7 +78,7 @@ class JsonLines:
         self._is_full = False
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write one. Raises ReaderGone: stdout was closed."""
+        """Write an event. Raises ReaderGone: stdout was closed."""
         if self._is_full:
             return
         try:
@@ -94,9 +94,9 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class FrameCounter(Display):
-    """Counts frames on one line of a terminal, erased at the end; ``what`` is done to them, such as "compared".
+    """Counts frames on one line of a terminal, and erases it at the end; ``what`` is, for example, "compared".
 
-    Where ``stderr`` is not a terminal it shows nothing.
+    It shows nothing if ``stderr`` is not a terminal.
     """
 
     def __init__(self, stderr: TextIO, what: str) -> None:
@@ -110,7 +110,7 @@ class FrameCounter(Display):
             self._write("")
 
     def show(self, frames: int) -> None:
-        """Show the number if it has grown by ten frames."""
+        """Show the number after every ten frames."""
         if frames - self._shown_frames >= _COUNT_EVERY_FRAMES:
             self._shown_frames = frames
             self._write(f"{frames} frames {self._what}")

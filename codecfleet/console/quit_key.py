@@ -1,4 +1,4 @@
-"""The key that ends a command which runs until the user stops it."""
+"""The key q, which ends a command that runs until the user stops it."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ _READ_BYTES: Final = 64
 
 
 class QuitKey(Display):
-    """Makes a terminal at standard input deliver each key at once; for other inputs it does nothing."""
+    """Makes a terminal on standard input deliver each key at once; does nothing for other inputs."""
 
     def __init__(self) -> None:
         self._terminal: int | None = None
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        # Standard input may be closed, or the terminal gone or not ours to set.
+        # Standard input may be closed, or the terminal gone or not ours to configure.
         with contextlib.suppress(OSError, ValueError, AttributeError, termios.error):
             number = sys.stdin.fileno()
             if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
@@ -33,14 +33,14 @@ class QuitKey(Display):
         return self
 
     def close(self) -> None:
-        """Leave the terminal as it was found. Idempotent."""
+        """Restore the terminal's settings. Idempotent."""
         number, self._terminal = self._terminal, None
         if number is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(number, termios.TCSADRAIN, self._before)
 
     def attach(self, stop: Callable[[], object]) -> None:
-        """Call ``stop`` in the running loop when the key is pressed."""
+        """Call ``stop`` in the running loop when the key is pressed or the terminal closes."""
         number, loop = self._terminal, asyncio.get_running_loop()
         if number is None:
             return

@@ -1,4 +1,4 @@
-"""The program's standard streams, made safe: none is missing, and a log that cannot be written stops nothing."""
+"""Makes the standard streams safe: none is missing, and a failure to write the log does not stop the program."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ _LAST_STANDARD: Final = 2
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout: an error is a ``StorageFailed`` with the reason, except ``BrokenPipeError``, which stays what it is."""
+    """Stdout: raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
 
     def write(self, text: str) -> int:
         """Write, as any text stream, with addresses redacted."""
@@ -27,7 +27,7 @@ class ResultStream(io.TextIOWrapper):
 
 
 class LogStream(io.TextIOWrapper):
-    """Stderr: what cannot be written (full disk, closed terminal, reader gone) is dropped without an error."""
+    """Stderr: drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
 
     def write(self, text: str) -> int:
         """Write what can be written, with addresses redacted."""
@@ -53,7 +53,7 @@ def _mapped() -> Iterator[None]:
 
 
 def install_streams() -> None:
-    """Replace ``sys.stdout`` and ``sys.stderr`` by safe ones; file names that are not valid text are escaped."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` with safe streams, which escape file names that are not valid text."""
     _fill_closed()
     encoding = getattr(sys.stdout, "encoding", "utf-8")
     for name, descriptor, kind in (("stdout", 1, ResultStream), ("stderr", 2, LogStream)):
@@ -62,7 +62,7 @@ def install_streams() -> None:
 
 
 def _fill_closed() -> None:
-    """Open the null device for each standard descriptor that is closed: the next file opened would get its number."""
+    """Open the null device on each closed standard descriptor; otherwise the next opened file would get its number."""
     descriptor = 0
     while descriptor <= _LAST_STANDARD:
         descriptor = os.open(os.devnull, os.O_RDWR)
@@ -71,7 +71,7 @@ def _fill_closed() -> None:
 
 
 def drop_unwritten() -> None:
-    """Drop what stdout buffers for a closed pipe or a full disk, so that the interpreter exits without an error."""
+    """Drop buffered output for a closed pipe or a full disk, so that the interpreter exits without an error."""
     try:
         sys.stdout.flush()
     except (OSError, StorageFailed):

@@ -26,7 +26,7 @@ _STAGES: Final = {
     "proof": "reading the output back",
     "publish": "publishing",
 }
-"""How the console describes each stage."""
+"""The description of each stage."""
 
 
 def bytes_text(size_bytes: int) -> str:
@@ -55,7 +55,7 @@ def pace_text(event: "Progress", plan: "Planned | None") -> str:
 
 
 def speed_text(fps: float, frames: int, duration_s: Fraction | None) -> str:
-    """Return ``45.2 fps, 1.88x real time`` for a film of that length; only the first if the film has no length."""
+    """Return ``45.2 fps, 1.88x real time``, or only ``45.2 fps`` if the film's length is unknown."""
     text = f"{fps:.1f} fps"
     return f"{text}, {fps * float(duration_s / frames):.2f}x real time" if frames and duration_s else text
 
@@ -75,7 +75,7 @@ def stage_text(event: "StageStarted") -> str:
 
 
 def restored_text(event: "JournalOpened") -> str:
-    """Return one line on what this run continues from."""
+    """Return one line about the earlier run that this one continues."""
     restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
@@ -87,10 +87,9 @@ def segment_text(event: "SegmentFinished") -> str:
 
 
 def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
-    """Return the proof and where the files are.
+    """Return the proof and the paths of the files.
 
-    ``report_path`` is where the report was written, if it was. Warnings whose message is in ``shown`` are counted, not
-    repeated.
+    ``report_path`` is the report's path, if it was written. Warnings whose message is in ``shown`` are only counted.
     """
     proof = report.proof
     rows = [
@@ -145,7 +144,7 @@ def _output_text(report: "Report") -> str:
 
 
 def _engines_text(report: "Report") -> str:
-    """Return which devices decoded and encoded; "" if software did both and no GPU was refused."""
+    """Return which devices decoded and encoded, or why no GPU was used; "" if none was considered."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
@@ -154,11 +153,11 @@ def _engines_text(report: "Report") -> str:
 
 
 def _resumed_text(report: "Report") -> str:
-    """Return what an earlier run of the job had done; "" if there was none."""
+    """Return how much an earlier run of the job had done; "" if there was none."""
     if report.resumed is None:
         return ""
     if report.resumed.published:
-        return "an earlier run had published the output; what it left behind is removed"
+        return "an earlier run had published the output; its leftover files were removed"
     return f"{counted(report.resumed.restored, 'segment')} of an earlier run, {report.resumed.redone} done again"
 
 
@@ -206,7 +205,7 @@ def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def labelled(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Return a line for each label with its text; leave out labels without text."""
+    """Return a line for each label and its text, except labels without text."""
     return [f"{label:<{width}}{text}" for label, text in rows if text]
 
 

@@ -1,6 +1,6 @@
 """``codecfleet top``: a fleet's status on one screen.
 
-In each table, broken entries come first, then the busiest. ``tables`` decides what is shown, as plain values;
+In each table, broken entries come first, then the busiest. ``tables`` returns the content as plain values;
 ``screen_lines`` draws as much of it as fits.
 """
 
@@ -34,7 +34,7 @@ _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
 @dataclass(frozen=True, slots=True)
 class ScreenRow:
-    """A row's cells, and its style as rich names it, "" for none."""
+    """A row's cells, and its style for rich; "" for none."""
 
     cells: tuple[str, ...]
     style: str = ""
@@ -42,18 +42,15 @@ class ScreenRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or its first rows.
+    """A table, or its first rows."""
 
-    ``columns`` are names; the first is the table's name, and the last is cut short first.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names; the first is also the table's name, and the last is shortened first
     rows: tuple[ScreenRow, ...]
-    of: int  # how many rows it has in all
+    of: int  # how many rows the whole table has
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
-    """Return a screen's lines, as wide as ``width`` and as many as ``height`` (None: all), perhaps in ANSI colours."""
+    """Return a screen of at most ``width`` columns and ``height`` lines (None: all), coloured by ANSI if ``colour``."""
     head, drawn = heading(status), [table for table in tables(status) if table.rows]
     if height is None:
         rooms = [len(table.rows) for table in drawn]
@@ -66,14 +63,14 @@ def screen_lines(status: "Status", *, width: int, height: int | None, colour: bo
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A fleet in figures: slots and ``fps`` (of the source) are those of ready workers."""
+    """A fleet's totals."""
 
-    used: int
-    slots: int
-    fps: float
-    sessions: int
-    segments_left: int
-    waiting: int
+    used: int  # used slots of ready workers
+    slots: int  # slots of ready workers
+    fps: float  # frames of the source per second, by ready workers
+    sessions: int  # open encoder sessions
+    segments_left: int  # unfinished segments of all jobs
+    waiting: int  # jobs that wait for slots
 
 
 def sums_of(status: "Status") -> Sums:
@@ -89,7 +86,7 @@ def sums_of(status: "Status") -> Sums:
 
 
 def counts_of(status: "Status") -> dict[str, str]:
-    """Return how many nodes, devices and workers there are in each state."""
+    """Return the numbers of nodes, devices and workers in each state."""
     return {
         "nodes": counted(node.state for node in status.nodes),
         "devices": counted(device.state for device in status.devices),
@@ -98,7 +95,7 @@ def counts_of(status: "Status") -> dict[str, str]:
 
 
 def heading(status: "Status") -> list[str]:
-    """Return the lines above the tables: the supervisor's place, and totals."""
+    """Return the lines above the tables: the supervisor's process, and totals."""
     sums, counts = sums_of(status), counts_of(status)
     return [
         f"supervisor  process {status.pid} on {one_line(status.host)}",
@@ -110,7 +107,7 @@ def heading(status: "Status") -> list[str]:
 
 
 def tables(status: "Status", most: int | None = None) -> list[Table]:
-    """Return all tables, in the order in which they are shown, with the first ``most`` of their rows or all."""
+    """Return all tables in display order, each with its first ``most`` rows (None: all)."""
     jobs = sorted(status.jobs, key=lambda job: (not job.waits_for, -job.used_slots, -job.segments_left, job.job))
     devices = sorted(status.devices, key=_device_order)
     device_columns = ("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what")
@@ -131,7 +128,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Share ``rows`` (below 0: none) fairly, one each in turn, until each table has all that it has or none is left."""
+    """Share ``rows`` (below 0: none) equally among tables, but give none more than it has."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:
@@ -184,7 +181,7 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
 
 
 def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
-    """Return a sort key for stations: broken ones first, then those with most work, then the fastest."""
+    """Return a sort key for stations: broken ones first, then the busiest, then the fastest."""
     return _rank(worker.state), -worker.used, -(worker.fps or 0.0), worker.worker
 
 
@@ -214,14 +211,14 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table of at most ``room`` rows; if rows are left out, its heading says how many there are."""
+    """Return a table with at most ``room`` rows; if rows are left out, its heading has their total."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns
     hides = room < len(table.rows)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in (f"{name} ({room} of {len(table.rows)})" if hides else name, *others):
-        # The last column's text may be cut shorter than its longest word, so it shrinks first.
+        # Only the last column may wrap, so it shrinks first.
         drawn.add_column(_one_line(column), no_wrap=column != others[-1] if others else False)
     for row in table.rows[:room]:
         drawn.add_row(*map(_one_line, row.cells), style=row.style)

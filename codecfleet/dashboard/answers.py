@@ -1,6 +1,6 @@
 """The dashboard's answers to requests, and the rules of access. Pure.
 
-The page is one self-contained file, and its policy keeps a browser from loading or running anything else.
+The page is one self-contained file; its content security policy keeps browsers from loading or running anything else.
 """
 
 import base64
@@ -38,7 +38,7 @@ class Page:
 
 @cache
 def load_page() -> Page:
-    """Return the page; its policy allows its own style and script, by their hashes, and nothing else."""
+    """Return the page; its policy allows only the page's style and script, by their hashes."""
     html = files(__package__).joinpath("page.html").read_bytes()
     hashes = {
         kind.decode(): f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
@@ -82,15 +82,15 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Who may see the fleet: requests with the ``token``; if that is "", requests whose ``Host`` names this machine.
+    """Admits requests with the ``token``; if that is "", requests whose ``Host`` names this machine.
 
-    The latter keeps out foreign pages whose name resolves to 127.0.0.1 (DNS rebinding): their requests send that name.
+    Checking ``Host`` stops DNS rebinding: a foreign page whose name resolves to 127.0.0.1 sends its own name.
     """
 
     token: str = ""
 
     def refuses(self, request: WebRequest) -> HTTPStatus | None:
-        """Return why a request is refused, or None."""
+        """Return the status of the refusal, or None if a request is admitted."""
         if not self.token:
             return None if names_this_machine(request.headers.get("host", "")) else HTTPStatus.MISDIRECTED_REQUEST
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
@@ -99,7 +99,7 @@ class Gate:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether a ``Host`` header is a loopback address or ``localhost``, on any port, as ports are forwarded."""
+    """Return whether a ``Host`` header is a loopback address or ``localhost``; any port may be forwarded."""
     before, colon, port = host.rpartition(":")
     name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":
@@ -111,7 +111,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def parsed(head: bytes) -> WebRequest:
-    """Return the request of an HTTP/1 head, up to the empty line. Raises BadRequest: it is not one."""
+    """Parse the head of an HTTP/1 request, up to the empty line. Raises BadRequest: it is invalid."""
     line, *rest = head.decode("latin-1").split("\r\n")
     method, _, target = line.partition(" ")
     path, _, version = target.partition(" ")
@@ -142,13 +142,13 @@ def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
 
 
 def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> WebAnswer:
-    """Return an answer with a status and nothing else."""
+    """Return an answer that has only a status."""
     text = f"{status.value} {status.phrase}\n".encode()
     return WebAnswer(status, {**_SAFE, "Content-Type": _TEXT, **(headers or {})}, text)
 
 
 def packed(answer: WebAnswer, *, with_body: bool) -> bytes:
-    """Return an answer as HTTP/1.1 bytes, without a body for HEAD; the connection is closed after it."""
+    """Return an answer as HTTP/1.1 bytes; HEAD gets no body, and the connection closes afterwards."""
     lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     lines += [f"Content-Length: {len(answer.body)}", "Connection: close", "", ""]

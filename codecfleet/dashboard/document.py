@@ -75,7 +75,7 @@ def _health(status: Status) -> Iterator[str]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table with rows sorted by name, so that they stay in place."""
+    """Return a table with rows sorted by severity and name, so that they seldom move."""
     rows = table.rows
     if table.columns[0] != "event":
         rows = tuple(sorted(rows, key=_place))
@@ -98,7 +98,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _timeline(
     status: Status, history: History, stations: tuple[StationId, ...], gone: Sequence[StationId]
 ) -> list[dict[str, Any]]:
-    """Return a row for each of ``stations``, and then for gone ones if there is room."""
+    """Return a row for each of ``stations``, and then for stations that are gone, if there is room."""
     workers = {worker.worker: worker for worker in status.workers if worker.worker in stations}
     there = [
         _row(worker.node, name, history, on=_short(worker.on), state=worker.state, slots=worker.slots)
@@ -118,7 +118,7 @@ def _titles(status: Status, timeline: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _gone(status: Status, history: History) -> list[StationId]:
-    """Return stations whose workers are gone but worked within the window, the latest first."""
+    """Return the stations without a worker that had work within the window, the latest first."""
     present = {worker.worker for worker in status.present}
     return [name for name in history.gone if name not in present and _within(history.pieces.get(name, ()))]
 
@@ -138,7 +138,7 @@ def _within(pieces: tuple[PieceSeen, ...]) -> list[PieceSeen]:
 
 
 def _piece(piece: PieceSeen) -> list[Any]:
-    """Return [lane, begun s ago, ended s ago or null, job, label, ending]."""
+    """Return [lane, seconds since its beginning, seconds since its end or null, job, label, ending]."""
     ended_s = None if piece.ended_s is None else round(piece.ended_s, 1)
     return [piece.lane, round(piece.began_s, 1), ended_s, _short(piece.job), _short(piece.label), piece.ending]
 

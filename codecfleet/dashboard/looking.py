@@ -1,4 +1,4 @@
-"""Takes one snapshot of a fleet per second for all open pages together, and none if no page is open."""
+"""Takes one snapshot of a fleet per second, shared by all open pages; takes none if no page is open."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..cluster.operate.desk import AskDesk, Seen
 
 EVERY_S: Final = 1.0  # the pause between snapshots
-FRESH_S: Final = 3.0  # an older snapshot is not shown at once: a page waits for a newer one
-WAIT_S: Final = 5.0  # how long it waits; then it gets the old one, with its age
+FRESH_S: Final = 3.0  # if the last snapshot is older, a page waits for a new one
+WAIT_S: Final = 5.0  # how long a page waits; then it gets the old snapshot, with its age
 AGAIN_S: Final = 5.0  # the pause after a lost connection
 _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
 
@@ -47,7 +47,7 @@ class Looking:
         self.reached = asyncio.Event()  # set once the fleet was reached
 
     async def data(self) -> bytes:
-        """Return the newest snapshot as JSON, with its number and its age in seconds; if it is old, wait a while."""
+        """Return the newest snapshot as JSON, with its number and age in seconds; if it is old, wait for a new one."""
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
             with suppress(TimeoutError):
@@ -70,7 +70,7 @@ class Looking:
                         self._wanted.clear()
                         await self._look(ask)
                         await self._sleep(EVERY_S)
-            except Exception as error:  # a broken connection may raise anything; the page shows it
+            except Exception as error:  # a broken connection may raise anything; the page shows the error
                 if not self.reached.is_set():
                     raise
                 self._take(as_unavailable(error), History())
@@ -81,7 +81,7 @@ class Looking:
             seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)
             found = await ask(ReadHistory(stations)) if isinstance(seen, Status) else None
-        except CodecfleetError as error:  # other errors may mean a lost connection: reconnect
+        except CodecfleetError as error:  # any other error may mean a lost connection: ``run`` reconnects
             self._take(as_unavailable(error), History())
             return
         self._stations = stations

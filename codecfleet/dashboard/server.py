@@ -19,11 +19,11 @@ from .looking import Looking
 HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
 HEAD_S: Final = 10.0  # how long a request may take to arrive
 SEND_S: Final = 30.0  # how long a client may take to read an answer
-CONNECTIONS_MAX: Final = 64  # connections at a time; as many again get a refusal, all others are cut
+CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and any others are closed at once
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
-"""How long, and how many bytes, are read and dropped after an answer: closing a connection with unread bytes resets it,
-and a reset discards an answer that the client has not read yet."""
+"""For how long, and how many, bytes are read and dropped after an answer: closing a connection with unread bytes resets
+it, and the client may lose the answer."""
 _NEXT_STEP: Final = (
     "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or listen on 127.0.0.1, and forward the "
     "port with ssh -L."
@@ -31,7 +31,7 @@ _NEXT_STEP: Final = (
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet; port 0 is a free one.
+    """Return a bound socket that does not listen yet; port 0 picks a free port.
 
     Raises UsageError: the host is not this machine's, or the port is taken or forbidden.
     """
@@ -39,7 +39,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         bound = socket.socket(family, kind)
     except OSError as error:
-        raise UsageError(f"--host {host} is not an address: {error.strerror}", "Give one of this machine's.") from None
+        message = f"--host {host} is not an address: {error.strerror}"
+        raise UsageError(message, "Give an address of this machine.") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(where)
@@ -51,21 +52,21 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
-    """Return who may see the page: on loopback everyone on this machine, elsewhere holders of the cluster's token.
+    """Return a gate that admits everyone if the socket is on loopback, otherwise holders of the cluster's token.
 
-    ``asks_token`` requires it on loopback too. Raises UsageError: the token is required, and it is "".
+    ``asks_token`` requires the token on loopback too. Raises UsageError: it is required, and ``token`` is "".
     """
     address = str(bound.getsockname()[0]).partition("%")[0]
     if not asks_token and ipaddress.ip_address(address).is_loopback:
         return Gate()
     if not token:
-        why = "--ask-token" if asks_token else f"{address} is not only this machine, so the dashboard"
-        raise UsageError(f"{why} asks for the cluster's token, and there is none", _NEXT_STEP)
+        why = "--ask-token" if asks_token else f"{address} can be reached from elsewhere, so the dashboard"
+        raise UsageError(f"{why} requires the cluster's token, but there is none", _NEXT_STEP)
     return Gate(token)
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return the URL to open; for 0.0.0.0, with this machine's name."""
+    """Return the URL to open; for 0.0.0.0 it has this machine's name."""
     host, port, *_ = bound.getsockname()
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()
@@ -77,8 +78,8 @@ async def serve(
 ) -> None:
     """Serve until cancelled, which closes all connections; call ``on_ready`` once requests are answered.
 
-    A client that does not read its answer within ``send_s`` is disconnected.
-    Raises CodecfleetError: the fleet cannot be reached.
+    A client that does not read its answer within ``send_s`` is disconnected. Raises CodecfleetError: the fleet cannot
+    be reached.
     """
     async with TaskOwner() as owner:
         look = owner.start(looking.run(), "look at the fleet")
@@ -93,7 +94,7 @@ async def serve(
 
 
 class _Connections:
-    """The open connections; a browser keeps a spare one without a request."""
+    """The open connections; browsers keep spare ones on which no request comes."""
 
     def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._owner = owner
@@ -109,7 +110,7 @@ class _Connections:
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # Not in the stream's own task: when that is cancelled, Python 3.11 prints a traceback.
+        # A separate task: when the stream's own task is cancelled, Python 3.11 prints a traceback.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)

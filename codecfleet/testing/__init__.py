@@ -1,10 +1,10 @@
-"""Fakes that ship with codecfleet: for its own tests, and for the tests of code built on it.
+"""Fakes for codecfleet's tests, and for tests of programs that use codecfleet.
 
-``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders work on command; ``works`` holds
+``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders work on command; ``works`` has
 tiny work items that test a pool's promises. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeClusterBackend`` is a cluster in memory for a supervisor, with workers that run in threads; ``FakeHosts`` are a
-fleet's hosts without processes, and ``FakeProcesses`` a host's workers; ``FakeJobServer`` accepts Ray jobs;
-``FakeClock`` is a clock that only the test advances.
+``FakeClusterBackend`` is a cluster in memory for a supervisor, whose workers run in threads; ``FakeHosts`` replaces the
+processes of a fleet's hosts, ``FakeProcesses`` those of workers; ``FakeJobServer`` accepts Ray jobs; ``FakeClock`` is a
+clock that only the test advances.
 """
 
 from .fake_clock import FakeClock

@@ -1,6 +1,6 @@
 """Small synthetic clips with chosen timestamps and GOP structure, for tests of exactness.
 
-Every picture differs from its neighbours everywhere, so that a lost, doubled or swapped one is noticed at once.
+Every picture differs from its neighbours everywhere, so that tests notice lost, repeated or swapped ones.
 """
 
 from collections.abc import Sequence
@@ -19,27 +19,21 @@ from ..actors.encode.scheduling import ordinary_scheduling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """A clip to make.
+    """A clip to make; the file's extension selects its container."""
 
-    ``times`` are in ticks of ``time_base``, one per picture, increasing; ``keyframes`` are picture numbers.
-
-        ``options`` are FFmpeg's options of ``encoder``; ``muxer_options`` those of the container, which the file's
-    extension names.
-    """
-
-    times: tuple[int, ...]
+    times: tuple[int, ...]  # of the pictures, increasing, in ticks of ``time_base``
     time_base: Fraction = Fraction(1, 1000)
-    keyframes: frozenset[int] = field(default_factory=lambda: frozenset({0}))
+    keyframes: frozenset[int] = field(default_factory=lambda: frozenset({0}))  # picture numbers
     encoder: str = "libx264"
-    options: tuple[tuple[str, str], ...] = ()
-    muxer_options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the encoder
+    muxer_options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the container
     width: int = 64
     height: int = 48
     pix_fmt: str = "yuv420p"
 
 
 def picture(number: int, width: int, height: int) -> VideoFrame:
-    """Return picture ``number``: moving bars with a brightness and place of their own."""
+    """Return picture ``number``: moving bars whose brightness and position depend on the number."""
     across = np.arange(width, dtype=np.int64)[None, :]
     down = np.arange(height, dtype=np.int64)[:, None]
     luma = (across * 3 + down * 2 + number * 11 + ((across // 8 + number) % 3) * 40) % 220 + 16
@@ -50,7 +44,7 @@ def picture(number: int, width: int, height: int) -> VideoFrame:
 
 
 def turned_over(frame: VideoFrame) -> VideoFrame:
-    """Return a frame that shows another upside down, by FFmpeg's ``vflip``: the same memory with negative strides."""
+    """Return a frame upside down, by FFmpeg's ``vflip``: it shares the memory, with negative strides."""
     graph = Graph()
     source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25))
     graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()

@@ -7,7 +7,7 @@ STEP_S = 0.25
 
 
 class FakeClock:
-    """A clock to read (``clock()``) and to sleep by (``await clock.sleep(s)``); only ``advance`` moves it."""
+    """A clock to read (``clock()``) and to sleep with (``await clock.sleep(s)``); only ``advance`` moves it."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self._now_s = now_s
@@ -24,7 +24,7 @@ class FakeClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, a quarter of a second at a time, and let the tasks that wake run."""
+        """Advance in steps of a quarter of a second, and run the tasks that wake up."""
         for _ in range(int(seconds / STEP_S)):
             self._now_s += STEP_S
             due = [woken for at_s, woken in self._sleepers if at_s <= self._now_s]

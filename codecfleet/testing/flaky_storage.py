@@ -9,20 +9,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Files in this process's memory, with faults to inject: one per call, in order, then none.
-
-    ``on_read`` and ``on_write`` hold exceptions, which the call raises; None, for a call that succeeds; and for reads a
-    number of bytes, the most that the read returns: 0 looks like the end of the file. ``reads`` and ``writes`` count
-    calls.
-    """
+    """Files in this process's memory, with faults to inject: one per call, in order, then none."""
 
     protocol = "flaky"
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
-    on_read: ClassVar[deque[Exception | int | None]] = deque()
-    on_write: ClassVar[deque[Exception | None]] = deque()
-    reads: ClassVar[int] = 0
-    writes: ClassVar[int] = 0
+    on_read: ClassVar[deque[Exception | int | None]] = deque()  # an error, the most bytes to return, or None: no fault
+    on_write: ClassVar[deque[Exception | None]] = deque()  # an error, or None for no fault
+    reads: ClassVar[int] = 0  # how many reads there were
+    writes: ClassVar[int] = 0  # how many files were uploaded
 
     @classmethod
     def start_over(cls) -> None:

@@ -89,7 +89,7 @@ def write_spliced(path: Path, clips: Sequence[Clip], *, declared: tuple[int, int
 def decoded_packets(
     decoder: PictureDecoder[VideoFrame], path: Path, packets: Sequence[TrackPacket]
 ) -> list[DecodedPicture]:
-    """Return what a decoder makes of packets that replace those of the track in ``path``."""
+    """Decode packets that replace those of the track in ``path``."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1

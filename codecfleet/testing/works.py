@@ -1,4 +1,4 @@
-"""Tiny work items that test a pool's promises, also those of your own pool."""
+"""Tiny work items that test the promises of a pool, including your own."""
 
 import os
 import threading
@@ -21,7 +21,6 @@ class Ask(Work[int]):
     """Return the id of the process in which the work runs."""
 
     def run(self, context: WorkContext) -> int:
-        """Return at once."""
         context.advance()
         return os.getpid()
 
@@ -33,7 +32,6 @@ class Count(Work[int]):
     frames: int = 1
 
     def run(self, context: WorkContext) -> int:
-        """Count."""
         for _ in range(self.frames):
             context.advance()
         return self.frames
@@ -46,7 +44,6 @@ class Dwell(Work[tuple[float, float]]):
     seconds: float
 
     def run(self, context: WorkContext) -> tuple[float, float]:
-        """Wait, and check for cancellation."""
         began = time.monotonic()
         while time.monotonic() < began + self.seconds:
             context.advance()
@@ -64,7 +61,6 @@ class StandStill(Work[None]):
     seconds: float
 
     def run(self, context: WorkContext) -> None:
-        """Sleep."""
         context.advance()
         time.sleep(self.seconds)
 
@@ -77,7 +73,6 @@ class MakeArray(Work[NDArray[np.uint8]]):
     seed: int = 0
 
     def run(self, context: WorkContext) -> NDArray[np.uint8]:
-        """Return the bytes that ``expected`` states."""
         context.advance()
         return self.expected()
 
@@ -93,7 +88,6 @@ class Hoard(Work[int]):
     length: int
 
     def run(self, context: WorkContext) -> int:
-        """Allocate in parts, and check for cancellation between them."""
         parts: list[NDArray[np.uint8]] = []
         while len(parts) * _PART_BYTES < self.length:
             parts.append(np.ones(_PART_BYTES, dtype=np.uint8))
@@ -108,30 +102,27 @@ class RaiseError(Work[NoReturn]):
     error: CodecfleetError
 
     def run(self, context: WorkContext) -> NoReturn:
-        """Raise the error after one frame."""
         context.advance()
         raise self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raise(Work[NoReturn]):
-    """Raise an exception that work may not raise: a foreign one, even one that would end a thread or a process."""
+    """Raise an exception that is not codecfleet's, even one that would end a thread or a process."""
 
     error: type[BaseException] = ValueError
     message: str = "out of tune"
 
     def run(self, context: WorkContext) -> NoReturn:
-        """Raise the error after one frame."""
         context.advance()
         raise self.error(self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash(Work[NoReturn]):
-    """End the whole process without a word, as a codec's segmentation fault would. Never run it in your own process."""
+    """End the whole process without a message, like a crashing codec. Never run it in your own process."""
 
     def run(self, context: WorkContext) -> NoReturn:
-        """Leave."""
         context.advance()
         os._exit(1)
 
@@ -143,7 +134,6 @@ class Touch(Work[None]):
     path: str
 
     def run(self, context: WorkContext) -> None:
-        """Create the file."""
         context.advance()
         Path(self.path).touch()
 
@@ -155,7 +145,6 @@ class Unpicklable(Work[int]):
     held: object = lambda: None  # it has no importable name
 
     def run(self, context: WorkContext) -> int:
-        """Return at once; reached only if the work did arrive."""
         context.advance()
         return 0
 
@@ -165,6 +154,5 @@ class ReturnUnpicklable(Work[object]):
     """Return something that does not pickle."""
 
     def run(self, context: WorkContext) -> object:
-        """Return a lock."""
         context.advance()
         return threading.Lock()

@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
-    """Serve ``pool`` to the fleet that started this process, until the fleet closes it or is gone."""
+    """Serve ``pool`` to the fleet that started this process, until that fleet closes it or dies."""
     end_with_ray(lambda: pool.lost)
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
     finally:
-        with suppress(TimeoutError):  # the rest ends with this process
+        with suppress(TimeoutError):  # whatever is still open ends with this process
             async with asyncio.timeout(CLOSING_S):
                 await pool.aclose()
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until it ends; ``starter`` gets one message about it, or about a running one."""
+    """Serve as the user's warm fleet until it ends; tell ``starter`` about it, or about the one already running."""
     name = code_name()
     try:
-        with locked_place() as place:  # until it listens, so another that starts meanwhile finds it
+        with locked_place() as place:  # until this one listens, so that others find it
             if (other := greeted(place, name)) is not None:
                 other.end.close()
                 _tell(starter, other.process, other.greeting, is_new=False)
@@ -65,7 +65,7 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
 class Keeper:
     """Greets each program that connects to ``listener``, and serves it a started pool.
 
-    At its end it calls ``leave`` and then closes both.
+    When it ends, it calls ``leave`` and closes the listener and the pool.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Keeper:
         self._idle: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """Let ``run`` end; connected programs lose their running work, as when a host dies."""
+        """Make ``run`` return; connected programs lose their running work, as when a host dies."""
         self._over.set()
 
     async def run(self) -> None:
@@ -125,11 +125,11 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            with suppress(OSError):  # the channel, too, will notice that the program is gone
+            with suppress(OSError):  # if the program is gone, the channel notices it too
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
-        except Exception as error:  # noqa: BLE001 - only the program whose messages cannot be read is dropped
-            log(LogAction.DEFECT, f"a program was dropped: {type(error).__name__}: {error}", error=error)
+        except Exception as error:  # noqa: BLE001 - unreadable messages cost only the program that sent them
+            log(LogAction.DEFECT, f"a program was disconnected: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()
             self._programs -= 1
@@ -138,7 +138,7 @@ class Keeper:
 
 
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """End this process, after ``last_act``, once its Ray is gone: its event loop may hang in Ray for a minute."""
+    """Call ``last_act`` and end this process once its Ray is gone: its event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):
@@ -149,7 +149,7 @@ def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool)
 
 
 def _exit(reason: str, last_act: Callable[[], object] = bool) -> NoReturn:
-    sys.stderr.write(f"{reason}\n")  # the user sees the last line
+    sys.stderr.write(f"{reason}\n")  # the user gets the last line of stderr
     sys.stderr.flush()
     last_act()
     os._exit(1)
@@ -160,7 +160,7 @@ def _served(pool: LeasedPool) -> ServedPool:
 
 
 def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: bool) -> None:
-    with starter, suppress(OSError):  # it may be gone
+    with starter, suppress(OSError):  # the starter may be gone
         starter.sendall(json.dumps({"process": process, "is_new": is_new, "greeting": greeting}).encode())
 
 

@@ -1,1 +1,1 @@
-"""The pool with leases: the supervisor's client."""
+"""The pool that leases workers from a supervisor."""

@@ -1,4 +1,4 @@
-"""Connects a pool to a cluster's supervisor, or to one in this process for this machine alone.
+"""Connects a pool to a cluster's supervisor, or to a supervisor in this process that manages only this machine.
 
 Local work may begin before Ray starts. Ray reads its settings when it is imported, so it is imported late.
 """
@@ -46,15 +46,15 @@ def connecting_pool(
     name: ClientName | None = None,
     start_process: Callable[[], StartedProcess] | None = None,
 ) -> LeasedPool:
-    """Return a pool with a connection of its own, which it opens on start and releases on close.
+    """Return a pool that opens its connection when it starts, and releases it when it closes.
 
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
-        slots: at most; None for one per core.
-        dlas: this machine's DLAs, for networks on an embedded Ray; workers then start with the first work.
+        slots: the most slots; None for one per core.
+        dlas: how many DLAs of this machine run networks, on an embedded Ray; workers then start with the first work.
         name: this client's name at a cluster's supervisor.
-        start_process: starts a worker's process on this machine; a private Ray then starts only where GPUs pay. None
-            where Ray starts first.
+        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs pay off. None
+            to start Ray first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)
@@ -75,11 +75,11 @@ async def _reach(address: str | None, slots: int | None, dlas: int) -> Ground:
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""A private Ray keeps its workers, as no other program could use their devices, and no machine joins it."""
+"""A private Ray keeps its workers, since no other program could use their devices; no machine joins it."""
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection, which must outlive it; on a private Ray with these slots."""
+    """Return the ground of a pool on an open connection, which must outlive it; ``slots`` are for a private Ray."""
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
@@ -91,7 +91,7 @@ def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> 
 async def _reach_here(
     slots: int | None, connect: "Callable[[], Awaitable[Connection]]", start_process: Callable[[], StartedProcess]
 ) -> Ground:
-    """Return the ground of a pool on this machine: child processes for processors, and Ray for GPUs where it pays."""
+    """Return the ground of a pool on this machine: CPU workers are child processes; GPU workers use Ray, if it pays."""
     cores = slots or max(1, machine.cores())
     late = LateRay(cores, connect, has_gpus=can_load_nvml())
 

@@ -14,12 +14,12 @@ from .late_ray import LateRay
 from .leases import Leases
 
 CORES_OF_A_SLOT: Final = 2
-"""Where a user limits the slots."""
-_BROKEN: Final = "Run codecfleet doctor on their machine and look at its kernel's log; or run without these devices."
+"""Applies if a user limits the slots."""
+_BROKEN: Final = "Run `codecfleet doctor` on their machine and read its kernel log; or run without these devices."
 
 
 class Demands:
-    """The demands of a client's jobs; each may have ``slots_max`` slots, None for all that are granted."""
+    """The demands of a client's jobs; ``slots_max`` is the most slots of one job, None for no limit."""
 
     def __init__(self, slots_max: int | None) -> None:
         self._slots_max = slots_max
@@ -43,7 +43,7 @@ class Demands:
         self._later.clear(job)
 
     def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
-        """Return the jobs with a demand or with work, for the supervisor."""
+        """Return the jobs that have a demand or work, as the supervisor's report lists them."""
         outstanding = leases.outstanding()
         plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
         wanted = self._demands
@@ -56,11 +56,11 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the later demands of batches, for the supervisor."""
+        """Return the later demands of batches, as the supervisor's report lists them."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
-        """Return the pool's state; ``failure`` is why no work will ever run."""
+        """Return the pool's state; ``failure`` is the reason if no work will ever run."""
         capacity = grants.capacity_slots
         slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
         held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}
@@ -79,9 +79,9 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return the cores of a job's slots, plus idle ones, on a cluster at most as many again.
+        """Return the cores of a job's slots, plus idle cores; on a cluster at most as many idle ones as its own.
 
-        A slot is a core, or two where a user limits the slots of the pool or the job.
+        A slot is one core, or two if a user limits the slots of the pool or the job.
         """
         found = slots + (idle if is_alone else min(idle, slots))
         demand = self._demands.get(job)
@@ -89,33 +89,33 @@ class Demands:
         return min(found, limited * CORES_OF_A_SLOT) if limited else found
 
     def broken(self, grants: Grants, job: str) -> FleetUnavailable | None:
-        """Return why the devices that a job needs are lost, None if they are not."""
+        """Return why the devices that a job needs are lost; None if they work."""
         demand = self._demands.get(job)
         # The grants may answer an earlier demand: software may continue after NVENC has failed.
         reason = grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
         return FleetUnavailable(reason, _BROKEN) if reason else None
 
     def _never(self, grants: Grants, job: str) -> CodecfleetError | None:
-        """Return why a job will never get slots, None while it may."""
+        """Return why a job will never get slots; None while it may get some."""
         if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
             return lost
         if reason := grants.refused.get(job):
-            return Unsupported(reason, "Let it run where there are machines for it: docs/fleet.md.")
+            return Unsupported(reason, "Run it on machines that can do it: docs/fleet.md.")
         if reason := grants.too_large.get(job):
             return NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
         return None
 
 
 def unrecoverable(grants: Grants) -> FleetUnavailable | None:
-    """Return why no job will ever get slots again, None if one may."""
+    """Return why no job will ever get slots again; None if jobs still may."""
     return FleetUnavailable(grants.unrecoverable, grants.what_next) if grants.unrecoverable else None
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers with this program's PyAV, which make the bytes that it plans."""
+    """Return a demand for workers with this program's PyAV, since other versions may make other bytes."""
     return replace(demand, pyav=PYAV)
 
 
 def _at_least(demand: Demand, tasks: int) -> Demand:
-    """Return a demand for at least that many slots: audio tracks and retries are not segments, yet need slots."""
+    """Return a demand for at least ``tasks`` slots: audio tracks and retries are not segments, but need slots too."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

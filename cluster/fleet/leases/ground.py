@@ -1,4 +1,4 @@
-"""The supervisor of a pool with leases, and what else belongs to the connection."""
+"""A pool's connection: its supervisor, and what that supervisor's machines allow."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Ground:
     """A supervisor that can be reached."""
 
     supervisor: SupervisorClient  # opened and closed by the pool
-    eager: int = 0  # slots for which workers start at once, and stay; with 0 they start with the first job
+    eager: int = 0  # slots whose workers start at once and stay; 0: workers start with the first job
     is_alone: bool = False  # no other client has workers on these machines
-    late: LateRay | None = None  # set if Ray starts only when a job pays for it
-    notes: Callable[[], tuple[str, ...]] = tuple  # lines for every job's report
-    killed_for_memory: Callable[[], bool] = bool  # whether the kernel's OOM killer explains a worker's death just now
-    release: Callable[[], Awaitable[None]] = _release_nothing  # called once the supervisor is closed
+    late: LateRay | None = None  # the Ray that starts only for a job that is long enough; None: Ray already runs
+    notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report
+    killed_for_memory: Callable[[], bool] = bool  # returns whether the OOM killer explains the death of a worker
+    release: Callable[[], Awaitable[None]] = _release_nothing  # called after the supervisor is closed
 
     async def reach(self) -> Self:
         """Return the ground itself: it is already connected."""

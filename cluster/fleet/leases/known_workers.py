@@ -1,4 +1,4 @@
-"""A client's knowledge of workers and their devices: their handles, which of them work, and their faults."""
+"""A client's records of workers: their handles, which ones have completed work, and faults of their devices."""
 
 import asyncio
 import itertools
@@ -19,18 +19,16 @@ from ..run import Doubt
 from .leases import Lose, keep
 
 REPEATED: Final = 16
-"""The last faults that every report repeats, as a report may be lost; the supervisor counts each once."""
+"""How many of the last faults each report repeats: a report may be lost. The supervisor counts each fault once."""
 PROGRESS_ANSWER_S: Final = 1.0
 """How long a worker may take to report the progress of its work."""
 AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
-_AFTER_AN_OOM: Final = "Its work may be submitted again; --workers N runs fewer pieces at a time."
-_NO_ROOM: Final = (
-    "Free space where Ray's files lie (RAY_TMPDIR, else /tmp), on the worker's machine and on the fleet's own."
-)
+_AFTER_AN_OOM: Final = "Its work may be submitted again; `--workers N` runs less work at a time."
+_NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the worker's machine and on this one."
 
 
 class KnownWorkers:
-    """Workers by name, each of which belongs to one process for ever; ``killed_for_memory`` is ``Ground``'s."""
+    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is ``Ground``'s."""
 
     def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
@@ -48,17 +46,17 @@ class KnownWorkers:
         return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 
     async def reach(self, worker: WorkerId) -> Worker:
-        """Return a worker; the supervisor is asked for each one once."""
+        """Return a worker; its handle is fetched from the supervisor once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]
 
     def reached(self, worker: WorkerId) -> Worker | None:
-        """Return a worker that was reached before, None for others."""
+        """Return a worker that was reached before; None for any other."""
         return self._handles.get(worker)
 
     async def frames(self, worker: WorkerId) -> Mapping[str, int]:
-        """Ask a worker for the frames done by each run in it; empty without an answer."""
+        """Return the frames that each run of a worker has done; empty if the worker does not answer."""
         if (handle := self._handles.get(worker)) is not None:
             with suppress(Exception):  # other code notices a lost worker
                 return (await asyncio.wait_for(handle.heartbeat(), PROGRESS_ANSWER_S)).progress
@@ -69,12 +67,12 @@ class KnownWorkers:
         self._proven.add(worker)
 
     def forget(self, worker: WorkerId) -> None:
-        """Stop calling a worker: it is gone, or ends itself."""
+        """Forget the handle of a worker that is gone or about to end."""
         self._handles.pop(worker, None)
         self._proven.discard(worker)
 
     def write_off(self, worker: WorkerId, reason: str) -> None:
-        """Note that work hangs in a worker, so that the supervisor kills it."""
+        """Note that work hangs in a worker; the supervisor then kills the worker."""
         keep(self._hung, worker, value=reason)
 
     def ran_out_of_memory(self, worker: WorkerId) -> None:
@@ -82,10 +80,10 @@ class KnownWorkers:
         keep(self._out_of_memory, worker, value=True)
 
     def loss(self, lost: Lose) -> WorkerLost:
-        """Return the error of a dead worker's work; one OOM kill explains the loss of all work of that worker."""
+        """Return the error of a dead worker's work; one OOM kill explains the loss of all its work."""
         worker, reason = lost.worker, lost.reason
         if lost.broken:
-            message = f"worker {worker} ends, because its device failed: {reason}"
+            message = f"worker {worker} ended because its device failed: {reason}"
             return WorkerBroken(message, AFTER_A_DEATH)
         if worker not in self._out_of_memory:
             keep(self._out_of_memory, worker, value=self._killed_for_memory())
@@ -94,7 +92,7 @@ class KnownWorkers:
         return WorkerOutOfMemory(f"worker {worker} was OOM-killed while running", _AFTER_AN_OOM)
 
     def ended(self, work: Work[Any], worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Note a fault of the device under work that ran alone; a limit or a lack of memory does not count."""
+        """Note a device fault during work that ran alone; refused sessions and lack of memory do not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
             self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
@@ -117,11 +115,11 @@ class KnownWorkers:
 
 
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
-    """Return the error of work whose result was lost, though its worker lives."""
+    """Return the error of work whose result was lost although its worker lives."""
     match failure:
         case LossScope.RESULT:
             return WorkerLost(f"the result of {label} was lost: {reason}", AFTER_A_DEATH)
         case LossScope.ROOM:
             return ObjectStoreFull(f"Ray has no room for the result of {label}: {reason}", _NO_ROOM)
         case _:
-            return WorkError(f"{label} failed in transit: {reason}", "Its result must pickle.")
+            return WorkError(f"the result of {label} could not be sent: {reason}", "Make sure that it can be pickled.")

@@ -1,4 +1,4 @@
-"""The late start of a private Ray on this machine, which its GPUs need, for the first job long enough to pay for it."""
+"""Starts this machine's private Ray, which GPU workers need, with the first job that is long enough to benefit."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ...ray.embedded import Connection
 
 RAY_S: Final = 5.0
-"""How long Ray and a GPU's worker take to start beside running work."""
-SOONER: Final = "the processor finishes it before a GPU's worker process starts"
-"""Why no GPU takes part in a short job."""
+"""How long Ray and a GPU's worker take to start while other work runs."""
+SOONER: Final = "the CPU finishes it before a GPU's worker process starts"
+"""Why a short job uses no GPU."""
 
 
 def gpus_pay(demand: Demand, slots: int) -> bool:
-    """Return whether a job that may use GPUs takes longer than their start on all ``slots``; unknown speeds do."""
+    """Return whether a job that may use GPUs runs longer in software than GPUs take to start; True if unknown."""
     fps = usual_fps(demand)
     lasts = fps == 0.0 or sum(demand.segments) / fps > RAY_S * min(slots, len(demand.segments))
     return demand.may_use_gpu and lasts
@@ -45,20 +45,20 @@ class LateRay:
     def notes(self) -> tuple[str, ...]:
         """Return lines for a job's report."""
         if self._refusal:
-            return (f"Ray did not start, so no GPU took part: {self._refusal}",)
+            return (f"Ray did not start, so no GPU was used: {self._refusal}",)
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand for software only, until a job is long enough for GPUs."""
+        """Return a demand, limited to software until a job is long enough for GPUs."""
         self._is_wanted = self._is_wanted or self._wants_ray(demand)
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand limited like the earlier ones, without deciding anything."""
+        """Return a demand with the present limit; the demand itself lifts no limit."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return how a demand would be limited, without deciding anything."""
+        """Return a demand as ``bounded`` would limit it, without lifting the limit for later ones."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:
@@ -70,7 +70,7 @@ class LateRay:
         return replace(demand, software_decode=demand.software_decode or SOONER, encoder=EncoderChoice.SOFTWARE)
 
     async def start(self) -> "Connection":
-        """Start Ray, once. Raises FleetUnavailable: it started neither at first nor again; Cancelled: it was closed."""
+        """Start Ray once. Raises FleetUnavailable: two attempts failed; Cancelled: it was closed."""
         if self._starting is None:
             self._starting = SharedCall(self._start(), "the start of Ray")
         await self._starting.wait()
@@ -82,14 +82,14 @@ class LateRay:
         try:
             try:
                 self._connection = await self._reach()
-            except FleetUnavailable:  # one of its processes may have been killed meanwhile
+            except FleetUnavailable:  # one of its processes may have been killed: try once more
                 self._connection = await self._reach()
         except FleetUnavailable as error:
             self._refusal = error.message
             raise
 
     async def close(self) -> None:
-        """End Ray, also while it starts. Idempotent."""
+        """End Ray, even while it starts. Idempotent."""
         if self._starting is not None:
             await self._starting.cancel()
         if self._connection is not None:

@@ -27,27 +27,27 @@ from .leases import Leases
 PROBE_QUESTIONS = 6
 """How often a preview is asked for while GPUs are probed; the supervisor holds each call for 10 s."""
 DEPARTURE_S = 0.5
-"""How long the supervisor may take to note that this client leaves."""
+"""How long to wait for the supervisor to record that this client leaves."""
 ANSWER_S = 15.0
-"""How long an answer may take: a restarting supervisor needs seconds."""
+"""How long an answer may take: a supervisor needs seconds to restart."""
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
-"""Changes within this time, multiplied by the reported jobs, share a report: long reports cost more to read."""
+"""Changes within this time per reported job share a report: long reports cost more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
-"""After a longer gap between two answers or failures, this process was suspended, and its supervisor was not silent."""
+"""A longer gap between two answers or failures means that this process was suspended, not that the supervisor was."""
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be unreachable before jobs without slots fail."""
 
 
 class LeaseClient:
-    """A pool's connection to its supervisor, its workers, and the newest ``grants``; ``on_grants`` follows each change.
+    """A pool's connection to its supervisor and its workers, with the newest ``grants``.
 
-    The grants become unrecoverable if the supervisor stays out of reach; ``lost`` is then the reason, and another
-    connection may reach it. Reports are made of ``demands`` and ``leases``. ``leave`` closes the ``ground``.
+    ``on_grants`` is called after each change of the grants. They become unrecoverable if the supervisor stays out of
+    reach; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and ``leases``.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class LeaseClient:
         self._jobs = 0
 
     async def enter(self) -> None:
-        """Open the supervisor, and release the leases of the fleet's earlier connections.
+        """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        A supervisor out of reach may be restarting on another node, so it is tried again for ``LOST_PATIENCE_S``.
+        A supervisor out of reach may be restarting on another node, so this is tried again for ``LOST_PATIENCE_S``.
         Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
@@ -99,25 +99,25 @@ class LeaseClient:
         self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
-        """Tell the supervisor that this client leaves; otherwise it would notice only the missing renewals."""
+        """Tell the supervisor that this client leaves, so that it need not wait for missing renewals."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 
     async def leave(self) -> None:
-        """Disconnect."""
+        """Disconnect, and release the ground."""
         try:
             await self.supervisor.close()
         finally:
             await self.ground.release()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job would be placed, once its GPUs are probed."""
+        """Return where a job would be placed; wait for its GPUs to be probed."""
         late = self.ground.late
         demand = with_pyav(demand if late is None else late.previewed(demand))
         for _ in range(PROBE_QUESTIONS):
             try:
                 preview = await asyncio.wait_for(self.supervisor.preview(demand), ANSWER_S)
-            except Exception as error:  # noqa: BLE001 - the edge: the caller handles a missing answer
+            except Exception as error:  # noqa: BLE001 - whatever Ray raises, the preview is unknown
                 return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
             if not preview.is_probing:
                 break
@@ -128,7 +128,7 @@ class LeaseClient:
         self._changed.set()
 
     async def run(self) -> None:
-        """Renew until cancelled; a supervisor out of reach is tried again. Raises defects of this process."""
+        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises defects of this process."""
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
@@ -151,7 +151,7 @@ class LeaseClient:
         self._jobs = len(report.jobs)
         try:
             grants = await asyncio.wait_for(self.supervisor.renew(report, RENEW_S), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the edge: every failure may be temporary
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises may be temporary
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
@@ -161,10 +161,10 @@ class LeaseClient:
     async def _miss(self, error: Exception, silence_s: float) -> None:
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
-        # A late supervisor may be restarting; a defect of its code will show again.
+        # A late supervisor may be restarting; a defect in its code recurs.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
-            self._accept(self._unrecoverable(f"the supervisor fails: {reason}"))
+            self._accept(self._unrecoverable(f"the supervisor failed: {reason}"))
         elif silence_s > LOST_PATIENCE_S:
             self.lost = f"the supervisor has been out of reach: {reason}"
             self._accept(self._unrecoverable(self.lost))

@@ -1,4 +1,4 @@
-"""The pool with leases: work goes straight to leased workers, also while the supervisor is down."""
+"""The pool that leases workers: it sends work to them directly, even while the supervisor is down."""
 
 import asyncio
 import itertools
@@ -28,16 +28,16 @@ from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTi
 ResultT = TypeVar("ResultT")
 
 WARM_UP = "warm-up"
-"""The job with which an eager pool gets its first workers."""
+"""The name of the job by which an eager pool gets its first workers."""
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
 """How often workers are asked for progress."""
 CANCEL_LIMIT_S = 60
-"""How long cancelled work may take to end before its worker counts as hung: an encoder may first finish many frames."""
+"""How long cancelled work may take to end before its worker counts as hung: an encoder may finish many frames first."""
 SAME_KIND_WAIT_S = 30.0
-"""How long work waits for a kind of device: a new process takes a few seconds."""
-_AFTER_A_HANG = "Look at the machine it ran on, its load and the storage of the input."
+"""How long work waits for a worker of the requested kind: a new process takes a few seconds."""
+_AFTER_A_HANG = "Check the load of the machine that ran it, and the storage of the input."
 _DEFECT = "Please report it, with the input and the options."
 
 
@@ -46,9 +46,9 @@ class LeasedPool(Pool):
 
     Args:
         reach: connects to the supervisor; called by ``start``, and again after a failure.
-        workers_max: slots of one job; None for all that are granted.
-        cancel_limit_s: see ``CANCEL_LIMIT_S``; seconds in which this process is awake.
-        name: this client's name; its fleet's earlier connections give their slots back at once.
+        workers_max: the most slots of one job; None for no limit.
+        cancel_limit_s: see ``CANCEL_LIMIT_S``; counted while this process is awake.
+        name: this client's name; its fleet's earlier connections lose their slots at once.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why this connection to Ray is lost for good, "" while it is not or the pool is closing. Thread-safe."""
+        """Why this connection to Ray is lost for good; "" while it works or the pool closes. Thread-safe."""
         client = self._client
         if client is None or self._closing is not None:
             return ""
@@ -99,14 +99,14 @@ class LeasedPool(Pool):
 
     @property
     def spent(self) -> str:
-        """Why no work will run here again, "" if some may."""
+        """Why no work will ever run here again; "" if some may."""
         return "" if self._client is None else self._client.grants.unrecoverable
 
     @property
     def client(self) -> LeaseClient:
-        """Its connection to the supervisor; FleetUnavailable without one."""
+        """The connection to the supervisor. Raises FleetUnavailable: there is none."""
         if self._client is None:
-            raise FleetUnavailable("the pool is not started", "Start it first.")
+            raise FleetUnavailable("the pool has not been started", "Start it first.")
         return self._client
 
     async def start(self) -> None:
@@ -212,7 +212,7 @@ class LeasedPool(Pool):
         self._changed()
 
     def _accept_grants(self) -> None:
-        """Start work that may run now; fail that of dead workers or of nodes that end too soon, and the impossible."""
+        """Start work that may run now, and fail work that was lost, cannot finish in time, or can never run."""
         grants = self.client.grants
         for worker in grants.dead:
             self.client.workers.forget(worker)
@@ -229,11 +229,11 @@ class LeasedPool(Pool):
         for worker, ends_utc_s in grants.leaving.items():
             left_s, now_s = ends_utc_s - time.time(), time.monotonic()
             for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
-                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, before this work"
+                message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, too soon for this work"
                 self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
-        """Queue work once workers can read this machine's files; until then it has no slot, and no deadline runs."""
+        """Queue work once workers can read this machine's files; until then it has no slot and no deadline."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         reader = self._reader = self._reader or SharedCall(
@@ -243,7 +243,7 @@ class LeasedPool(Pool):
             await reader.wait()
         except CodecfleetError as error:
             if self._reader is reader:
-                self._reader = None  # the next work tries again
+                self._reader = None  # the next such work tries again
             self._fail(task, error)
         else:
             self._queue(pending)
@@ -282,7 +282,7 @@ class LeasedPool(Pool):
         self._lose(worker, f"it counts as hung: {reason}")
 
     async def _await_end(self, task: int, worker: WorkerId) -> None:
-        """Write off a worker whose cancelled work does not end and so keeps its slot."""
+        """Write off a worker whose cancelled work does not end."""
         for _ in range(self._cancel_limit_s):
             await asyncio.sleep(1)
             if self._leases.worker_of(task) is None:
@@ -328,7 +328,7 @@ class LeasedPool(Pool):
         workers = self.client.workers
         try:
             handle = await workers.reach(worker)
-        except Exception as error:  # noqa: BLE001 - the edge: any error means the worker is gone
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the worker cannot be reached
             self._lose(worker, first_line(error))
             return
         if pending.run.result.done():  # withdrawn before the worker got it
@@ -342,10 +342,10 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # confirms the outcome; the worker's other work is lost
+                handle.end()  # also confirms that the outcome arrived; the worker's other work is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
-        except Exception as error:  # noqa: BLE001 - the edge: classify sorts Ray's exceptions
+        except Exception as error:  # noqa: BLE001 - ``classify`` sorts whatever Ray raises
             failure = classify(error)
             if ran_out_of_memory(error):
                 workers.ran_out_of_memory(worker)
@@ -357,7 +357,7 @@ class LeasedPool(Pool):
         self._end_run(task)
 
     def _deliver(self, pending: PendingWork, worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Deliver an outcome; after a refused encoder session the work is queued again later."""
+        """Deliver an outcome; work whose encoder session was refused is queued again later."""
         origin = ResultOrigin(worker, pending.work.file, self._doubt)
         if outcome.error is None:
             pending.run.end(outcome.result, origin)

@@ -1,7 +1,7 @@
 """One client's assignment of work to workers: a state machine without Ray, clock or I/O.
 
-The supervisor grants jobs slots of workers. A job's work waits in a queue, and goes in order to the least loaded worker
-that its constraints allow. Work on a revoked slot finishes there.
+The supervisor grants each job slots of workers. A job's work waits in a queue; it goes, in order, to the least loaded
+worker that its constraints allow. Work on a revoked slot finishes there.
 """
 
 from collections import Counter, deque
@@ -22,7 +22,7 @@ from ..run import WorkRun
 ValueT = TypeVar("ValueT")
 
 LOST_KEPT: Final = 1024
-"""How many of the last lost workers are remembered: the supervisor learns of each within seconds."""
+"""How many of the last lost workers are remembered: the supervisor learns of a loss within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Fail ``task``: its worker died, or is ``broken`` by any of its work."""
+    """Fail ``task``: its worker died, or is ``broken`` by one of its tasks."""
 
     task: int
     worker: WorkerId
@@ -78,7 +78,7 @@ class Leases:
         self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many tasks of ``job`` may run now: the running ones, also on revoked slots, and the free slots."""
+        """Return how many tasks of ``job`` may run now: those running, even on revoked slots, and the free slots."""
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
@@ -88,7 +88,7 @@ class Leases:
         return {} if found is None else dict(sorted(Counter(found.running.values()).items()))
 
     def outstanding(self) -> dict[str, int]:
-        """Return how many tasks of each job wait or run, without zeros."""
+        """Return how many tasks of each job wait or run; jobs without any are left out."""
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
@@ -97,7 +97,7 @@ class Leases:
         return sorted(task for job in self._jobs.values() for task in job.waiting)
 
     def worker_of(self, task: int) -> WorkerId | None:
-        """Return the worker that runs the task, if any."""
+        """Return the worker that runs the task; None while it waits."""
         return self._jobs[self._work[task].job].running.get(task) if task in self._work else None
 
     def running_on(self, worker: WorkerId) -> list[int]:
@@ -105,13 +105,13 @@ class Leases:
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
     def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
-        """Queue work or a retry; ``task`` is its number."""
+        """Queue work, perhaps again, as number ``task``."""
         self._work[task] = work
         self._jobs.setdefault(work.job, _Job()).waiting.append(task)
         return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
-        """Let any worker run ``task``: none of the wanted kind came."""
+        """Let any worker run ``task``, since none of the requested kind has come."""
         if task not in self._work:
             return []
         work = self._work[task]
@@ -119,7 +119,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def withdrawn(self, task: int) -> list[Effect]:
-        """Cancel ``task``. Its slot stays taken until its worker has stopped."""
+        """Cancel ``task``. Its slot stays in use until its worker has stopped it."""
         if task not in self._work:
             return []
         job = self._jobs[self._work[task].job]
@@ -130,18 +130,18 @@ class Leases:
         return []
 
     def finished(self, task: int) -> list[Effect]:
-        """A worker ended ``task``, in success or failure."""
+        """Record that a worker has ended ``task``, with a result or an error."""
         work = self._work.pop(task, None)
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # All jobs of a worker share its room for work that runs alone.
+        # All jobs share a worker's room for tasks that run alone.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]
 
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
-        """A worker is gone, or ``broken`` and about to end: its work and slots are lost."""
+        """Record that a worker is gone, or ``broken`` and about to end: its work and slots are lost."""
         effects: list[Effect] = []
         # The supervisor may grant its slots again before it learns of the death.
         keep(self._dead, worker, value=None)
@@ -189,7 +189,7 @@ class Leases:
         if not free:
             return None
         full = self._full()
-        # Of two runs with one label the newer counts: the older is cancelled, but still running.
+        # If two runs have one label, the newer counts: the older was cancelled but still runs.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
@@ -223,13 +223,13 @@ def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> No
 
 WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
 WAITS_MAX: Final = 7
-"""How often work waits after its encoder session was refused because too many were open: a minute in all, in which most
-segments end. The supervisor learns of the refusal with the next heartbeat, and grants fewer slots.
+"""How often work whose encoder session was refused waits for another: a minute in all, in which most segments end.
+Meanwhile the supervisor learns of the refusal from a heartbeat, and grants fewer slots.
 """
 MARGIN_S: Final = 3.0
-"""How long before the end of a node's notice the supervisor ends its workers."""
+"""How long before a node's end the supervisor ends its workers."""
 LONGEST_KEPT: Final = 0.9
-"""The longest time of a job's work shrinks by this factor with each shorter one, because times vary."""
+"""The longest time of a job's tasks shrinks by this factor with each shorter task, because times vary."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,12 +239,12 @@ class PendingWork:
     work: Work[Any]
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to its blobs
-    run: WorkRun[Any]  # its submitter's
-    task: int = -1  # its number among the leases, a new one after each refused encoder session
-    refusals: int = 0  # of encoder sessions
+    run: WorkRun[Any]  # what its submitter awaits
+    task: int = -1  # its number in ``Leases``; it gets a new one after each refused encoder session
+    refusals: int = 0  # how often an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:
-        """Return how long the work waits for another try; None if the outcome is final."""
+        """Return the seconds to wait before another try; None if the outcome is final."""
         is_over = self.run.result.done() or not self.work.may_wait or self.refusals == WAITS_MAX
         if is_over or not isinstance(outcome.error, SessionLimit):
             return None
@@ -253,18 +253,18 @@ class PendingWork:
 
 
 class WorkTimes:
-    """When each task began, and the longest time of each job's tasks, in seconds."""
+    """The start of each running task, and the longest time of each job's tasks, in seconds."""
 
     def __init__(self) -> None:
         self._began: dict[int, tuple[str, float]] = {}
         self._longest: dict[str, float] = {}
 
     def began(self, task: int, job: str, now_s: float) -> None:
-        """Note that a worker begins ``task``."""
+        """Record that a worker begins ``task``."""
         self._began[task] = job, now_s
 
     def ended(self, task: int, now_s: float, *, well: bool) -> None:
-        """Note that ``task`` has ended. Idempotent."""
+        """Record that ``task`` has ended; ``well`` if it succeeded. Idempotent."""
         job, began_s = self._began.pop(task, ("", now_s))
         if well and job:
             self._longest[job] = max(now_s - began_s, self._longest.get(job, 0.0) * LONGEST_KEPT)
@@ -274,7 +274,7 @@ class WorkTimes:
         self._longest.pop(job, None)
 
     def doomed(self, tasks: Iterable[int], left_s: float, now_s: float) -> list[int]:
-        """Return the tasks that cannot finish within ``left_s``, judged by earlier work of their jobs."""
+        """Return the tasks that will not finish within ``left_s`` if they last as long as their job's longest task."""
         found = []
         for task in tasks:
             job, began_s = self._began.get(task, ("", now_s))

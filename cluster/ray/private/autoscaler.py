@@ -1,4 +1,4 @@
-"""Ray's second autoscaler: whether it is on, its report on itself, and the end of an idle node."""
+"""Ray's autoscaler v2: whether it is on, what it reports, and how to end an idle node."""
 
 import os
 from collections import Counter
@@ -14,9 +14,9 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 
 
 def knows_labels() -> bool:
-    """Return whether Ray's second autoscaler is switched on; the first one ignores labels.
+    """Return whether Ray's autoscaler v2 is switched on; v1 ignores labels.
 
-    If Ray cannot be asked, the head's environment decides: the supervisor of a growing cluster runs there.
+    If Ray cannot be asked, this process's environment decides: the supervisor of a growing cluster runs on the head.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
         return os.environ.get(_SWITCHED_ON, "").lower() in ("1", "true")
@@ -24,14 +24,14 @@ def knows_labels() -> bool:
 
 
 Asked: TypeAlias = Counter[tuple[frozenset[tuple[str, float]], frozenset[tuple[str, str]]]]
-"""The capacity to request from Ray's autoscaler: how many bundles of these resources, on nodes with these labels."""
+"""Capacity to request from Ray's autoscaler: the number of bundles by their resources and their nodes' labels."""
 
 
 class AutoscalerReport(NamedTuple):
     """Ray's report on its autoscaler."""
 
-    asked: Asked  #: its last request
-    is_refused: bool  #: whether it found that it cannot provide that
+    asked: Asked  #: the last request that it got
+    is_refused: bool  #: whether it cannot fulfil that request
     looks: int  #: grows each time it examines the cluster
 
 
@@ -40,7 +40,7 @@ _AUTOSCALER_S: Final = 5
 
 
 def autoscaler_report() -> AutoscalerReport | None:
-    """Return Ray's report on its second autoscaler; None if this Ray cannot be asked: judge by its actions."""
+    """Return Ray's report on its autoscaler v2; None if this Ray cannot be asked."""
     client = _control_service("get_cluster_status", "timeout_s")
     if client is None:
         return None
@@ -58,9 +58,9 @@ def autoscaler_report() -> AutoscalerReport | None:
 
 
 def end_idle_node(node: str, reason: str) -> bool:
-    """Ask Ray to end a node that runs nothing; False if it runs something.
+    """Ask Ray to end an idle node; False if it is not idle.
 
-    A Ray without this call ends it after its own idle time.
+    A Ray without this call ends the node after Ray's own idle time.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:
@@ -71,7 +71,7 @@ def end_idle_node(node: str, reason: str) -> bool:
 
 
 def _control_service(call: str, *arguments: str) -> Any:
-    """Return this process's client of Ray's control service; None if its call is not as expected."""
+    """Return this process's client of Ray's control service; None if its ``call`` has another signature."""
     needed: dict[str, Mapping[str, tuple[str, ...] | type]] = {
         "ray": {f"_raylet.InnerGcsClient.{call}": ("self", *arguments)},
         "ray.core.generated": {"autoscaler_pb2.GetClusterStatusReply": type, "autoscaler_pb2.DrainNodeReason": object},

@@ -1,4 +1,4 @@
-"""How this process connects to Ray: quietly, with settings read again, and the address of a local Ray."""
+"""Connects this process to Ray quietly, rereads Ray's settings, and finds the address of a local Ray."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -12,10 +12,10 @@ CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages
 
 
 def quiet_connection() -> AbstractContextManager[None]:
-    """Connect without Ray's relay of cluster messages to *stdout*, and without sending the command line to the cluster.
+    """Keep Ray from relaying the cluster's messages to *stdout*, and from sending it this process's command line.
 
-    The messages arrive as errors anyway; the command may hold credentials, and names that are not UTF-8, which Ray
-    cannot send. An untested Ray does both.
+    The messages arrive as errors anyway. The command line may hold credentials, and names that are not UTF-8, which Ray
+    cannot send. An untested Ray still does both.
     """
     if why_unknown(CONNECT):
         return nullcontext()
@@ -26,7 +26,7 @@ def quiet_connection() -> AbstractContextManager[None]:
 
 @contextmanager
 def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
-    """Replace attributes of Ray's modules, and restore them for a later ``ray.init`` of the user's."""
+    """Replace attributes of Ray's modules, and restore them for a later ``ray.init`` by the user."""
     places = [(import_module(f"ray._private.{name.split('.')[0]}"), name.split(".")[1]) for name in replacements]
     former = [getattr(module, attribute) for module, attribute in places]
     for (module, attribute), value in zip(places, replacements.values(), strict=True):
@@ -39,7 +39,7 @@ def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
 
 
 def reread_environment() -> bool:
-    """Make an imported Ray read its settings and token again; False if this Ray cannot."""
+    """Make an imported Ray reread its settings and token; False if this Ray cannot."""
     shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
     if why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
         return False
@@ -52,7 +52,7 @@ def reread_environment() -> bool:
 def greet_cluster(address: str) -> bool:
     """Connect to a cluster's control service; False if this Ray has no such client.
 
-    For a child process: Ray prints its tries, and raises errors of many kinds.
+    Call it in a child process: Ray prints its attempts, and raises errors of many kinds.
     """
     if why_unknown({"_raylet.GcsClient": type}, "ray"):
         return False
@@ -61,9 +61,9 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address that "auto" means: the Ray that was started last, perhaps gone; "" if none is known.
+    """Return the address that "auto" means: the Ray that was started last, even if it is gone.
 
-    None if this Ray cannot tell.
+    "" if there was none; None if this Ray cannot tell.
     """
     if why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
         return None

@@ -1,4 +1,4 @@
-"""Whether a private part of Ray is as it was tested: by Ray's version, and by the part's own shape."""
+"""Checks that a part of Ray's internals is as it was tested: by Ray's version, and by the part's signature."""
 
 import inspect
 import os
@@ -7,15 +7,15 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Final
 
-TESTED_MINORS: Final = ((2, 60),)  #: Versions of Ray on each of which the contract tests pass: ``make ray-contract``
+TESTED_MINORS: Final = ((2, 60),)  #: The versions of Ray that pass the contract tests: ``make ray-contract``
 SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
-"""For tests: the variable that limits a process to public calls, or lets it use any part with the expected shape."""
+"""A variable for tests: its values limit a process to public calls, or skip the check of Ray's version."""
 
 
 def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
-    """Return why parts of Ray may not be used; "" if its version was tested and all have the expected shape.
+    """Return why parts of Ray may not be used; "" if Ray's version was tested and all parts have the expected shape.
 
-    A shape is the arguments of a part's call, or the type of a value.
+    The shape of a function is its arguments, that of a value its type.
     """
     import ray
 
@@ -24,7 +24,7 @@ def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ra
         return "its internals are switched off"
     tested = [[str(major), str(minor)] for major, minor in TESTED_MINORS]
     if switched != ANY_VERSION and ray.__version__.split(".")[:2] not in tested:
-        return f"Ray {ray.__version__} was never tested with it"
+        return f"codecfleet was not tested with Ray {ray.__version__}"
     different = next((name for name, shape in shapes.items() if not _fits(package, name, shape)), None)
     return "" if different is None else f"its {package}.{different} differs from the tested one"
 

@@ -1,4 +1,4 @@
-"""Values kept in a Ray cluster for as long as it lives: in its key-value store, or else in an actor on its head."""
+"""Values that a Ray cluster keeps until it ends: in its key-value store, or else in an actor on its head."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +12,7 @@ _KEEPER: Final = {"name": "codecfleet-keeper", "namespace": "codecfleet"}
 
 
 def keep_in_cluster(key: str, value: bytes) -> None:
-    """Store a value for the cluster's life."""
+    """Store a value until the cluster ends."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         put(key, value, overwrite=True)
     else:
@@ -20,7 +20,7 @@ def keep_in_cluster(key: str, value: bytes) -> None:
 
 
 def claim_in_cluster(key: str) -> bool:
-    """Store an empty value under a key, unless it has one; return whether it had none."""
+    """Store an empty value under a key that has no value yet; return whether it had none."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         return not put(key, b"", overwrite=False)
     return bool(_ask_keeper(lambda keeper: keeper.claim.remote(key)))
@@ -34,7 +34,7 @@ def keys_in_cluster(prefix: str) -> list[str]:
 
 
 def kept_in_cluster(key: str) -> bytes | None:
-    """Return the last value of a key; None if it has none. Starts nothing in the cluster."""
+    """Return a key's value; None if it has none. Starts nothing in the cluster."""
     import ray
 
     found: bytes | None = None
@@ -48,7 +48,7 @@ def kept_in_cluster(key: str) -> bytes | None:
 
 
 def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
-    """Return a call of Ray's key-value store; None if it is not as expected."""
+    """Return a function of Ray's key-value store; None if its signature differs."""
     if why_unknown({f"internal_kv.{name}": arguments}, "ray.experimental"):
         return None
     call: Callable[..., Any] = getattr(import_module("ray.experimental.internal_kv"), name)
@@ -56,7 +56,7 @@ def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
 
 
 def _ask_keeper(question: Callable[[Any], Any]) -> Any:
-    """Ask the actor that keeps values if the key-value store is unknown; it is started if it does not exist."""
+    """Ask the actor that replaces the key-value store; start it if it does not exist."""
     import ray
 
     options = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "resources": ON_HEAD}
@@ -65,7 +65,7 @@ def _ask_keeper(question: Callable[[Any], Any]) -> Any:
 
 
 class _Keeper:
-    """A dictionary, as an actor."""
+    """A dictionary that runs as an actor."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}

@@ -1,6 +1,6 @@
-"""The lean start of a private Ray: replaces attributes of Ray while it starts.
+"""Starts a private Ray without what only clusters need, by replacing attributes of Ray's modules meanwhile.
 
-Without it a private Ray starts with public options only, which takes longer.
+Without it a private Ray starts through public options only, which takes longer.
 """
 
 import time
@@ -33,20 +33,20 @@ _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     "utils.get_dashboard_dependency_error": (),
     "worker.init": ("address", "_temp_dir"),
 }
-"""The parts of ``ray._private`` that the lean start uses: the arguments of each call, or the type of a value."""
+"""The parts of ``ray._private`` that the lean start uses: the arguments of each function, the type of each value."""
 
 
 def why_no_lean_start() -> str:
-    """Return why the installed Ray must start by public calls only; "" if the lean start supports it."""
+    """Return why the installed Ray must start through public calls only; "" if the lean start supports it."""
     return why_unknown(_LEAN)
 
 
 def init_lean(
     options: Mapping[str, Any], folder: Path, note: Callable[[str, Any], object], check: Callable[[], object]
 ) -> None:
-    """Start Ray with its files in ``folder``, which is shorter than Ray's own path below RAY_TMPDIR.
+    """Start Ray with its files in ``folder``, whose path may be shorter than Ray's own below RAY_TMPDIR.
 
-    ``note`` gets the name and ``Popen`` of each process; ``check`` raises once they will never be ready.
+    ``note`` is called with the name and ``Popen`` of each process; ``check`` raises an error if the start has failed.
     """
     import ray
 
@@ -56,23 +56,23 @@ def init_lean(
 
 @contextmanager
 def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) -> Iterator[None]:
-    """Start Ray inside the block without what only clusters need; only if ``why_no_lean_start`` returns ""."""
+    """Let ``ray.init`` inside the block skip what only clusters need; call it only if the lean start is supported."""
     from ray._private import parameter, services
 
     node: Any = import_module("ray._private.node")
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
-        # No autoscaler and no log forwarder: two fewer Pythons, and no wait for their end.
+        # No autoscaler and no log forwarder: that saves two Python processes, and the wait for their end.
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
-        # No dashboard: include_dashboard=False only starts an empty one, and waits a second for it.
+        # No dashboard: include_dashboard=False still starts an empty one, and waits a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # No dashboard agent except the stub that Ray's node waits for: nothing samples, serves or scrapes.
+        # Only a stub of the dashboard agent, for which Ray's node waits: it collects and serves nothing.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),
-        # The node registers 0.8 s after its start, but Ray looks only once a second.
+        # The node registers 0.8 s after its start, but Ray checks only once a second.
         "services.get_node": partial(_get_node_soon, services.get_node, check),
-        # The same as the environment variable, for a Ray that was imported before we could set it.
+        # Replaces the environment variable if Ray was imported before we could set that.
         "ray_constants.ENABLE_RAY_CLUSTER": False,
         # Under `uv run` Ray would pack the working directory and start its workers through uv.
         "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,

@@ -1,4 +1,4 @@
-"""Phrases by which Ray's messages and reports are recognised: if they differ, a line is less clear.
+"""Phrases that identify Ray's messages and reports; if Ray changes one, an error message is less clear.
 
 Ray is not imported here.
 """
@@ -7,16 +7,16 @@ import re
 from typing import Final
 
 NEVER_BEGAN: Final = "an error raised in its creation task"
-"""How Ray reports a failed constructor: an address, an indented traceback, and then the error."""
+"""Ray's message about a failed constructor: this line, an indented traceback, and the error."""
 TOKEN_REFUSED: Final = "InvalidAuthToken"  # noqa: S105 - a word of Ray's
-"""A cluster's answer to a wrong token; without it, that it did not let us in."""
+"""A cluster's answer to a wrong token."""
 NO_CLUSTER_ID: Final = "Failed to get cluster ID"
-"""A client's message after it asked something that is not Ray's control service, or does not answer."""
+"""A client's message if the other side is not Ray's control service, or does not answer."""
 LAST_LOGS: Final = ", last available logs"
-"""How Ray's message about a failed job continues with its program's last output."""
-NOT_FOUND: Final = "status code 404"  #: The message of the job server's client about an unknown job
+"""In Ray's message about a failed job, this precedes the program's last output."""
+NOT_FOUND: Final = "status code 404"  #: In the message of the job server's client about an unknown job
 FROM_CPP: Final = re.compile(r"^\[.*? ([CE]) \d+ \d+\] (?:\(\w+\) )?(?!logging\.cc)\S+:\d+:\s*(\S.*)", re.MULTILINE)
 THROWN_IN_CPP: Final = re.compile(r"Unhandled exception: .*? (what\(\): .*?)(?: /\S+ \[\w+\])?$", re.MULTILINE)
 AGENT_FAILED: Final = re.compile(r"one Ray agent failed, agent_name = (\w+)")
 FROM_PYTHON: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
-"""Lines of Ray's logs that say why one of its processes ended."""
+"""Lines of Ray's logs that say why one of Ray's processes ended."""

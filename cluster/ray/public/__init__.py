@@ -1,4 +1,4 @@
 """Ray's public calls as small typed functions: nothing outside ``cluster/ray`` imports Ray.
 
-Ray reads its environment when it is imported, so each function imports it late: after a connection has set it.
+Ray reads its environment when it is imported, so each function imports it late: after a connection has set that up.
 """

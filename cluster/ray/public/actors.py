@@ -1,4 +1,4 @@
-"""Ray's actors: made, found by name, asked, ended. All names are of our namespace."""
+"""Starts, finds, calls and ends Ray's actors. All names are in our namespace."""
 
 import logging
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 from ..private_ray import NAMESPACE
 
-Actor: TypeAlias = Any  #: Ray's handle of an actor: its methods are made at run time and carry no types
+Actor: TypeAlias = Any  #: Ray's handle of an actor; its methods are created at run time, without types
 
 
 def join_from_child(address: str) -> None:
-    """Join a cluster from a child process of a Ray worker, which is not connected itself."""
+    """Connect a child process of a Ray worker to the cluster, unless it is connected."""
     import ray
 
     if not ray.is_initialized():
@@ -19,7 +19,7 @@ def join_from_child(address: str) -> None:
 
 
 def make_actor(kind: type, options: Mapping[str, Any], *arguments: object, **named: object) -> Actor:
-    """Start an actor of this class; its first call raises what went wrong."""
+    """Start an actor of this class; if the start fails, the first call raises the error."""
     import ray
 
     return ray.remote(**options)(kind).remote(*arguments, **named)
@@ -30,7 +30,7 @@ class NoSuchActor(ValueError):
 
 
 def named_actor(name: str) -> Actor:
-    """Return an actor of codecfleet's namespace; raises NoSuchActor where none of that name is alive."""
+    """Return a live actor by its name. Raises NoSuchActor: there is none."""
     import ray
 
     try:
@@ -62,14 +62,14 @@ def kill_this_actor() -> None:
 
 
 def answer_of(reference: Any, within_s: float | None = None) -> Any:
-    """Wait for the answer of a call; errors of Ray, and of the call, are raised unchanged."""
+    """Wait for the result of a call; errors of Ray and of the call are raised unchanged."""
     import ray
 
     return ray.get(reference, timeout=within_s)
 
 
 def put(content: bytes) -> Any:
-    """Store bytes where every process of the cluster can fetch them; return a reference for calls."""
+    """Store bytes in Ray's object store; return a reference, which calls can take as an argument."""
     import ray
 
     return ray.put(content)

@@ -15,12 +15,12 @@ AnswerT = TypeVar("AnswerT")
 Details: TypeAlias = Any  #: A job as Ray's client describes it
 
 _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""Loggers that report each request; each has a level of its own."""
+"""The loggers that report each request; each has its own level."""
 
 
 def open_job_client(address: str) -> "JobSubmissionClient":
-    """Return a client that presents this user's token, once the server has answered; its errors are of many kinds."""
-    with environment(sign_in(os.environ)):  # read as Ray is imported
+    """Return a client that has reached the server with this user's token; raises errors of many kinds."""
+    with environment(sign_in(os.environ)):  # Ray reads it when it is imported
         from ray.job_submission import JobSubmissionClient
 
         for logger in _CHATTY:
@@ -33,10 +33,10 @@ class TokenRefused(Exception):
 
 
 def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
-    """Ask a client; its other errors are raised as they are. Raises TokenRefused: the server refused our token."""
+    """Return the result of ``ask``, with other errors unchanged. Raises TokenRefused: the server refused our token."""
     try:
         return ask()
-    except Exception as error:  # Ray must not be imported to name its error; all others are raised again
+    except Exception as error:  # naming Ray's error here would import Ray; all others are raised again
         from ray.exceptions import AuthenticationError
 
         if isinstance(error, AuthenticationError):
@@ -45,8 +45,8 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
 
 
 async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
-    """Yield what a job prints, until it ends. Raises ConnectionError: the connection ended before."""
-    import aiohttp  # a part of Ray's client
+    """Yield a job's output until the job ends. Raises ConnectionError: the connection broke."""
+    import aiohttp  # Ray's client depends on it
 
     try:
         async for text in client.tail_job_logs(job_id):

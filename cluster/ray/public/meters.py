@@ -1,4 +1,4 @@
-"""Ray's metrics: its agent serves them on each node's metrics port, and exports them every 10 s."""
+"""Ray's metrics: each node's agent collects them every 10 s, and serves them on the node's metrics port."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias

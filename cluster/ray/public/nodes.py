@@ -1,4 +1,4 @@
-"""A cluster's nodes, what runs on one of them, and what a process of Ray knows of itself."""
+"""Lists a cluster's nodes, runs functions on them, and tells a process where in the cluster it runs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ def all_nodes() -> list[dict[str, Any]]:
 
 
 def on_node(node: str) -> Any:
-    """Return the strategy that starts something only on the node of this Ray id."""
+    """Return the scheduling strategy that allows only this node, given by its Ray id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object) -> Awaitable[ResultT]:
-    """Run a function once in a process on a node, without CPUs; Ray's errors are raised as they are."""
+    """Run a function once in a process on a node, without reserving CPUs; Ray's errors are raised unchanged."""
     import ray
 
     options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": on_node(node)}
@@ -34,7 +34,7 @@ def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object)
 
 
 def request_nodes(bundles: Sequence[Mapping[str, float]], labels: Sequence[Mapping[str, str]]) -> None:
-    """Ask Ray's autoscaler for room for these bundles on nodes with these labels, instead of all earlier requests."""
+    """Ask Ray's autoscaler for these bundles, on nodes with these labels; replaces all earlier requests."""
     from ray.autoscaler.sdk import request_resources
 
     request_resources(bundles=[dict(each) for each in bundles], bundle_label_selectors=[dict(each) for each in labels])
@@ -62,18 +62,18 @@ def this_actor() -> str:
 
 
 def given_gpus() -> list[str]:
-    """Return the GPUs that Ray gave this actor or task, by their numbers or UUIDs."""
+    """Return the GPUs that Ray assigned to this actor or task, as numbers or UUIDs."""
     import ray
 
     return ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
 
 
 def log_folder() -> Path:
-    """Return where Ray keeps the logs of this process's node; raises RuntimeError outside of Ray's processes."""
+    """Return the folder of Ray's logs on this node. Raises RuntimeError: this process is not one of Ray's."""
     import ray
 
     if not ray.is_initialized():
         message = "this process is not one of Ray's"
-        raise RuntimeError(message)  # Ray would start one
+        raise RuntimeError(message)  # otherwise Ray would start a cluster
     context = ray.get_runtime_context()
     return Path(context.get_temp_dir(), context.get_session_name(), "logs")

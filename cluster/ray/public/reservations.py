@@ -1,4 +1,4 @@
-"""Detached reservations on one node: placement groups of one bundle, by name."""
+"""Reservations: named, detached placement groups with one bundle on one node."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,7 +12,7 @@ _NODE_LABEL: Final = "ray.io/node-id"
 
 
 def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
-    """Request a detached bundle on a node; it exists once its ``ready`` resolves."""
+    """Request a reservation on a node; it holds once its ``ready`` resolves."""
     from ray.util.placement_group import placement_group
 
     selectors = [{_NODE_LABEL: node}]
@@ -23,7 +23,7 @@ def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
 
 
 def reservation(name: str) -> Reservation:
-    """Return the reservation of a name; raises ValueError if there is none."""
+    """Return the reservation with this name. Raises ValueError: there is none."""
     from ray.util import get_placement_group
 
     group: Reservation = get_placement_group(name)
@@ -31,7 +31,7 @@ def reservation(name: str) -> Reservation:
 
 
 def reservation_names(prefix: str) -> list[str]:
-    """Return the names of all reservations with this prefix, without it."""
+    """Return the names of all reservations that begin with a prefix, without the prefix."""
     from ray.util.placement_group import placement_group_table
 
     table: dict[str, Any] = placement_group_table()
@@ -40,14 +40,14 @@ def reservation_names(prefix: str) -> list[str]:
 
 
 def give_back(group: Reservation) -> None:
-    """End a reservation, and what runs in it."""
+    """End a reservation, and everything that runs in it."""
     from ray.util.placement_group import remove_placement_group
 
     remove_placement_group(group)
 
 
 def inside(group: Reservation) -> Any:
-    """Return the strategy that starts something in a reservation."""
+    """Return the scheduling strategy for something that runs in a reservation."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)

@@ -17,7 +17,7 @@ from ....actors.background import Background
 from ....actors.worker.heartbeat import Heartbeat
 from ....actors.worker.orders import OldTerm
 from ...awake_clock import AwakeClock
-from ...fleet_variables import events_folder
+from ...fleet_variables import EVENTS
 from ...logs.actions import LogAction
 from ...logs.writing import log
 from ...placement.model.demand import Demand
@@ -97,7 +97,7 @@ class SupervisorRunner(SupervisorClient):
         self._ticking: asyncio.TimerHandle | None = None
         self._pass_s = 0.0
         self._calls: dict[int, asyncio.Future[Grants]] = {}
-        folder = events_folder(os.environ)
+        folder = os.environ.get(EVENTS, "")
         self._recording = Recording(core, Path(folder)) if folder else None
         self._keeping = asyncio.Lock()
         self._tally = MetricTally(core.state, clock())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...autoscale.config import AutoscaleConfig, load_autoscale
-from ...fleet_variables import autoscale_file, idle_release_s, policy_file
+from ...fleet_variables import AUTOSCALE, POLICY, idle_release_s
 from ...placement.model.policy import Policy, load_policy
 
 
@@ -32,7 +32,7 @@ class SupervisorSettings:
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
     """Return a cluster's settings, as the environment changes them; ``UsageError`` if a variable makes no sense."""
-    settings, idle_s, autoscale = SupervisorSettings(), idle_release_s(environment), autoscale_file(environment)
+    settings, idle_s, autoscale = SupervisorSettings(), idle_release_s(environment), environment.get(AUTOSCALE, "")
     if idle_s is not None:
         settings = replace(settings, idle_release_s=idle_s)
     return replace(settings, autoscale=load_autoscale(autoscale)) if autoscale else settings
@@ -43,5 +43,5 @@ def policy_from(environment: Mapping[str, str]) -> Policy:
 
     Raises UsageError: the file cannot be read, or is invalid.
     """
-    path = policy_file(environment)
+    path = environment.get(POLICY, "")
     return load_policy(path) if path else Policy()

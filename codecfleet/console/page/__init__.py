@@ -1,4 +1,4 @@
-"""A batch as a page: one self-contained HTML file."""
+"""A batch's report page: one self-contained HTML file."""
 
 from .layout import batch_page
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: text made from numbers. Pure. Colours come from the page's style, by class."""
+"""Charts as inline SVG. Pure. Colours come from the page's style, by class."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 
 def ticks(most: float, about: int = 5) -> list[float]:
-    """Return round numbers from 0 up to ``most``, which must be positive: about as many as requested."""
+    """Return ``about`` as many round numbers as requested, from 0 up to ``most``, which must be positive."""
     rough = most / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(each * power for each in _STEPS if each * power >= rough * (1 - 1e-9))
@@ -51,7 +51,7 @@ def area(values: Sequence[float], wall_s: float, clock: Callable[[float], str], 
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str) -> str:
-    """Return horizontal bars: for each row its name, its bars as (value, class), and the text behind them."""
+    """Return horizontal bars; each row has a name, bars as (value, class), and a text after the bars."""
     listed = list(rows)
     most = max((value for _, values, _ in listed for value, _ in values), default=0) or 1
     width = WIDTH - _NAME_WIDTH - _VALUE_WIDTH
@@ -74,7 +74,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str
 
 
 def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[float], str]) -> str:
-    """Return a row for each lane, with a bar for each stretch of work; a station is named at its first lane."""
+    """Return a row for each lane, with a bar for each segment; a station's name is at its first lane."""
     width = WIDTH - _NAME_WIDTH / 2 - _RIGHT
     left = _NAME_WIDTH / 2
     parts, before = [], None
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return the end of a long name: it distinguishes paths."""
+    """Return a name; of a long one only the end, which distinguishes paths."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

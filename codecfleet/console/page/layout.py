@@ -1,4 +1,4 @@
-"""The page that ``codecfleet batch --report`` writes: one file, without scripts and without anything from elsewhere."""
+"""The page that ``codecfleet batch --report`` writes: one file without scripts or external resources."""
 
 from datetime import UTC, datetime
 from html import escape
@@ -63,7 +63,7 @@ def batch_page(figures: "Figures") -> str:
 
 def _when(figures: "Figures") -> str:
     began = datetime.fromtimestamp(figures.began_s, tz=UTC)
-    return f"Run {figures.run}, begun {began:%Y-%m-%d %H:%M:%S} UTC, {clock_text(figures.wall_s)} long"
+    return f"Run {figures.run}, begun {began:%Y-%m-%d %H:%M:%S} UTC, took {clock_text(figures.wall_s)}"
 
 
 def _cards(figures: "Figures") -> "Iterator[str]":
@@ -123,7 +123,7 @@ def _timeline(figures: "Figures") -> "Iterator[str]":
         return
     yield "<h2>Segments by worker</h2>\n<p>Each bar is a segment; a worker has a row for each concurrent one."
     if any(not lane.station for lane in figures.lanes):
-        yield "Segments too short to be seen on their worker are listed as <i>not seen</i>."
+        yield "Segments that were too short to be seen on a worker are listed as <i>not seen</i>."
     yield "</p>"
     yield timeline(figures.lanes, figures.wall_s, clock_text)
 

@@ -1,4 +1,4 @@
-"""A cluster in memory, on which a supervisor acts in tests instead of Ray."""
+"""A cluster in memory, which replaces Ray in tests of a supervisor."""
 
 import asyncio
 import itertools
@@ -46,17 +46,17 @@ class FakeClusterBackend(ClusterBackend):
         self.starts = 0
         self.start_errors: list[Exception] = []
         self.gpus: dict[str, str] = {}
-        """The device of each GPU's station."""
+        """The device of each GPU station."""
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
         self.polling_stopped: set[str] = set()
         self.ended = ""
         self.term: int | Exception = 0
         self.offers: dict[str, int] | None = None
-        """How many nodes of each group can be requested; None if there is no autoscaler."""
+        """How many nodes of each group can be requested; None without an autoscaler."""
         self.resized: list[Resize] = []
         self.may_probe = asyncio.Event()
-        """Clear it to block probes until it is set again."""
+        """Clear it to block probes."""
         self.may_probe.set()
 
     @property
@@ -74,18 +74,18 @@ class FakeClusterBackend(ClusterBackend):
         self._nodes[node.node] = node
 
     def lose(self, node: NodeId) -> None:
-        """Remove a node, with everything on it."""
+        """Remove a node and everything on it."""
         del self._nodes[node]
         for worker in [name for name in self._workers if name.startswith(f"{node}/")]:
             self.kill(worker, "its node died")
         self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
 
     def occupy(self, node: NodeId, cores: int) -> None:
-        """Reserve ``cores`` of a node's free cores for others; a negative number releases them."""
+        """Reserve some of a node's free cores for other programs; a negative number releases them."""
         self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
 
     def kill(self, worker: WorkerId, reason: str = "killed") -> None:
-        """Let a worker die."""
+        """Kill a worker."""
         if self._workers.pop(worker, None) is not None:
             self._why[worker] = reason
             self._deaths[worker].set()
@@ -106,7 +106,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores if they are free, else wait forever."""
+        """Reserve the cores; if they are not free, wait forever."""
         node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
@@ -130,7 +130,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return the entry of ``heartbeats`` for a worker; by default, nothing done yet."""
+        """Return a worker's entry in ``heartbeats``; by default it has done nothing yet."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
@@ -171,9 +171,9 @@ class FakeClusterBackend(ClusterBackend):
         return content
 
     async def resize(self, order: Resize) -> None:
-        """Add nodes at once, and end those without a reservation; if ``offers`` has too few, none joins.
+        """Add and end nodes at once; nodes with a reservation stay.
 
-        Raises FleetUnavailable: they are too few, or there are none.
+        Raises FleetUnavailable: ``offers`` has too few nodes, so none joins, or there is no autoscaler.
         """
         self.resized.append(order)
         if self.offers is None:
@@ -201,7 +201,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._kept.get(key)
 
     async def newest_term(self) -> int:
-        """Return ``term``, or raise the exception that a test put there."""
+        """Return ``term``, or raise it if it is an exception."""
         if isinstance(self.term, Exception):
             raise self.term
         return self.term

@@ -36,7 +36,7 @@ class FakeJob:
         self._hangs = hangs
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield the script, then end, fail later, or hang."""
+        """Yield the script; then end, or hang until cancelled."""
         for event in self._script:
             if self.cancelled.is_set():
                 return
@@ -114,7 +114,7 @@ class FakeFleet:
 
 
 def sample_report(*, segments: int = 3) -> Report:
-    """Return the report of a small, flawless job, with one warning."""
+    """Return the report of a small job without errors, with one warning."""
     frames = segments * _FRAMES_PER_SEGMENT
     last_s = Fraction(frames - 1, _FPS)
     return Report(

@@ -11,30 +11,21 @@ from ...errors import FleetUnavailable, UsageError
 
 @dataclass
 class FakeJobServer(JobServer):
-    """Replaces a cluster's job server.
+    """Replaces a cluster's job server."""
 
-    Args:
-        log_pieces: what each job prints, a piece at a time.
-        end: how each job ends.
-        pending: how many queries find a job pending.
-        breaks_after: for each successive reading of a log, after how many pieces it breaks off; later ones do not.
-        refusals: how often the server does not answer after it has accepted a job.
-    """
-
-    log_pieces: Sequence[str] = ()
-    end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))
-    pending: int = 0
-    breaks_after: Sequence[int] = ()
-    refusals: int = 0
+    log_pieces: Sequence[str] = ()  # what each job prints, a piece at a time
+    end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))  # how each job ends
+    pending: int = 0  # how many queries find a job pending
+    breaks_after: Sequence[int] = ()  # after how many pieces each of the first readings of a log breaks
+    refusals: int = 0  # how many queries about accepted jobs the server does not answer
     address: str = "http://head:8265"
-    submitted: dict[str, Entry] = field(default_factory=dict)
-    packages: list[set[str]] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs, by name
+    packages: list[set[str]] = field(default_factory=list)  # the files of each submitted package
+    stopped: list[str] = field(default_factory=list)  # the names of jobs that were stopped
     _read: set[str] = field(default_factory=set)
     _times_read: int = 0
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
-        """Take the job."""
         self.submitted[job_id] = entry
         self.packages.append(set() if package is None else {str(p.relative_to(package)) for p in package.rglob("*")})
 
@@ -50,22 +41,18 @@ class FakeJobServer(JobServer):
         return found
 
     def jobs(self) -> list[RayJob]:
-        """Return all jobs."""
         return [self.job(job_id) for job_id in self.submitted]
 
     def stop(self, job_id: str) -> bool:
-        """Stop a job that runs."""
         self._entry(job_id)
         self.stopped.append(job_id)
         return job_id not in self._read
 
     def printed(self, job_id: str) -> str:
-        """Return the whole log."""
         self._entry(job_id)
         return "".join(self.log_pieces)
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield its pieces."""
         number, self._times_read = self._times_read, self._times_read + 1
         pieces = self.log_pieces
         breaks = number < len(self.breaks_after)

@@ -1,4 +1,4 @@
-"""Simulated processes: each serves its worker or pool in this event loop, over real sockets."""
+"""Simulated processes: each serves a worker or a pool from this event loop, over real sockets."""
 
 import asyncio
 import socket
@@ -29,11 +29,11 @@ class _InThisLoop:
 
     @property
     def started(self) -> int:
-        """How many were started."""
+        """How many processes were started."""
         return len(self._serving)
 
     def kill(self) -> None:
-        """Kill the newest."""
+        """Kill the newest process."""
         self._serving[-1].cancel()
 
     def _start(self, serve: Callable[[socket.socket], Awaitable[None]]) -> StartedProcess:
@@ -66,8 +66,8 @@ async def _serve_worker(end: socket.socket) -> None:
         await serve_parent(end, lambda _: seat, me="the worker")
     finally:
         end.close()
-        with suppress(AttributeError):  # it has not begun
-            seat.host.close()  # its threads, which would end with a real process
+        with suppress(AttributeError):  # the worker may not have begun
+            seat.host.close()  # end its threads, which would end with a real process
 
 
 class FakeHosts(_InThisLoop):
@@ -90,7 +90,7 @@ class FakeHosts(_InThisLoop):
         return self._start(partial(self._serve_pool, len(self._lost) - 1))
 
     def lose_ray(self) -> None:
-        """Make the newest host lose its Ray: it reports no more errors, and must be killed."""
+        """Make the newest host lose its Ray: it reports no more errors until it is killed."""
         self._lost[-1] = "its Ray ended"
 
     async def _serve_pool(self, number: int, end: socket.socket) -> None:

@@ -39,13 +39,13 @@ class LookedRun(WorkRun[ResultT]):
 class LocalPool(Pool):
     """Runs work in ``slots`` threads of this process.
 
-    Nothing is pickled, no worker dies, nothing has its own process.
+    Nothing is pickled, and there are no worker processes that could die.
 
     Args:
-        slots: how many work items run at once.
+        slots: how many work items run at a time.
         device: the GPU that work may use, if any.
-        is_here: whether it claims to be a pool of this machine's workers.
-        kind: the kind of its encoder, which then finishes soonest; None if it has none.
+        kind: the kind of encoder that its preview names; None for none.
+        is_here: whether it claims that all workers run on this machine.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class LocalPool(Pool):
         self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
-        """What jobs reported about the results."""
+        """What jobs have reported about results."""
 
     @property
     def state(self) -> PoolState:
         return self._state
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Do nothing: jobs share the threads in order of submission."""
+        """Do nothing: work runs in order of submission."""
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return the pool's encoder if there is a GPU, unless the demand is for software."""
+        """Return the pool's kind of encoder, unless the demand is for software."""
         return PlacementPreview(
             never="there is no GPU in this pool" if demand.needs_gpu and self._device is None else "",
             encoder_kind=None if demand.encoder is EncoderChoice.SOFTWARE else self._kind,
@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # retrieve the error: nobody may be awaiting it any more
+            ended.exception()  # marks the error as retrieved: perhaps nobody awaits it any more
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -181,10 +181,10 @@ class FaultyPool(Pool):
     Args:
         inner: the pool that does the work; this one starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
-        hangs: pairs that do nothing, each on a separate station that does not answer, until written off or cancelled.
-        errors: {(label, attempt): the error that it raises instead of running}, with ``where`` set to the worker HERE.
-        finishing_order: labels in the order in which their results arrive. Whenever all work in flight is done, the
-            result whose label comes first here is released; other labels come last, in order of submission.
+        hangs: pairs that hang, each on a station of its own, until written off or cancelled.
+        errors: the error that each pair raises instead of running; its ``where`` becomes HERE.
+        finishing_order: labels in the order in which their results arrive; other labels follow in order of submission.
+            A result is released whenever all running work is done.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class FaultyPool(Pool):
         self._inner.set_demand(job, demand)
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on the inner pool, unless this attempt is killed; hold its result back until its turn."""
+        """Run ``work`` on the inner pool, unless a fault is due; hold its result until it may be released."""
         self._attempts[work.job, work.label] += 1
         attempt = work.label, self._attempts[work.job, work.label]
         if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:
@@ -250,7 +250,7 @@ class FaultyPool(Pool):
         return run
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
-        """End a run as the inner one ended, when its turn comes."""
+        """End a run as the inner one ended, once it may be released."""
         gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
         place = rank, next(self._tickets)
         self._working += 1

@@ -1,4 +1,4 @@
-"""The report of a simulated machine: the real NVML probe over a fake NVML, and trials from the fleet's file."""
+"""The report of a simulated machine: the real NVML probe with a fake NVML, and trials from the fleet's file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ _NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine is simula
 def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:
     """Return the report of a simulated machine; ``fleet`` names its origin.
 
-    The real probe fills NVML's part from a fake NVML. Facts that only a real machine can give are absent.
+    Facts that only a real machine has are absent.
     """
     answers = read_nvml(FakeNvml(node), sleep=lambda _: None)
     own = tuple(trial for device in node.devices if device.kind.is_processor for trial in device.trials)
@@ -30,7 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
-            machine_uuid=node.name,  # the name that a simulated hypervisor has for its guests
+            machine_uuid=node.name,  # by this name a simulated hypervisor refers to its guests
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,

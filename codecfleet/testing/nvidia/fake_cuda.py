@@ -33,34 +33,25 @@ class _Result(int):
 
     @property
     def name(self) -> str:
-        """The result's name in cuda.h."""
         return _NAMES.get(self, f"CUDA_ERROR_{int(self)}")
 
 
 @dataclass
 class FakeCudaDriver:
-    """``cuda.bindings.driver`` with one device whose memory is host memory.
+    """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, as the driver is."""
 
-    ``faults`` maps a function to the result it returns instead of success; ``fails_after`` to the number of good calls
-    before that. ``memory``, ``streams`` and ``events`` hold what is not released yet; ``default_streams`` are CUDA's
-    own. ``attributes`` are the device's, by number; the default is a card of compute capability 9.0. ``attached`` has
-    the attachment of managed memory: while it is attached to the host only, a kernel's write is an illegal address.
-    ``pools`` says whether the device has memory pools. ``pushed`` counts contexts that were pushed and not popped.
-    Thread-safe, as the driver is.
-    """
-
-    faults: dict[str, int] = field(default_factory=dict)
-    fails_after: dict[str, int] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    memory: dict[int, Any] = field(default_factory=dict)
-    streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)
-    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})
-    attached: dict[int, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)  # the results of functions that fail
+    fails_after: dict[str, int] = field(default_factory=dict)  # how many calls succeed before they fail
+    calls: dict[str, int] = field(default_factory=dict)  # how often each function was called
+    memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
+    streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
+    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # of the device, by number
+    attached: dict[int, int] = field(default_factory=dict)  # attachment of managed memory: to the host, kernels fail
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
-    events: dict[int, tuple[int, Callable[[], int]] | None] = field(default_factory=dict)
-    pools: bool = True
-    pushed: int = 0
+    events: dict[int, tuple[int, Callable[[], int]] | None] = field(default_factory=dict)  # those not destroyed
+    pools: bool = True  # whether the device has memory pools
+    pushed: int = 0  # how many contexts were pushed and not popped
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _working: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -320,7 +311,7 @@ class FakeCudaCore:
             self.ordinal = ordinal
 
         def set_current(self) -> None:
-            """Do nothing."""
+            pass
 
     @dataclass
     class ProgramOptions:

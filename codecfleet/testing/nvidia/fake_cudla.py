@@ -2,7 +2,7 @@
 
     host = open_host(environment={}, import_module=FakeMachine(dlas=3).import_module)
 
-Tasks run at once, in the calling thread. It has hybrid mode alone: tests/driver_sim has standalone mode.
+Tasks run at once, in the calling thread. Only hybrid mode is supported: tests/driver_sim has standalone mode.
 """
 
 import concurrent.futures
@@ -124,13 +124,7 @@ class FakeCudlaError(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself.
 
-    ``integrated`` says for each GPU, by ordinal, whether it is the Tegra's own; ``context_gpus`` are the GPUs of the
-    retained contexts. ``calls`` has every call by its C name; an engine's run of a task is ``cudlaTask``. ``hanging``
-    is a future that completes once a call hangs. ``isolated``: errors of the DLA leave CUDA alone
-    (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE). ``streams_waited`` are the streams that were waited for, ``tasks_of`` counts
-    the tasks of each DLA; ``memory``, ``managed`` and ``locked`` are device, managed and page-locked memory by address;
-    ``stream_waits`` has each (stream, stream that waits for it); a CUDA graph captures the work of ``capturing``;
-    ``context`` is the handle of the GPU's context.
+    ``integrated`` says for each GPU, by ordinal, whether it belongs to the Tegra.
     """
 
     CudlaError = FakeCudlaError
@@ -138,18 +132,18 @@ class FakeMachine:
     def __init__(self, dlas: int = 1, *, integrated: Sequence[bool] = (True,)) -> None:
         self.dlas = dlas
         self.integrated = tuple(integrated)
-        self.context_gpus: list[int] = []
+        self.context_gpus: list[int] = []  # the GPUs of the retained contexts
         self.context_flags: dict[int, int] = {}
-        self.calls: list[str] = []
-        self.hanging: Future[None] = Future()
+        self.calls: list[str] = []  # every call by its C name; an engine's run of a task is ``cudlaTask``
+        self.hanging: Future[None] = Future()  # completes once a call hangs
         self.released = Future[None]()
-        self.isolated = False
-        self.streams_waited: list[int] = []
-        self.tasks_of: Counter[int] = Counter()
-        self.memory: dict[int, NDArray[np.uint8]] = {}
-        self.managed: dict[int, NDArray[np.uint8]] = {}
-        self.locked: dict[int, NDArray[np.uint8]] = {}
-        self.capturing: set[int] = set()
+        self.isolated = False  # errors of the DLA do not affect CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
+        self.streams_waited: list[int] = []  # the streams that were waited for
+        self.tasks_of: Counter[int] = Counter()  # the number of tasks of each DLA
+        self.memory: dict[int, NDArray[np.uint8]] = {}  # device memory, by address
+        self.managed: dict[int, NDArray[np.uint8]] = {}  # managed memory, by address
+        self.locked: dict[int, NDArray[np.uint8]] = {}  # page-locked memory, by address
+        self.capturing: set[int] = set()  # the streams whose work a CUDA graph captures
         self._faults: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(0x1000, 0x10)
@@ -160,7 +154,7 @@ class FakeMachine:
         self.context = CONTEXT
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
-        self.stream_waits: list[tuple[int, int]] = []
+        self.stream_waits: list[tuple[int, int]] = []  # each (stream, stream that waits for it)
 
     def import_module(self, name: str) -> Any:
         """Return the fake of a binding, by the binding's name."""
@@ -171,7 +165,7 @@ class FakeMachine:
         self._faults[function, self._counts[function] + call] = status
 
     def patience(self, future: "Future[Any]", seconds: float) -> bool:
-        """Wait for a call as a session does, without a clock: time runs out if, and only if, something hangs."""
+        """Wait for a call as a session does, but without a clock: time runs out if, and only if, a call hangs."""
         del seconds
         concurrent.futures.wait({future, self.hanging}, return_when=concurrent.futures.FIRST_COMPLETED)
         return future.done()
@@ -276,7 +270,7 @@ class FakeMachine:
         for record in _records(tasks, TASK, count):
             if record["wait_events"] or record["signal_events"]:
                 raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
-            self._run(device, record)  # in the caller's thread: tasks of other handles are other threads'
+            self._run(device, record)
 
     def get_last_error(self, handle: int) -> int:
         return self._device(handle, "cudlaGetLastError").error
@@ -286,13 +280,12 @@ class FakeMachine:
         del milliseconds
 
     def retain_context(self, gpu: int) -> int:
-        """Return a context."""
         self.context_gpus.append(gpu)
         self._contexts += 1
         return self.context
 
     def release_context(self) -> None:
-        """Release a context. cuDLA may crash if a handle is still open, so this fake does."""
+        """Release a context. If a handle is still open, cuDLA may crash, so this fake fails."""
         if self._devices:
             raise AssertionError("the context was released before the handles")
         self._contexts -= 1

@@ -22,7 +22,7 @@ def drop_idle(pool: BufferPool) -> None:
 
 
 class FakePackage:
-    """``PyNvVideoCodec`` with a decoder and an encoder: names that the first lacks are looked up in the second."""
+    """``PyNvVideoCodec``: names come from the fake decoder, or else from the fake encoder."""
 
     def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
         self._parts = (decoder, encoder)
@@ -48,7 +48,6 @@ class FakeDevice:
         self.gpu = Gpu(self.opened)
 
     def opened(self) -> OpenedGpu:
-        """Open the GPU."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         packing = ReferencePacking(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
@@ -70,7 +69,6 @@ class _GpuWith(Gpu):
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        """Return that decoder at once."""
         yield self.pictures
 
 

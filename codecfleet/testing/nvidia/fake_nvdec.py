@@ -30,11 +30,11 @@ from .surface_decoder import surface_of
 
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
 _DECODERS: Final = {"av1": "libdav1d"}
-"""Codecs whose native FFmpeg decoder needs hardware."""
+"""The decoders of codecs whose default FFmpeg decoder needs hardware."""
 
 
 class FakeNvCodecError(Exception):
-    """Stands for PyNvVCException."""
+    """Replaces PyNvVCException."""
 
 
 class _Latency(IntEnum):
@@ -63,27 +63,21 @@ class _PacketData:
 
 @dataclass
 class FakeNvdec:
-    """``PyNvVideoCodec`` as a decoder sees it.
-
-    ``supported`` are FFmpeg's names of codecs that the device decodes; ``sides`` are the smallest and largest side of a
-    picture. Pictures that are ``left_out``, counted over all sessions from 0, never come. ``spare_bytes`` is added to
-    the size that each frame claims. ``sei_messages`` are (type, payload) of every picture, and ``statistics`` the
-    decode statistics of each, None if the driver has none. ``options`` are those of the decoders made.
-    """
+    """The decoder's part of ``PyNvVideoCodec``."""
 
     driver: FakeCudaDriver
-    supported: frozenset[str] = frozenset(CODECS)
-    sides: tuple[int, int] = (48, 8192)
-    caps_code: int = 0
-    left_out: frozenset[int] = frozenset()
-    spare_bytes: int = 0
-    sei_messages: tuple[tuple[int, bytes], ...] = ()
-    statistics: dict[str, list[int]] | None = None
-    options: list[dict[str, object]] = field(default_factory=list)
-    pictures: int = 0
-    wrong_pictures: int = 0
+    supported: frozenset[str] = frozenset(CODECS)  # the codecs that the device decodes, by FFmpeg's names
+    sides: tuple[int, int] = (48, 8192)  # the smallest and largest side of a picture
+    caps_code: int = 0  # the error code of queries for capabilities; 0 for success
+    left_out: frozenset[int] = frozenset()  # numbers of pictures, over all sessions, that are never returned
+    spare_bytes: int = 0  # how much larger each frame claims to be
+    sei_messages: tuple[tuple[int, bytes], ...] = ()  # (type, payload) of every picture
+    statistics: dict[str, list[int]] | None = None  # decode statistics of each picture; None if the driver has none
+    options: list[dict[str, object]] = field(default_factory=list)  # the options of all decoders
+    pictures: int = 0  # how many pictures were decoded
+    wrong_pictures: int = 0  # how many pictures the device reports as wrong
     decoders_made: int = 0
-    caps_asked: list[tuple[int, int, int]] = field(default_factory=list)
+    caps_asked: list[tuple[int, int, int]] = field(default_factory=list)  # the queries for capabilities
 
     cudaVideoCodec: Callable[[int], int] = int
     cudaVideoChromaFormat: Callable[[int], int] = int

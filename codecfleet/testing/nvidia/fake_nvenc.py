@@ -66,7 +66,7 @@ _FORMATS: Final = {"NV12": "yuv420p", "P010": "yuv420p10le", "YUV444": "yuv444p"
 
 
 class FakeNvencError(Exception):
-    """Stands for PyNvVCException."""
+    """Replaces PyNvVCException."""
 
     @classmethod
     def of(cls, function: str, code: int) -> "FakeNvencError":
@@ -101,25 +101,20 @@ class _Reconfigure:
 
 @dataclass
 class FakeNvenc:
-    """One visible device.
+    """One visible device."""
 
-    ``capabilities``, by codec, override those of a capable GPU. ``sessions_max`` is how many encoders may be open at
-    once. ``faults`` maps a function of the driver to the status it answers. ``swallow`` has the numbers of packets that
-    never come, ``swapped`` those of packets that come after their successor. ``made`` holds the arguments of every
-    encoder, ``asked`` the codecs whose capabilities were queried, ``reconfigured`` every new set of rates,
-    ``sei_messages`` the messages for each picture, by number.
-    """
-
+    # By codec: values that override those of a capable GPU.
     capabilities: dict[str, dict[str, int]] = field(
         default_factory=lambda: {name: dict[str, int]() for name in _SOFTWARE}
     )
-    sessions_max: int = 1000
-    faults: dict[str, int] = field(default_factory=dict)
-    swallow: frozenset[int] = frozenset()
-    swapped: frozenset[int] = frozenset()
-    made: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    reconfigured: list[_Reconfigure] = field(default_factory=list)
+    sessions_max: int = 1000  # how many encoders may be open at a time
+    faults: dict[str, int] = field(default_factory=dict)  # the status of each driver function that fails
+    swallow: frozenset[int] = frozenset()  # numbers of packets that are never returned
+    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned after the next one
+    made: list[dict[str, Any]] = field(default_factory=list)  # the arguments of every encoder
+    asked: list[str] = field(default_factory=list)  # the codecs whose capabilities were queried
+    reconfigured: list[_Reconfigure] = field(default_factory=list)  # every new set of rates
+    # The messages of each picture, by its number.
     sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 

@@ -18,12 +18,10 @@ class _Managed(ctypes.Structure):
 
 
 class FakeDeviceTensor:
-    """A tensor of samples in C order, or with ``strides`` in samples.
+    """A tensor of samples in C order, or with ``strides`` in samples, from ``byte_offset`` after ``address``.
 
-    Like new tensors, its ``__dlpack__`` takes only keywords.
-
-        It begins ``byte_offset`` after ``address``. ``streams`` holds the streams that consumers passed;
-    ``device_type``, ``device_id`` and ``code`` are DLPack's: 2 for CUDA, and 1 for unsigned.
+    As in recent versions of DLPack, ``__dlpack__`` takes only keywords. ``streams`` has the streams that consumers
+    passed; ``device_type``, ``device_id`` and ``code`` are DLPack's: 2 for CUDA, and 1 for unsigned.
     """
 
     def __init__(

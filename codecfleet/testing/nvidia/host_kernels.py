@@ -32,7 +32,6 @@ class ReferenceConverter(SurfaceConverter):
         self.prepared: list[Conversion] = []
 
     def prepare(self, conversion: Conversion, target_address: int) -> "HostConverting":
-        """Return a conversion."""
         self.prepared.append(conversion)
         return HostConverting(self._put, conversion, target_address)
 
@@ -46,12 +45,11 @@ class HostConverting(SurfaceConversion):
         self._target_address = target_address
 
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Put the conversion of the surface at this address into a stream."""
         target = self._target_address if target_address is None else target_address
         self._put(stream, lambda: self._convert(surface_address, target))
 
     def close(self) -> None:
-        """Do nothing: there is no memory to release."""
+        pass  # there is no memory to release
 
     def _convert(self, surface_address: int, target_address: int) -> int:
         surface = _bytes_at(surface_address, source_bytes(self._conversion))
@@ -70,7 +68,6 @@ class ReferencePacking(PackingKernels):
         self._put = put
 
     def launch(self, picture: StridedPicture, target: int, tables: int) -> "HostPacking":
-        """Return the packing of a picture."""
         del tables
         return HostPacking(self._put, picture, target)
 
@@ -84,7 +81,6 @@ class HostPacking:
         self._target = target
 
     def begin(self, stream: Stream) -> None:
-        """Put the packing into a stream."""
         self._put(stream, self._pack)
 
     def _pack(self) -> int:

@@ -20,7 +20,7 @@ def _queries(names: str) -> frozenset[str]:
     return frozenset(f"nvmlDeviceGet{name}" for name in names.split())
 
 
-# vGPU Management SDK guide, 3.3.2: what a guest's driver answers with NOT_SUPPORTED, later names included.
+# vGPU Management SDK guide, 3.3.2, with later names: the functions that a guest's driver does not support.
 GUEST_REFUSES = _queries(
     """
     Serial BoardPartNumber InforomImageVersion InforomVersion GpuOperationMode MaxPcieLinkGeneration
@@ -34,7 +34,7 @@ GUEST_REFUSES = _queries(
 )
 # A guest has no MIG and none of the health of the board (documented for ECC, not measured for these).
 GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
-# All that a Tegra SoC's NVML answers (documented, not measured).
+# The only functions that NVML supports on a Tegra SoC (documented, not measured).
 IGPU_ANSWERS = _queries(
     "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )

@@ -72,10 +72,10 @@ def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
 
 
 def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSlice]) -> dict[int, tuple[int, int]]:
-    """Return the place of each GPU instance, by number: the first memory slice, and how many.
+    """Return the first memory slice of each GPU instance, and how many it has, by the instance's number.
 
-    They are laid out as in the guide's listings: the largest first, those of more than two slices from the end. An
-    instance that does not fit is placed behind the others.
+    Instances are placed as in the guide's listings: the largest first, those of more than two slices from the end. An
+    instance that does not fit is placed after the others.
     """
     known = {profile.name: profile for profile in profiles}
     wanted = {part.gpu_instance: known[part.profile] for part in slices if part.profile in known}

@@ -90,7 +90,7 @@ def test_the_page_says_what_happened() -> None:
     text = " ".join(" ".join(Page(batch_page(FIGURES)).words).split())
     for words in (
         "Batch into /out",
-        "Run 2, begun 1970-01-01 00:00:00 UTC, 1:30 long",
+        "Run 2, begun 1970-01-01 00:00:00 UTC, took 1:30",
         "3 of 6",
         "done, 1 by earlier runs",
         "saved, 75 %",

@@ -66,7 +66,7 @@ def test_without_a_token_it_listens_on_loopback_only(
     assert run(["dashboard", "--host", "0.0.0.0", "--port", "0"], Services(open_desk=fleet.desk)) == 2  # noqa: S104
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), fleet.opened) == ("", 1, 0)
-    assert "asks for the cluster's token, and there is none. Copy the head's" in said.err
+    assert "requires the cluster's token, but there is none. Copy the head's" in said.err
 
 
 def test_a_taken_port_is_one_line(capsys: Captured) -> None:

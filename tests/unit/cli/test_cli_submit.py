@@ -177,5 +177,5 @@ def test_jobs_as_text_and_as_json() -> None:
         ["running", "0:10", "codecfleet-3"],
     ]
     assert "\\x1b[2J" in rows[1]
-    assert job_rows([]) == ["no job of codecfleet's"]
+    assert job_rows([]) == ["no codecfleet jobs"]
     assert json.loads(json.dumps(job_json(jobs[0])))["exit_code"] == 0

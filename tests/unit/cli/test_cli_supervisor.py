@@ -117,7 +117,7 @@ def test_without_a_fleet_there_is_nothing_to_look_at(
     assert run(line.split()) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    no_fleet = "" if line.partition(" ")[0] in ORDERS else ", and no warm fleet is up on this machine"
+    no_fleet = "" if line.partition(" ")[0] in ORDERS else ", and no warm fleet runs on this machine"
     assert said.err.startswith(f"codecfleet: error: no cluster is named{no_fleet}. Give --address, or set RAY_ADDRESS")
 
 

@@ -109,7 +109,7 @@ async def test_old_news_is_not_shown_where_newer_can_be_had() -> None:
         assert (found["look"], found["age_s"], found["document"]["fleet"]) == (2, 0.0, None)
 
 
-NOT_UP = UsageError("no cluster is named, and no warm fleet is up", "Bring one up.")
+NOT_UP = UsageError("no cluster is named, and no warm fleet runs", "Bring one up.")
 ODD = WorkError("the result does not unpickle: KeyError: 'pid'", "Upgrade.")
 DEFECT = KeyError("pid")
 UNSHOWABLE = replace(

@@ -199,12 +199,12 @@ def test_elsewhere_than_on_loopback_the_token_is_asked_for() -> None:
     with listening_socket("127.0.0.1", 0) as bound:
         assert gate_for(bound, TOKEN, asks_token=False) == Gate()
         assert gate_for(bound, TOKEN, asks_token=True) == Gate(TOKEN)
-        with pytest.raises(UsageError, match="--ask-token asks for the cluster's token, and there is none"):
+        with pytest.raises(UsageError, match="--ask-token requires the cluster's token, but there is none"):
             gate_for(bound, "", asks_token=True)
     with listening_socket("0.0.0.0", 0) as bound:  # noqa: S104 - it is what is refused
         assert gate_for(bound, TOKEN, asks_token=False) == Gate(TOKEN)
         assert url_of(bound) == f"http://{socket.gethostname()}:{bound.getsockname()[1]}/"
-        with pytest.raises(UsageError, match=r"0\.0\.0\.0 is not only this machine"):
+        with pytest.raises(UsageError, match=r"0\.0\.0\.0 can be reached from elsewhere"):
             gate_for(bound, "", asks_token=False)
 
 

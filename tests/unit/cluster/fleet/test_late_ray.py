@@ -89,7 +89,7 @@ def test_work_without_a_demand_decides_nothing() -> None:
 
 
 async def test_a_refused_start_is_noted() -> None:
-    """The report says why no GPU took part; a start is tried twice, and every caller gets its error."""
+    """The report says why no GPU was used; a start is tried twice, and every caller gets its error."""
     starts = 0
 
     async def refused() -> "Connection":
@@ -104,7 +104,7 @@ async def test_a_refused_start_is_noted() -> None:
             await late.start()
     assert (starts, late.notes) == (
         2,
-        ("Ray did not start, so no GPU took part: no place for its files",),
+        ("Ray did not start, so no GPU was used: no place for its files",),
     )
     await late.close()
 

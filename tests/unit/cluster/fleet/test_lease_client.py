@@ -177,7 +177,7 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
     sound = Grants({}, 1)
     assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
     given_up = accepted(Scripted(KeyError("x")), 5)
-    assert given_up[0].unrecoverable == "the supervisor fails: KeyError: 'x'"
+    assert given_up[0].unrecoverable == "the supervisor failed: KeyError: 'x'"
 
 
 def test_a_supervisor_that_comes_back_with_another_version_is_given_up_at_once() -> None:

@@ -107,7 +107,7 @@ def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with locked_place() as place, place.listen("code"):
         for peer in ((os.getpid(), os.geteuid() + 1), (0, os.geteuid())):
             monkeypatch.setattr(meeting_place, "peer_of", lambda _end, peer=peer: peer)
-            with pytest.raises(PermissionError, match="listens there"):
+            with pytest.raises(PermissionError, match="belongs to user"):
                 place.connect("code")
 
 

@@ -78,7 +78,7 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
             await run
         lost = pool.state.of("j")
         assert lost.slots == 0
-        assert "started again: it was killed" in lost.waits_for
+        assert "being restarted: it was killed" in lost.waits_for
         await more_slots(pool, "j", 0)
         assert pool.state.of("j") == JobState(1, 1, waits_for="nothing stops it")
         done = pool.submit(works.Count(job="j", label="a", frames=3))

@@ -211,7 +211,7 @@ async def test_other_code_is_left_alone_with_a_word() -> None:
         async with program:
             assert program.state.warm_fleet is None
             (note,) = program.state.notes
-        assert note.endswith("was left alone: it runs other code, of codecfleet 1.2.3")
+        assert note.endswith("was not used: it runs other code (codecfleet 1.2.3)")
 
 
 async def test_too_few_slots() -> None:
@@ -258,7 +258,7 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.
                 pass
         assert await found() == "found 1.2.3"
     (dropped,) = [each.message for each in caplog.records]
-    assert dropped.startswith("a program was dropped: ")
+    assert dropped.startswith("a program was disconnected: ")
 
 
 def test_without_a_fleet_nothing_is_said() -> None:
@@ -314,5 +314,5 @@ async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.Monkey
         watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))
         with pytest.raises(FleetUnavailable, match="codecfleet up"):
             await watching
-    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet is up"):
+    with pytest.raises(UsageError, match="no cluster is named, and no warm fleet runs"):
         await fleet_status(None)

@@ -40,7 +40,7 @@ def test_a_name_of_two_nodes_lists_both_with_their_ids() -> None:
     status = a_status(("1a2b3c4d5e", "vm"), ("9f8e7d6c5b", "vm"), ("000000000", "gpu"))
     error = unknown_node("vm", Order.DRAIN, status)
     assert error.message == "2 nodes are called vm: vm (1a2b3c4d), vm (9f8e7d6c)"
-    assert error.next_step == "Give one's id: codecfleet drain 1a2b3c4d."
+    assert error.next_step == "Give the id of one: `codecfleet drain 1a2b3c4d`."
 
 
 def test_an_unknown_name_lists_the_nodes_that_there_are() -> None:
@@ -48,4 +48,4 @@ def test_an_unknown_name_lists_the_nodes_that_there_are() -> None:
     error = unknown_node("nowhere", Order.CORDON, a_status(*((f"{number:010}", f"n{number}") for number in range(20))))
     assert error.message == "no node is called nowhere"
     assert error.next_step.startswith("The nodes are n0 (00000000), n1 (")
-    assert error.next_step.endswith("and 12 more: see codecfleet status.")
+    assert error.next_step.endswith("and 12 more: see `codecfleet status`.")

@@ -14,7 +14,7 @@ from codecfleet.errors import FleetUnavailable
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("x" * 40, "longer than the 25 characters"), (os.fsdecode(b"\xff"), "is not UTF-8")]
+    ("name", "words"), [("x" * 40, "longer than 25 characters"), (os.fsdecode(b"\xff"), "is not UTF-8")]
 )
 def test_a_base_that_ray_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
     """A chosen place whose path leaves no room for socket names, or that Ray cannot store, is refused."""

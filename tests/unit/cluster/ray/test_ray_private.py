@@ -99,7 +99,7 @@ def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> 
 def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
     """Another minor version is refused before anything is looked at, and nothing of it is replaced."""
     ray.package.__version__ = version
-    assert why_no_lean_start() == f"Ray {version} was never tested with it"
+    assert why_no_lean_start() == f"codecfleet was not tested with Ray {version}"
     relay = ray.worker.listen_error_messages
     with quiet_connection():
         assert ray.worker.listen_error_messages is relay

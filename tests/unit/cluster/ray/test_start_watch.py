@@ -103,7 +103,7 @@ class Process:
     [
         (1, f"its raylet ended with exit code 1: {SAID_IN_DASHBOARD_AGENT}", "RAY_TMPDIR"),
         (-signal.SIGXFSZ, "its raylet ended: one of its files reached the limit", "ulimit -f unlimited"),
-        (-signal.SIGKILL, "its raylet ended: it was killed, possibly because it ran out of memory", "Free memory"),
+        (-signal.SIGKILL, "its raylet ended: it was killed, possibly because memory ran out", "Free memory"),
         (-signal.SIGSEGV, "its raylet was ended by SIGSEGV", "RAY_TMPDIR"),
     ],
 )

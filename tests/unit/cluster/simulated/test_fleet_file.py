@@ -84,7 +84,7 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
         (f"{HEAD}{NODE}colour = 1\n", "nodes.0.colour: extra inputs"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "GTX 9000"\n', "no GPU model is called GTX 9000"),
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "holds 1 of 4g.24gb"),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "at most 1 of 4g.24gb"),
         (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
         ("schema = ", "is not valid TOML"),
         (f"a = {'[' * 5000}", "is not valid TOML"),
@@ -92,12 +92,15 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
         (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
         (
             f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
-            "has 40960 MiB of memory, and its MIG takes 44800",
+            "has 40960 MiB of memory, but its MIG instances need 44800",
         ),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n', "of several profiles"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "take 3"),
-        (f"{HOST}{VGPU.format('NVIDIA L40S-9Q')}", "has no vGPU type NVIDIA L40S-9Q"),
-        (f"{HOST}{VGPU.format('NVIDIA L40S-24Q') * 3}", "holds 2 of NVIDIA L40S-24Q at most"),
+        (
+            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n',
+            "name several profiles",
+        ),
+        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "need 3"),
+        (f"{HOST}{VGPU.format('NVIDIA L40S-9Q')}", "has no known vGPU type NVIDIA L40S-9Q"),
+        (f"{HOST}{VGPU.format('NVIDIA L40S-24Q') * 3}", "at most 2 of NVIDIA L40S-24Q"),
     ],
 )
 def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
