@@ -209,6 +209,9 @@ def test_a_draining_node_is_known_where_ray_can_be_asked(asked: Asked) -> None:
     assert asked.found["drained"] is asked.is_private
 
 
+@pytest.mark.parametrize(
+    "asked", [pytest.param(ANY_VERSION, marks=pytest.mark.ci), OFF], ids=["private", "public"], indirect=True
+)
 def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
     """Whatever Ray says itself."""
     env = {**asked.cluster.env, "RAY_AUTH_TOKEN": "another"}

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
+from .test_transcode import SEAM_PICTURES
 
 pytestmark = [
     pytest.mark.ray,
@@ -110,12 +111,17 @@ def assert_exact(clip: Path, output: Path) -> None:
 
 @pytest.mark.parametrize("name", swept(["slices", "guest"]))
 def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
-    """Several slices work, each in a worker process of its own, and so does a vGPU; the film is exact."""
+    """Several slices work, each in its worker process, and so does a vGPU; the film is exact, and never left a GPU."""
     env = {**os.environ, **simulated(name, tmp_path / "simulation")}
     output = tmp_path / "out.mp4"
     report = report_of(codecfleet("transcode", str(clip), str(output), *ON_NVENC, env=env))
     assert_done_on(name, tmp_path / "simulation", report)
     assert len(processes(tmp_path / "simulation", "nvenc")) >= min(2, len(devices(name)))
+    trace = (tmp_path / "simulation" / "trace").read_text(encoding="utf-8")
+    called = Counter(line.split(maxsplit=1)[0] for line in trace.splitlines())
+    seams = len(report["segments"]) - 1
+    assert called["cuMemcpyDtoHAsync"] == (2 * seams + 1) * SEAM_PICTURES
+    assert called["cuMemcpyHtoDAsync"] == 0
     assert_exact(clip, output)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import simulated_environment
@@ -116,7 +115,8 @@ def counted(output: Path, function: str) -> int:
     return sum(line.split(maxsplit=1)[0] == function for line in lines)
 
 
-@pytest.mark.parametrize("codec", swept(["h264", "hevc", "av1"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path, codec: str) -> None:
     """By default the GPU does it all where that is faster: exactly, and what it decodes never leaves it."""
     output = tmp_path / "gpu.mp4"

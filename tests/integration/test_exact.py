@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from codecfleet.actors.decode.decoding import PictureHash
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
+from tests.sweeps import swept
 
 from .local_jobs import lossless, shown
 
@@ -99,7 +100,7 @@ def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str
     assert [(ticks - found.first_ticks) * found.time_base for ticks in found.times.tolist()] == times_s
 
 
-@pytest.mark.parametrize("encoder", ["libx264", "libx265"])
+@pytest.mark.parametrize("encoder", swept(["libx264", "libx265"]))
 @given(seed=st.integers(0, 2**32), hits=st.integers(1, 12))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_damage_is_kept_as_a_sequential_decode_shows_it(encoder: str, seed: int, hits: int) -> None:

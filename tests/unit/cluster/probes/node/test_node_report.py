@@ -57,7 +57,7 @@ PARTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.DataObject) -> None:
     """Not only what was seen: every combination of values and absences that the types allow."""
