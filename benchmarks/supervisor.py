@@ -34,7 +34,7 @@ SOME = 20
 def main() -> int:
     """Run what the command line requests; return the exit code."""
     options = _parser().parse_args()
-    gc.set_threshold(10_000)  # as the supervisor's process
+    gc.set_threshold(100_000)  # as the supervisor's process
     document = describe_run(None)
     for line in described_lines(document):
         print(line)

@@ -3,10 +3,12 @@
 import heapq
 import time
 from collections.abc import Sequence
+from statistics import median
 
 from codecfleet.cluster.fleet.leases.lease_client import COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
+from codecfleet.cluster.supervisor.state.clients import client_of
 
 from .supervised import Driver, World
 
@@ -29,7 +31,9 @@ class Busy:
         self._queue: list[tuple[float, int, str, int]] = []
         self._count = self._ticks_at = 0
         self._ended = [0.0] * len(drivers)
-        self._deaths: list[float] = []
+        self._deaths: dict[
+            str, tuple[float, dict[str, int]]
+        ] = {}  # when, and the last grants of the clients that used it
         self._comers: dict[str, float] = {}
         self._replaced_s: list[float] = []
         self._begun_s: list[float] = []
@@ -51,8 +55,9 @@ class Busy:
         return {
             "busy: part of a core": round(self._used_s / BUSY_S, 3),
             "busy: placements a second": passes / BUSY_S,
-            "busy: the longest from a death to a placement, s": max(self._replaced_s, default=0.0),
-            "busy: the longest from a new job to its first answer, s": max(self._begun_s, default=0.0),
+            "busy: the median from a death to new grants, s": median(self._replaced_s or [0.0]),
+            "busy: the longest from a death to new grants, its worker replaced, s": max(self._replaced_s, default=0.0),
+            "busy: the longest from a new job to its place, s": max(self._begun_s, default=0.0),
         }
 
     def _push(self, at_s: float, what: str, which: int = 0) -> None:
@@ -84,11 +89,15 @@ class Busy:
                 self._push(at_s + every_s, "report", which)
                 return [driver.report()]
             case "death":
-                self._deaths.append(at_s)
-                return [events.Died(self._world.working()[which].worker, "it was killed")]
+                book = self._world.working()[which]
+                jobs = self._world.core.state.clients.at(book.worker)
+                names = {client_of(job.key) for job in jobs if book.worker in job.promised}
+                clients = {name: self._world.grants[name].number for name in names}
+                self._deaths[book.station.station] = (at_s, clients)
+                return [events.Died(book.worker, "it was killed")]
             case "job":
                 new = Driver(self._world, f"new-{which}", 1)
-                self._comers[new.name] = at_s
+                self._comers[f"{new.name}/{next(iter(new.jobs))}"] = at_s
                 return [new.report()]
         return [events.Ticked(self._world.pass_s)]
 
@@ -96,16 +105,19 @@ class Busy:
         """Decide an event and its consequences, while the clock runs."""
         happened = [event]
         while happened:
-            placed_s, began_s = self._world.core.state.placed_s, time.process_time()
+            began_s = time.process_time()
             happened += self._world.decide(happened.pop(0))
             took_s = time.process_time() - began_s
             self._used_s += took_s
             self._world.now_s += took_s
-            if self._world.core.state.placed_s != placed_s:
-                self._replaced_s += [self._world.now_s - died_s for died_s in self._deaths]
-                self._deaths.clear()
-        for name in self._comers.keys() & self._world.grants.keys():
-            self._begun_s.append(self._world.now_s - self._comers.pop(name))
+        state, grants = self._world.core.state, self._world.grants
+        for name, (died_s, clients) in [*self._deaths.items()]:
+            is_up = state.stations[name].facts is not None
+            if is_up and all(grants[each].number > number for each, number in clients.items()):
+                self._replaced_s.append(self._world.now_s - died_s)
+                del self._deaths[name]
+        for job in [each for each in self._comers if state.plan_of(each).slots and client_of(each) in grants]:
+            self._begun_s.append(self._world.now_s - self._comers.pop(job))
 
     def _tick_soon(self) -> None:
         """Plan the next placement, as the runner does."""

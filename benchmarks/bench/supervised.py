@@ -117,11 +117,23 @@ class Driver:
         return sum(sum(slots.values()) for slots in grants.slots.values())
 
     def end_segments(self, count: int) -> None:
-        """End segments of its jobs in turn; a job without segments starts again with its initial number."""
+        """End segments of its jobs in turn, each in a slot that was revoked if any was, and begin as many in new slots.
+
+        A job without segments starts again with its initial number.
+        """
+        grants = self.world.grants.get(self.name, Grants({}))
         for job in islice(self._turn, count):
-            said = self.jobs[job]
+            said, granted = self.jobs[job], grants.slots.get(job, {})
             left = said.demand.segments[1:] or (PLAIN_FRAMES,) * SEGMENTS
-            self.jobs[job] = replace(said, demand=replace(said.demand, segments=left))
+            held = {worker: slots for worker, slots in said.held.items() if worker not in grants.dead}
+            for change in (-1, 1):
+                changed = (
+                    each for each in {**held, **granted} if (granted.get(each, 0) - held.get(each, 0)) * change > 0
+                )
+                if (worker := next(changed, None)) is not None:
+                    held[worker] = held.get(worker, 0) + change
+            held = {worker: slots for worker, slots in held.items() if slots}
+            self.jobs[job] = replace(said, demand=replace(said.demand, segments=left), held=held)
 
     def take_slots(self) -> None:
         """Let its jobs use their granted slots."""

@@ -58,18 +58,9 @@ def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
             one = known.get((claim.options, index))
             if one is None:
                 one = known[claim.options, index] = _one_session(claim.demand, claim.options.found[index], ledger)
-            yield Lane(
-                job=claim.demand.job,
-                node=one.node,
-                device=one.device,
-                route=one.route,
-                sessions=sessions,
-                fps=sessions * one.fps,
-                cores=sessions * one.cores,
-                memory_bytes=sessions * one.memory_bytes,
-                kinds=one.kinds,
-                reason=one.reason,
-            )
+            fps, cores, memory_bytes = sessions * one.fps, sessions * one.cores, sessions * one.memory_bytes
+            load, why = (sessions, fps, cores, memory_bytes), (one.kinds, one.reason)
+            yield Lane(claim.demand.job, one.node, one.device, one.route, *load, *why)
 
 
 def _one_session(demand: Demand, option: PlacementOption, ledger: Ledger) -> Lane:

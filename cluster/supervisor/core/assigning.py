@@ -1,17 +1,21 @@
 """Assigns placed sessions to workers' slots."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from math import ceil
+from operator import attrgetter
 
 from ...placement.model.placement import Lane
-from ...worker_names import NodeId, StationId
+from ...probes.report.device_kinds import DeviceKind, Route
+from ...worker_names import NodeId, StationId, WorkerId
 from ..state.clients import JobBook
 from ..state.nodes import Place
 from ..state.stations import StationBook, StationState
 
 _OUT_OF_USE = frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED})
+_Held = dict[StationId, int]
 
 
 def assign_slots(
@@ -26,66 +30,77 @@ def assign_slots(
     are Ray's GPUs and slices, by node: two nodes of one host may list the same GPU.
     """
     books = list(stations)
-    claims, free = _Claims(books, places), {book.station.station: _slots(book) for book in books}
-    groups = _groups(books)
-    held = {name: {each.station: slots for each, slots in job.held.items()} for name, job in jobs.items()}
-    assigned = defaultdict[StationId, dict[str, int]](dict)
-    for lane in lanes:
-        left = lane.sessions
-        group = groups[lane.node, lane.route.seat]
-        for book in group.in_order(lane, held.get(lane.job, {})):
-            name = book.station.station
-            if not _fits(book, lane, claims):
+    claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
+    usable = [(group, name, book) for group in groups.values() for name, book in group.books.items()]
+    seats = {route.value: route.seat for route in Route}  # enums hash slowly
+    free = {name: _slots(book) for _, name, book in usable}
+    at: dict[str, tuple[_Group, StationId]] = {name: (group, name) for group, name, _ in usable}
+    at |= {book.worker: (group, name) for group, name, book in usable}
+    for job, lanes_of_job in groupby(lanes, key=attrgetter("job")):
+        held = _held_in(jobs[job].held, at) if job in jobs else {}
+        for lane in lanes_of_job:
+            left, group = lane.sessions, groups.get((lane.node, seats[lane.route.value]))
+            if group is None:
                 continue
-            taken = min(left, free[name])
-            here = assigned[name]
-            here[lane.job] = here.get(lane.job, 0) + taken
-            free[name] -= taken
-            left -= taken
-            if not free[name]:
-                group.leave_out(book)
-            if book.station.kind.takes_gpu:
-                claims.take(book, lane.device)
-            if not left:
-                break
+            for book in group.in_order(lane.device, held.get(group, {})):
+                name = book.station.station
+                if not free[name] or not _fits(book, group.kind, lane.device, claims):
+                    continue
+                taken = min(left, free[name])
+                assigned[name][job] = assigned[name].get(job, 0) + taken
+                free[name] -= taken
+                left -= taken
+                if not free[name]:
+                    del group.books[name]
+                if group.kind.takes_gpu:
+                    claims.take(book, lane.device)
+                if not left:
+                    break
     return dict(assigned)
+
+
+def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
+    """Return a job's slots by group; ``at`` has the groups of workers and stations, by their names."""
+    found: dict[_Group, _Held] = {}
+    for worker, slots in held.items():
+        if (place := at.get(worker) or at.get(worker.station)) is not None:
+            found.setdefault(place[0], {})[place[1]] = slots
+    return found
 
 
 class _Group:
     """The stations of one seat on one node that are in use or may be."""
 
-    def __init__(self) -> None:
-        self.books: dict[StationId, StationBook] = {}  # ready ones first
-        self.on: defaultdict[str, dict[StationId, StationBook]] = defaultdict(dict)  # by their device
+    def __init__(self, kind: DeviceKind) -> None:
+        self.kind = kind
+        self.books: dict[StationId, StationBook] = {}  # those with free slots, ready ones first
+        self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
-    def in_order(self, lane: Lane, held: Mapping[StationId, int]) -> Iterator[StationBook]:
-        """Yield them in the order in which a lane takes their slots; its job holds slots at those in ``held``."""
-        mine, others = self.on.get(lane.device, {}), self.books
-        first = [*mine.values(), *(others[name] for name in held if name in others and name not in mine)]
+    def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
+        """Return them in the order in which a lane takes their slots, some twice; its job holds ``held``."""
+        if not held and device not in self.on:
+            return [*self.books.values()]
+        first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
         if any(book.state is not StationState.READY for book in first):
-            first = [*others.values()]
+            return sorted(self.books.values(), key=partial(_order, device, held))
         if len(first) > 1:
-            first.sort(key=partial(_order, lane, held))
-        yield from first
-        chosen = {book.station.station for book in first}
-        yield from [book for name, book in others.items() if name not in chosen]
-
-    def leave_out(self, book: StationBook) -> None:
-        """Yield a station no more: its slots are all taken."""
-        del self.books[book.station.station], self.on[book.device][book.station.station]
+            first.sort(key=partial(_order, device, held))
+        return [*first, *self.books.values()]
 
 
-def _groups(books: Iterable[StationBook]) -> defaultdict[tuple[NodeId, str], _Group]:
-    found = defaultdict[tuple[NodeId, str], _Group](_Group)
+def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
+    found: dict[tuple[NodeId, str], _Group] = {}
     for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
         if book.state not in _OUT_OF_USE and not book.outgoing and _slots(book):
-            group = found[book.station.node, book.station.kind.seat]
-            group.books[book.station.station] = group.on[book.device][book.station.station] = book
+            kind = book.station.kind
+            group = found.setdefault((book.station.node, kind.seat), _Group(kind))
+            group.books[book.station.station] = book
+            group.on[book.device].append(book)
     return found
 
 
-def _order(lane: Lane, held: Mapping[StationId, int], book: StationBook) -> tuple[bool, bool, int, str]:
-    has_device, name = book.facts is not None and book.device == lane.device, book.station.station
+def _order(device: str, held: _Held, book: StationBook) -> tuple[bool, bool, int, str]:
+    has_device, name = book.facts is not None and book.device == device, book.station.station
     return (book.state is not StationState.READY, not has_device, -held.get(name, 0), name)
 
 
@@ -122,11 +137,10 @@ class _Claims:
         return book.station.station.part == place.part and is_open
 
 
-def _fits(book: StationBook, lane: Lane, claims: _Claims) -> bool:
-    kind = book.station.kind
+def _fits(book: StationBook, kind: DeviceKind, device: str, claims: _Claims) -> bool:
     if kind.takes_gpu:
-        return claims.can_get(book, lane.device)
-    return kind.is_processor or book.station.station == lane.device
+        return claims.can_get(book, device)
+    return kind.is_processor or book.station.station == device
 
 
 def _slots(book: StationBook) -> int:

@@ -21,7 +21,8 @@ from ..state.events import Effect, Note, Stop, SupervisorEvent
 from ..state.settings import SupervisorSettings
 from ..state.state import ANSWERS_PER_EPOCH, Planner, Plans, SupervisorState
 from ..state.stations import IN_USE, StationState
-from .client_events import answers, departed, drop_orphans, due, expire_clients, renewed
+from .answering import answers, due
+from .client_events import departed, drop_orphans, expire_clients, renewed
 from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed

@@ -21,10 +21,12 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
     for node in nodes:
         here, known = by_node.get(node.ray.node, []), node.node
         free = node.ray.free_cores if has_any else node.ray.cores
+        broken = [book for book in here if book.state is StationState.QUARANTINED]
+        slots = _cpu_slots(here, free)
         yield replace(
             known,
-            devices=tuple(_effective(device, here, free) for device in _served(node, known.devices, here)),
-            dlas=tuple(_effective(dla, here, free) for dla in known.dlas),
+            devices=tuple(_effective(device, broken, slots) for device in _served(node, known.devices, here)),
+            dlas=tuple(_effective(dla, broken, slots) for dla in known.dlas),
         )
 
 
@@ -82,11 +84,11 @@ def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId,
     return None
 
 
-def _effective(device: Device, stations: list[StationBook], free_cores: int) -> Device:
+def _effective(device: Device, broken: list[StationBook], cpu_slots: int) -> Device:
     if device.kind.is_processor:
-        return replace(device, engines={**device.engines, Engine.CPU: _cpu_slots(stations, free_cores)})
-    for book in stations:
-        if book.state is StationState.QUARANTINED and device.device in (book.device, book.station.station):
+        return replace(device, engines={**device.engines, Engine.CPU: cpu_slots})
+    for book in broken:
+        if device.device in (book.device, book.station.station):
             return replace(device, state=DeviceState.QUARANTINED, state_reason=book.reason)
     return device
 

@@ -24,7 +24,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     """Return a client's grants, and record them as promised."""
     book = state.clients.get(client)
     jobs = {} if book is None else book.jobs
-    dead = frozenset(worker for job in jobs.values() for worker in job.held if not state.is_live(worker))
+    live = {each.worker for each in state.stations.values() if each.state is StationState.READY}
+    dead = frozenset(worker for job in jobs.values() for worker in job.held if worker not in live)
     if book is None or state.end:
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
     for job in jobs.values():

@@ -11,6 +11,7 @@ from ..state.messages import FoundWorker
 from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
+from .answering import answers, clients_at
 from .placing import set_out_stations
 from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
@@ -70,7 +71,10 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
-    return [*effects, state.note(LogAction.WORKER_UP, book, what)]
+    effects.append(state.note(LogAction.WORKER_UP, book, what))
+    # The jobs of a dead process get its slots back, and others their first, before everything is placed again.
+    clients = clients_at(state, [book.station.station], are_needy=not book.deaths_in_a_row)
+    return effects + answers(state, clients, now_s, at_once=True)
 
 
 def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:

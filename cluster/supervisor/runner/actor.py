@@ -47,7 +47,7 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(10_000)  # placements make many values without cycles; searching them takes 10 % of the time
+        gc.set_threshold(100_000)  # placements make many values without cycles; searching them takes 10 % of the time
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(

@@ -72,6 +72,7 @@ class ClientBook:
     jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
     behind: tuple[Demand, ...] = ()  # its later demands
     calls: tuple[Call, ...] = ()  # its reports that wait for an answer
+    is_owed: bool = False  # it had no such report when there was urgent news, so its next one is answered at once
 
 
 class Clients:
@@ -147,17 +148,16 @@ class Clients:
             return Renewal()
         book.sequence, book.behind = report.sequence, report.behind
         moved = self._acknowledge(book) if book.sent is None or report.acknowledged >= book.sent.number else set()
-        before = {name: job.said for name, job in book.jobs.items()}
-        after = {said.demand.job: said for said in report.jobs}
-        for name in before.keys() - after.keys():
-            moved |= self._end(book.jobs.pop(name))
-        for name, said in after.items():
-            moved |= self._renew_job(book, name, said)
-        changed = [
-            (old, new)
-            for name in before.keys() | after.keys()
-            if (old := before.get(name)) is not (new := after.get(name)) and old != new
-        ]
+        changed: list[tuple[JobReport | None, JobReport | None]] = []
+        for name in book.jobs.keys() - {said.demand.job for said in report.jobs}:
+            ended = book.jobs.pop(name)
+            changed.append((ended.said, None))
+            moved |= self._end(ended)
+        for said in report.jobs:
+            job = book.jobs.get(said.demand.job)
+            if job is None or job.said != said:
+                changed.append((None if job is None else job.said, said))
+                moved |= self._renew_job(book, said)
         return Renewal(
             is_wanted=any(_asked(old) != _asked(new) for old, new in changed),
             is_held=any(_held(old) != _held(new) for old, new in changed),
@@ -174,7 +174,8 @@ class Clients:
                 moved |= self._count(job)
         return moved
 
-    def _renew_job(self, book: ClientBook, name: str, said: JobReport) -> set[WorkerId]:
+    def _renew_job(self, book: ClientBook, said: JobReport) -> set[WorkerId]:
+        name = said.demand.job
         job = book.jobs.get(name)
         if job is None:
             key = f"{book.client}/{name}"

@@ -1,19 +1,27 @@
 """When a client's report is answered: at once with news, after the next placement, or when its time is over."""
 
-from codecfleet.cluster.supervisor.core.client_events import PASS_WAIT_S
+import pytest
+
+from codecfleet.cluster.supervisor.core.answering import PASS_WAIT_S
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.state.events import (
     AnswerReport,
     Asked,
     Departed,
+    Died,
     Effect,
     Ended,
     Note,
     Order,
     Renewed,
+    Reserve,
+    Reserved,
+    Start,
+    Started,
+    SupervisorEvent,
     Ticked,
 )
-from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport
+from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, WorkerFacts
 
 from ..core_worlds import World, node, wants
 
@@ -86,6 +94,50 @@ def test_what_one_client_acknowledges_is_another_s_news() -> None:
     news = world.ask("one", wants("j", 10), acknowledged=told.grants.number)
     assert [(answer.client, sum(answer.grants.slots["k"].values())) for answer in news] == [("two", 2)]
     assert world.core.state.placed_s == placed_s
+
+
+def test_a_job_s_first_slots_do_not_wait_for_the_next_placement() -> None:
+    """They are granted as soon as the job that lost them acknowledges."""
+    world = Asking()
+    world.ask("two", wants("k", 10))
+    world.tick()
+    world.ask("two", wants("k", 10))
+    (told,) = world.ask("one", wants("j", 10))
+    world.core.decide(Asked(Order.UNCORDON, "a"), world.now_s)
+    news = world.ask("one", wants("j", 10), acknowledged=told.grants.number)
+    assert [(answer.client, sum(answer.grants.slots["k"].values())) for answer in news] == [("two", 2)]
+    assert world.core.state.is_dirty
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_the_slots_of_a_restarted_worker_do_not_wait_for_the_next_placement(*, is_waiting: bool) -> None:
+    """A client whose call is open gets them at once, another with its next report."""
+    world = Asking()
+    if is_waiting:
+        assert world.ask("one", wants("j", 10)) == []
+    dead = next(iter(world.grants["one"].slots["j"]))
+    events: list[SupervisorEvent] = [Died(dead, "it was killed")]
+    answers: list[AnswerReport] = []
+    while events:
+        effects = world.core.decide(events.pop(0), world.now_s)
+        answers += _answers(effects)
+        events += [Reserved(each.worker, each.cores) for each in effects if isinstance(each, Reserve)]
+        events += [Started(each.worker, WorkerFacts(7, 4)) for each in effects if isinstance(each, Start)]
+    assert len(answers) == is_waiting
+    (answer,) = answers or world.ask("one", wants("j", 10))
+    assert sum(answer.grants.slots["j"].values()) == 4
+    assert dead not in answer.grants.slots["j"]
+    assert world.core.state.is_dirty
+
+
+def test_news_leaves_the_newest_of_two_calls_open() -> None:
+    """The next news need not wait for another report."""
+    world = Asking()
+    world.ask("two", wants("k", 10))
+    older = _asked(world.core)
+    world.ask("two", wants("k", 10))
+    assert [answer.asked for answer in world.tick()] == [older]
+    assert [len(client.calls) for client in world.core.state.clients if client.client == "two"] == [1]
 
 
 def test_no_answer_waits_long_for_a_placement() -> None:
