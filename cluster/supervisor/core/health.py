@@ -116,7 +116,8 @@ def _heed_xids(
     if not xids:
         return []
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
-    if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost:
+    # The only node stays in use: with nowhere else to go, its work would end. The device itself is in quarantine.
+    if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost and len(state.nodes) > 1:
         draining = next(rule.xid for rule in rules if rule.action is XidAction.DRAIN_NODE)
         book.lost = f"{device.name} raised Xid {draining}"
     killing = next((rule.xid for rule in rules if rule.action is XidAction.RESTART_WORKER), None)

@@ -6,7 +6,8 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.placement.model.inventory import DeviceState
-from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, Order, Probe, Probed
+from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, NodesSeen, Order, Probe, Probed
+from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
 
 from ..watched_nodes import Watched, _at_work, watched
@@ -82,6 +83,7 @@ def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None
 
 def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     """Xid 79 mostly needs a reboot: nothing new goes to the node, which is polled no more until a user opens it."""
+    watched.world.feed(NodesSeen((watched.ray, RayNode(node="other", name="other", cores=4, free_cores=4, gpus=0))))
     watched.nvml.raise_xid(watched.raw, 79)
     watched.poll()
     book = watched.world.core.state.nodes.get(watched.ray.node)
@@ -91,6 +93,16 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
     assert "Xid 79" in book.node.state_reason
     watched.world.feed(Asked(Order.UNCORDON, watched.ray.node))
     assert book.is_polled
+
+
+def test_the_only_node_stays_in_use(watched: Watched) -> None:
+    """A job on a machine of its own goes on with the other GPUs and the CPU; only the GPU that fell off stays out."""
+    watched.nvml.raise_xid(watched.raw, 79)
+    watched.poll()
+    book = watched.world.core.state.nodes.get(watched.ray.node)
+    assert book is not None
+    assert (book.state, watched.device.state) == (DeviceState.OPEN, DeviceState.QUARANTINED)
+    assert watched.sessions() == 0
 
 
 def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
