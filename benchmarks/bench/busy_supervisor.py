@@ -9,6 +9,7 @@ from codecfleet.cluster.fleet.leases.lease_client import COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.clients import client_of
+from codecfleet.cluster.worker_names import StationId
 
 from .supervised import Driver, World
 
@@ -31,9 +32,8 @@ class Busy:
         self._queue: list[tuple[float, int, str, int]] = []
         self._count = self._ticks_at = 0
         self._ended = [0.0] * len(drivers)
-        self._deaths: dict[
-            str, tuple[float, dict[str, int]]
-        ] = {}  # when, and the last grants of the clients that used it
+        # By station: when its worker died, and the last grants of the clients that used it.
+        self._deaths: dict[StationId, tuple[float, dict[str, int]]] = {}
         self._comers: dict[str, float] = {}
         self._replaced_s: list[float] = []
         self._begun_s: list[float] = []

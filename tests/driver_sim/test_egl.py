@@ -390,7 +390,7 @@ with GlesTexture(device_display(), 64, 48) as texture:
         sync = None if refused(image.write, picture) else image.write(picture)
         found.append([bool(np.array_equal(texture.read(), 255 - drawn)), bool(sync), refused(image.write, wrong)])
 """
-WRONG_SIZE = "UsageError: a picture of 32x32 rgba is not a frame of 64x48 rgba"
+WRONG_SIZE = "UsageError: a picture of 32x32 rgba does not fit a frame of 64x48 rgba"
 
 
 def test_an_image_is_read_and_written() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
@@ -15,20 +15,47 @@ from ...bitstream.packet_headers import CodedSequence, vp9_sequence
 from ...bitstream.vp9 import Vp9Colours
 from ...decode.decoding import DecodeTally, PictureT
 from ...decode.describe import stated_picture
+from ...decode.nvdec_options import NvdecOptions
 from ...decode.nvdec_support import CodedTrack
 from ...decode.packet_decoder import KeyframeHdr
 from ...media.values import StatedPicture
 from .packet_prep import Feeder
+from .pool import NvdecPool, SessionRequest
 from .range import Fed, FedRange
+from .session import MakeReader, NvdecSession, SessionKey, SurfaceReader
 
 if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
-    from .decoder import NvdecDecoder
-    from .session import NvdecSession, SurfaceReader
 
 ADVICE: Final = "Software decodes it instead."
 _UNSTATED: Final = (0, 2, 2, 2)
 """FFmpeg's numbers for an unspecified range, matrix, primaries and transfer."""
+
+
+class DecodesOn(Protocol[PictureT]):
+    """What a series needs from its decoder."""
+
+    @property
+    def pool(self) -> NvdecPool:
+        """The warm sessions."""
+
+    @property
+    def make_reader(self) -> MakeReader[PictureT]:
+        """Makes what reads a session's surfaces."""
+
+    @property
+    def request(self) -> SessionRequest | None:
+        """The request of a caller with a fallback."""
+
+    @property
+    def options(self) -> NvdecOptions:
+        """How sessions are opened."""
+
+    def wrong_pictures(self) -> int:
+        """Return how many wrong pictures this process's decoders have reported so far."""
+
+    def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
+        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
 
 
 class NvdecDecoding(Generic[PictureT]):
@@ -36,7 +63,7 @@ class NvdecDecoding(Generic[PictureT]):
 
     def __init__(
         self,
-        decoder: "NvdecDecoder[PictureT]",
+        decoder: DecodesOn[PictureT],
         facts: CodedTrack,
         context: VideoCodecContext,
         tally: DecodeTally,
