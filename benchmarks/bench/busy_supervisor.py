@@ -4,14 +4,17 @@ import heapq
 import time
 from collections.abc import Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from codecfleet.cluster.fleet.leases.lease_client import COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.clients import client_of
-from codecfleet.cluster.worker_names import StationId
 
 from .supervised import Driver, World
+
+if TYPE_CHECKING:
+    from codecfleet.cluster.worker_names import StationId
 
 TICK_S = 0.25
 BUSY_S = 20.0
