@@ -8,7 +8,7 @@ import pytest
 from .build import BuildError, built_libraries
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _ray_first() -> Iterator[None]:
     """Short clips would be done before a GPU's worker is there."""
     with pytest.MonkeyPatch.context() as patch:
