@@ -1,19 +1,16 @@
 """The simulator's libraries are built before its tests; where that cannot be, they are skipped, except in CI."""
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from .build import BuildError, built_libraries
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _ray_first() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _ray_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short clips would be done before a GPU's worker is there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CODECFLEET_RAY", "first")
-        yield
+    monkeypatch.setenv("CODECFLEET_RAY", "first")
 
 
 @pytest.fixture(scope="session", autouse=True)
