@@ -16,10 +16,11 @@ WEIGHT_BITS: Final = 16
 """A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper ones take 64."""
 _FULL: Final = 2
 """FFmpeg's number of full range."""
-_BT709, _BT601, _BT2020 = (
-    (Fraction(red, 10_000), Fraction(blue, 10_000)) for red, blue in ((2126, 722), (2990, 1140), (2627, 593))
+_BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (
+    (Fraction(red, 10_000), Fraction(blue, 10_000))
+    for red, blue in ((2126, 722), (3000, 1100), (2990, 1140), (2120, 870), (2627, 593))
 )
-_WEIGHTS: Final = {1: _BT709, 5: _BT601, 6: _BT601, 9: _BT2020}
+_WEIGHTS: Final = {1: _BT709, 4: _FCC, 5: _BT601, 6: _BT601, 7: _SMPTE240, 9: _BT2020}
 """The luma weights of red and blue, by H.273's matrix coefficients."""
 _HD_HEIGHT: Final = 720
 _BYTE_BITS: Final = 8
