@@ -15,8 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..media.values import Colour
 from ..surfaces.scaling import Taps
-from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan
+from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan, tensor_plan
+from .sample_places import SamplePlaces
+from .tensor_format import TensorFormat
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -90,9 +93,9 @@ class Group:
 
 
 @lru_cache(maxsize=32)
-def prepared(plan: TensorPlan) -> "Arithmetic":
-    """Return a plan's arithmetic."""
-    return Arithmetic(plan)
+def prepared(places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat) -> "Arithmetic":
+    """Return the arithmetic of ``tensor_plan``, which raises as there."""
+    return Arithmetic(tensor_plan(places, size, colour, format_))
 
 
 class Arithmetic:

@@ -11,7 +11,6 @@ from ...errors import Unsupported, UsageError
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
 from .host_arithmetic import prepared
-from .plan import tensor_plan
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
 from .tensor_memory import host_target
@@ -59,14 +58,14 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
             ) from error
         places = sample_places(picture.format.name)
         assert places is not None, "stand-ins have places"  # noqa: S101
-    plan = tensor_plan(places, (picture.width, picture.height), colour, format_)
+    arithmetic = prepared(places, (picture.width, picture.height), colour, format_)
     planes = plane_arrays(picture)
     samples = [
         planes[plane] if planes[plane].ndim == 2 else planes[plane][:, :, place] for plane, place in places.channels
     ]  # noqa: PLR2004
     channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
-    scales = normalising(format_, plan.largest)
-    for rows, values in prepared(plan).bands(samples, places.shift):
+    scales = normalising(format_, arithmetic.plan.largest)
+    for rows, values in arithmetic.bands(samples, places.shift):
         write(channels_first[:, rows], values, scales, format_)
 
 
@@ -74,7 +73,8 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
     """Return for each channel what a value is multiplied by, and what is added then; None for ``uint8``."""
     if format_.dtype == "uint8":
         return None
-    return np.array([(1 / (largest * std), -mean / std) for mean, std in format_.normalisation()])
+    # Not -mean / std: adding a negative zero would keep the sign of a zero that was rounded up.
+    return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
 
 
 def write(

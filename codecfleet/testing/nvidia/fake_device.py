@@ -12,7 +12,7 @@ from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
-from .host_kernels import ReferenceConverter, ReferencePacking
+from .host_kernels import ReferenceConverter, ReferencePacking, ReferenceTensors
 
 
 def drop_idle(pool: BufferPool) -> None:
@@ -51,6 +51,7 @@ class FakeDevice:
         """Open the GPU."""
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         packing = ReferencePacking(lambda stream, work: self.driver.put(stream.number, work))
+        tensors = ReferenceTensors(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
             Cuda(self.driver),
             self.package,
@@ -58,6 +59,7 @@ class FakeDevice:
             lambda: self.decoder.wrong_pictures,
             converter=lambda: converter,
             packing=lambda: packing,
+            tensors=lambda: tensors,
         )
 
 
