@@ -125,29 +125,30 @@ def taps(
     ratio = Fraction(source_size, target_size)
     step = ratio * target_lattice.spacing / source_lattice.spacing
     begin = (ratio * target_lattice.first - source_lattice.first) / source_lattice.spacing
-    return _tapped(begin, step, target_count, source_count, filter_, ONE)
+    return _tapped(begin, step, (source_count, target_count), filter_, ONE)
 
 
 @lru_cache(maxsize=256)
 def window_taps(
-    begin: int, extent: int, target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, one: int = ONE
+    window: tuple[int, int], target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, *, one: int = ONE
 ) -> Taps:
-    """Return the taps of ``target_count`` samples that show part of an axis: ``extent`` luma samples from ``begin`` on.
+    """Return the taps of ``target_count`` samples that show part of an axis: (its begin, its extent) in luma samples.
 
     ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
     partly inside the window are used: at its edges they are repeated.
     """
+    begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)
     ratio = Fraction(extent, target_count)
     start = (begin + ratio / 2 - lattice.first) / lattice.spacing - first_source
-    found = _tapped(start, ratio / lattice.spacing, target_count, last_source - first_source, filter_, one)
+    counts = last_source - first_source, target_count
+    found = _tapped(start, ratio / lattice.spacing, counts, filter_, one)
     return Taps(tuple(first + first_source for first in found.firsts), found.weights)
 
 
-def _tapped(
-    begin: Fraction, step: Fraction, target_count: int, source_count: int, filter_: ScaleFilter, one: int
-) -> Taps:
-    """Return the taps of targets at ``begin``, ``begin + step`` ... in source samples."""
+def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: ScaleFilter, one: int) -> Taps:
+    """Return the taps of targets at ``begin``, ``begin + step`` ...; counts are of (sources, targets)."""
+    source_count, target_count = counts
     widening = max(Fraction(1), step)
     phases: dict[Fraction, tuple[int, list[int]]] = {}
     found = []

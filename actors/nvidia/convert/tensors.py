@@ -7,7 +7,6 @@ import ctypes
 import importlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +33,8 @@ from ..cuda.memory import MemoryBudget
 from .converting import upload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...surfaces.frames import Frame
 
 SOURCE: Final = """
