@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .actors.media.values import SeiMessage
     from .actors.nvidia.egl import EglImage, EglStream
     from .actors.surfaces.frames import Frame
+    from .actors.tensors.frame_batch import FrameBatch
+    from .actors.tensors.tensor_format import TensorFormat
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -74,6 +76,7 @@ __all__ = [
     "Failed",
     "Fleet",
     "Frame",
+    "FrameBatch",
     "FrameStream",
     "FramesReport",
     "InputError",
@@ -93,6 +96,7 @@ __all__ = [
     "SeiMessage",
     "StillsReport",
     "StillsSpec",
+    "TensorFormat",
     "TranscodeSpec",
     "UsageError",
     "Verdict",
@@ -121,6 +125,8 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
+    "actors.tensors.frame_batch": ("FrameBatch",),
+    "actors.tensors.tensor_format": ("TensorFormat",),
     "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
     from ..surfaces.strided import StridedPicture
+    from ..tensors.tensor_maker import TensorMaker
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
@@ -162,3 +163,7 @@ class WorkerDevice(ABC):
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
         """Open a conversion to ``pix_fmt`` for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""
+
+    @abstractmethod
+    def open_tensors(self) -> "TensorMaker":
+        """Open a maker of tensors for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""
