@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -77,6 +78,7 @@ __all__ = [
     "Fleet",
     "Frame",
     "FrameBatch",
+    "FrameSelection",
     "FrameStream",
     "FramesReport",
     "InputError",
@@ -147,6 +149,7 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.frames.chosen": ("FrameSelection",),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
