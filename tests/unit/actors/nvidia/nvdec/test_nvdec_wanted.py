@@ -62,6 +62,8 @@ def _decode(
     times: frozenset[int] | None,
     on_packet: Callable[[int], object] = bool,
     tally: DecodeTally | None = None,
+    *,
+    by_packet: bool = True,
 ) -> Iterator[tuple[int | None, Any]]:
     def packets() -> "Iterator[tuple[int, Packet[Any]]]":
         for number, packet in enumerate(container.demux(stream)):
@@ -72,7 +74,7 @@ def _decode(
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
-        wanted = None if times is None else WantedPictures(times, by_packet=True)
+        wanted = None if times is None else WantedPictures(times, by_packet=by_packet)
         track = OpenTrack(stream, stream.codec_context, wanted)
         yield from decoder.decode(track, packets(), tally or DecodeTally())
 
@@ -103,12 +105,13 @@ def test_nothing_is_fed_that_a_wanted_picture_does_not_need(film: Film, number: 
     assert (device.decoder.pictures - PRIMED, tally.frames) == (fed, fed)
 
 
-def test_a_caller_with_all_its_pictures_may_stop(film: Film) -> None:
+@pytest.mark.parametrize("by_packet", [True, False])
+def test_a_caller_with_all_its_pictures_may_stop(film: Film, *, by_packet: bool) -> None:
     """The session was flushed before the last picture came, so that it serves the next range."""
     device = FakeDevice()
-    for numbers in ([0], [5], [3, 9, 10], [COUNT - 1]):
+    for numbers in ([0], [5], [3, 9, 10], range(16), [COUNT - 1]):
         times = frozenset(film.times[number] for number in numbers)
-        with closing(_decode(device.gpu.pictures, film.path, times)) as pictures:
+        with closing(_decode(device.gpu.pictures, film.path, times, by_packet=by_packet)) as pictures:
             assert len(list(islice(pictures, len(numbers)))) == len(numbers)
     assert device.decoder.decoders_made == 1
 
