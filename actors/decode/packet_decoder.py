@@ -17,6 +17,7 @@ from ..media.values import HdrStatic, StatedPicture
 from .decoding import DecodeTally, OpenTrack, PictureDecoder, PictureT, decode_packet
 from .describe import stated_picture
 from .nvdec_support import CodedTrack, track_facts
+from .wanted import WantedPictures, shifted_ticks
 
 if TYPE_CHECKING:
     from .decoding import VideoPacket
@@ -49,10 +50,17 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
 
     @abstractmethod
     def begin(
-        self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
+        self,
+        coded: CodedTrack,
+        context: VideoCodecContext,
+        tally: DecodeTally,
+        wanted: WantedPictures | None = None,
+        *,
+        at_once: bool = False,
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
+        Pictures that are not ``wanted`` are not returned, and take no memory; None returns all.
         A missing pixel format of ``coded`` is found in the first packet. ``context`` is an unused decoder of FFmpeg's.
         ``DeviceError`` if the device does not decode such a track.
         """
@@ -60,11 +68,51 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range."""
-        with closing(self.begin(track_facts(track.stream), track.context, tally)) as decoding:
-            for number, packet in packets:
-                yield from decoding.push(number, packet)
-            yield from decoding.flush()
+        """Yield the pictures of a range; if some are wanted, only those, and the last one once all was checked.
+
+        So a caller that has them all may stop: the decoder was flushed, and reported no wrong picture.
+        """
+        coded, wanted = track_facts(track.stream), track.wanted
+        if wanted is not None:
+            packets = _needed(coded, wanted, packets)
+        with closing(self.begin(coded, track.context, tally, wanted)) as decoding:
+            pictures = _pictures(decoding, packets)
+            yield from pictures if wanted is None else _last_after_end(pictures)
+
+
+def _pictures(
+    decoding: PacketDecoding[PictureT], packets: "Iterator[tuple[int, VideoPacket]]"
+) -> Iterator[tuple[int | None, PictureT]]:
+    for number, packet in packets:
+        yield from decoding.push(number, packet)
+    yield from decoding.flush()
+
+
+def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator[tuple[int | None, PictureT]]:
+    """Yield the pictures, the last one only after ``pictures`` has ended."""
+    held = next(pictures, None)
+    for following in pictures:
+        if held is not None:
+            yield held
+        held = following
+    if held is not None:
+        yield held
+
+
+def _needed(
+    coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
+) -> "Iterator[tuple[int, VideoPacket]]":
+    """Yield the packets that the wanted pictures need, if it is known which those are: none after the last one's."""
+    if not wanted.by_packet:
+        yield from packets
+        return
+    left = set(wanted.ticks)
+    for number, packet in wanted.needed(coded.codec, coded.extradata, packets):
+        yield number, packet
+        if packet.pts is not None:
+            left.discard(shifted_ticks(number, packet.pts, wanted.shifts, wanted.tick_divisor))
+        if not left:
+            return
 
 
 class KeyframeHdr:

@@ -20,6 +20,7 @@ from ..decode.decoding import Decoded, DecodeTally, PictureDecoder
 from ..decode.nvdec_options import PLAIN, NvdecOptions
 from ..decode.nvdec_support import CodedTrack
 from ..decode.packet_decoder import PacketDecoder, PacketDecoding
+from ..decode.wanted import WantedPictures
 from ..device.interface import SESSIONS_OPENING, SessionCounts, WorkerDevice
 from ..encode.settings import Codec, EncoderSettings
 from ..settle.nvenc import EncoderCapabilities
@@ -229,10 +230,16 @@ class _Late(PacketDecoder[PictureT]):
         self._open = open_
 
     def begin(
-        self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
+        self,
+        coded: CodedTrack,
+        context: VideoCodecContext,
+        tally: DecodeTally,
+        wanted: WantedPictures | None = None,
+        *,
+        at_once: bool = False,
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets."""
-        return self._open().begin(coded, context, tally, at_once=at_once)
+        return self._open().begin(coded, context, tally, wanted, at_once=at_once)
 
 
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:

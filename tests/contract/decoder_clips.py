@@ -1,10 +1,12 @@
 """Small clips of every kind that a picture decoder must get right, and the ranges to decode of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from codecfleet.actors.decode.decoding import DecodeRange
+from codecfleet.actors.decode.decoding import DecodeRange, PictureHash
+from codecfleet.actors.decode.wanted import WantedPictures
 from codecfleet.jobs.source.index import TrackIndex
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
@@ -66,6 +68,12 @@ class Footage:
             self._range(one, points[place + 1] if place + 1 < len(points) else None) for place, one in enumerate(points)
         ]
         return [self._range(None, None), *(self._range(point, None) for point in points[1:]), *pieces]
+
+    def wanted(self, pictures: Iterable[PictureHash], *, by_packet: bool) -> WantedPictures:
+        """Return what makes a decoder give these pictures only."""
+        assert self.index.has_whole_pictures
+        times = frozenset(picture.ticks for picture in pictures)
+        return WantedPictures(times, self.index.shifts, self.index.tick_divisor, by_packet)
 
     def _range(self, entry: object, end: object) -> DecodeRange:
         return DecodeRange(

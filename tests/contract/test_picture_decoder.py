@@ -1,8 +1,10 @@
 """Every decoder: the same pictures at the same times, or a refusal that says why."""
 
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -135,6 +137,24 @@ def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame
         assert wanted
         assert all(one.ticks < other.ticks for one, other in pairwise(wanted))
         assert _hashes(range_, decoder) == wanted, range_
+
+
+@pytest.mark.parametrize("by_packet", [True, False])
+def test_only_wanted_pictures_come(decoder: PictureDecoder[VideoFrame], clip: Footage, *, by_packet: bool) -> None:
+    """Any choice of a range's pictures is software's, whether or not packets that nothing wanted needs are left out."""
+    ranges = clip.ranges()
+    if not _decodes(decoder, ranges[0]):
+        pytest.skip(f"the device does not decode {clip.path.name}")
+    chooser = random.Random(clip.path.name)  # noqa: S311 - no secret
+    for range_ in ranges:
+        every = _hashes(range_, SOFTWARE)
+        for count in (1, 2, len(every) // 2):
+            chosen = sorted(chooser.sample(every, count), key=lambda each: each.ticks)
+            found = decode_range(
+                replace(range_, wanted=clip.wanted(chosen, by_packet=by_packet)), tally := DecodeTally(), decoder
+            )
+            assert [picture_hash(*each) for each in found] == chosen
+            assert tally.frames >= count
 
 
 def _picture_facts(

@@ -14,6 +14,7 @@ from ...decode.decoding import DecodeTally, PictureT
 from ...decode.nvdec_options import PLAIN, NvdecOptions
 from ...decode.nvdec_support import CODECS, CodedTrack, unsupported_reason
 from ...decode.packet_decoder import PacketDecoder
+from ...decode.wanted import WantedPictures
 from ...surfaces.formats import surface_format
 from ..cuda.context import Cuda
 from .pool import NvdecPool, SessionRequest
@@ -75,7 +76,13 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     options: NvdecOptions = PLAIN
 
     def begin(
-        self, coded: CodedTrack, context: VideoCodecContext, tally: DecodeTally, *, at_once: bool = False
+        self,
+        coded: CodedTrack,
+        context: VideoCodecContext,
+        tally: DecodeTally,
+        wanted: WantedPictures | None = None,
+        *,
+        at_once: bool = False,
     ) -> NvdecDecoding[PictureT]:
         """Begin a series of packets; each call on it may raise the same errors.
 
@@ -87,7 +94,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
         """
         if coded.pix_fmt is not None:
             self.key(coded, frozenset())
-        return NvdecDecoding(self, coded, context, tally, at_once=at_once)
+        return NvdecDecoding(self, coded, context, tally, wanted, at_once=at_once)
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
         """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""

@@ -1,11 +1,13 @@
 """One range in NVDEC: the pictures that are awaited, and the packet that each belongs to."""
 
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from ....errors import EngineFailed, EngineUnfit
 from ...decode.decoding import DecodeTally, PictureT
+from ...decode.wanted import WantedPictures
 from .packet_prep import Chunk, Feeder
 from .session import NvdecSession, SurfaceReader
 
@@ -23,11 +25,12 @@ class Fed(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A picture that was fed and has not come yet. ``is_wanted`` says whether a software decoder would give it."""
+    """A picture that was fed and has not come yet."""
 
     number: int
     pts: int | None
-    is_wanted: bool
+    is_given: bool  # whether a software decoder would give it
+    is_wanted: bool  # whether it is also wanted: only then its surface is read
 
 
 class FedRange(Generic[PictureT]):
@@ -40,18 +43,27 @@ class FedRange(Generic[PictureT]):
     distinct time. ``counts_pictures`` identifies pictures by counting instead, if they come in the packets' order.
 
     The first packet is a random access point. ``in_order`` requires each picture before the next packet is fed;
-    ``at_once`` waits for each picture rather than for a few.
+    ``at_once`` waits for each picture rather than for a few. ``wanted`` None means all pictures.
     """
 
     def __init__(
-        self, feeder: Feeder, tally: DecodeTally, *, counts_pictures: bool, in_order: bool, at_once: bool
+        self,
+        feeder: Feeder,
+        tally: DecodeTally,
+        wanted: WantedPictures | None,
+        *,
+        counts_pictures: bool,
+        in_order: bool,
+        at_once: bool,
     ) -> None:
         self._feeder = feeder
         self._tally = tally
+        self._wanted = wanted
         self._counts_pictures = counts_pictures
         self._in_order = in_order
         self._at_once = at_once
         self._awaited: dict[int, _Awaited] = {}
+        self._coming: deque[_Awaited] = deque()  # those whose surfaces are being read, in order
         self._tickets = 0
         self._next_ticket = 0
         self._begun = False
@@ -73,7 +85,8 @@ class FedRange(Generic[PictureT]):
         """Feed a packet; yield (packet number, picture) of complete pictures. Raises as ``NvdecDecoder.decode``."""
         ticket = self._expect(fed.chunk, fed.packet)
         began_s = time.perf_counter()
-        yield from self._accepted(session.feed(fed.chunk.payload, ticket, reader, at_once=self._at_once), began_s)
+        pictures = session.feed(fed.chunk.payload, ticket, reader, self._keeps, at_once=self._at_once)
+        yield from self._accepted(pictures, began_s)
         if self._in_order and self._awaited:
             message = f"NVDEC held the picture of packet {fed.chunk.number} back"
             raise EngineFailed(message, "Use the latency native.")
@@ -83,8 +96,8 @@ class FedRange(Generic[PictureT]):
     ) -> Generator[tuple[int, PictureT], None, None]:
         """Yield the stretch's last pictures as ``feed`` does; the session is empty then."""
         began_s = time.perf_counter()
-        yield from self._accepted(session.flush(reader), began_s)
-        missing = [awaited for awaited in self._awaited.values() if awaited.is_wanted]
+        yield from self._accepted(session.flush(reader, self._keeps), began_s)
+        missing = [awaited for awaited in self._awaited.values() if awaited.is_given]
         if missing:
             message = f"NVDEC left out {len(missing)} pictures, the first of packet {missing[0].number}"
             raise EngineFailed(message, _ADVICE)
@@ -114,7 +127,9 @@ class FedRange(Generic[PictureT]):
     def _expect(self, chunk: Chunk, packet: "VideoPacket") -> int:
         # An edit list hides some pictures; a leading picture refers to pictures that were never fed.
         is_leading = packet.pts is not None and self._first_pts is not None and packet.pts < self._first_pts
-        awaited = _Awaited(chunk.number, packet.pts, not packet.is_discard and not is_leading)
+        is_given = not packet.is_discard and not is_leading
+        is_wanted = is_given and (self._wanted is None or self._wanted.has(chunk.number, packet.pts))
+        awaited = _Awaited(chunk.number, packet.pts, is_given, is_wanted)
         if self._counts_pictures:
             for _ in range(chunk.headers.shown):
                 self._awaited[self._tickets] = awaited
@@ -126,15 +141,21 @@ class FedRange(Generic[PictureT]):
         self._awaited[packet.pts] = awaited
         return packet.pts
 
-    def _accepted(self, pictures: list[tuple[int, PictureT]], began_s: float) -> Iterator[tuple[int, PictureT]]:
+    def _keeps(self, stated: int) -> bool:
+        """Return whether to read the next picture's surface; ``stated`` is the ticket that NVDEC gives it."""
+        ticket = self._next_ticket if self._counts_pictures else stated
+        self._next_ticket += 1
+        awaited = self._awaited.pop(ticket, None)
+        if awaited is None:
+            raise EngineFailed(f"NVDEC returned a picture at {ticket} that belongs to no packet", _ADVICE)
+        self._tally.frames += awaited.is_given
+        if awaited.is_wanted:
+            self._coming.append(awaited)
+        return awaited.is_wanted
+
+    def _accepted(self, pictures: list[PictureT], began_s: float) -> Iterator[tuple[int, PictureT]]:
         self._tally.decode_s += time.perf_counter() - began_s
-        for stated, picture in pictures:
-            ticket = self._next_ticket if self._counts_pictures else stated
-            self._next_ticket += 1
-            awaited = self._awaited.pop(ticket, None)
-            if awaited is None:
-                raise EngineFailed(f"NVDEC returned a picture at {ticket} that belongs to no packet", _ADVICE)
-            if awaited.is_wanted:
-                self._tally.frames += 1
-                picture.pts = awaited.pts
-                yield awaited.number, picture
+        for picture in pictures:
+            awaited = self._coming.popleft()
+            picture.pts = awaited.pts
+            yield awaited.number, picture

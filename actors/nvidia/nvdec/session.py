@@ -93,7 +93,6 @@ MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
 class _Begun(NamedTuple, Generic[PictureT]):
     """A picture that ``picture()`` returns when the stream is done."""
 
-    ticket: int
     picture: Callable[[], PictureT]
     notes: PictureNotes | None
 
@@ -182,11 +181,18 @@ class NvdecSession:
         self._close_readers()
 
     def feed(
-        self, payload: bytes, ticket: int, reader: SurfaceReader[PictureT], *, at_once: bool = False
-    ) -> list[tuple[int, PictureT]]:
-        """Decode one packet; return (ticket of its packet, picture) of those now complete: often none, then several.
+        self,
+        payload: bytes,
+        ticket: int,
+        reader: SurfaceReader[PictureT],
+        keeps: Callable[[int], bool],
+        *,
+        at_once: bool = False,
+    ) -> list[PictureT]:
+        """Decode one packet; return the pictures that are now complete: often none, then several.
 
-        ``at_once`` waits for each picture rather than for a few at a time.
+        ``keeps`` gets the ticket of each decoded picture's packet, in the pictures' order; only the surfaces for which
+        it returns True are read. ``at_once`` waits for each picture rather than for a few at a time.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by the kind of failure; close the session then.
@@ -194,14 +200,14 @@ class NvdecSession:
         self._state = _State.FEEDING
         # One watch for all calls of a picture: watching each would cost as much as the calls.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
-            self._begin(self._packet(payload, ticket), reader)
+            self._begin(self._packet(payload, ticket), reader, keeps)
             return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
 
-    def flush(self, reader: SurfaceReader[PictureT]) -> list[tuple[int, PictureT]]:
+    def flush(self, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> list[PictureT]:
         """Return the remaining pictures, after which the session is clean; raises as ``feed`` does."""
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
-            self._begin(self._module.PacketData(), reader)
-            pictures: list[tuple[int, PictureT]] = self._finished()
+            self._begin(self._module.PacketData(), reader, keeps)
+            pictures: list[PictureT] = self._finished()
         self._state = _State.READY
         return pictures
 
@@ -246,27 +252,29 @@ class NvdecSession:
             return begun > 0  # a picture does not wait for the next one
         return begun >= _AHEAD_PICTURES or begun * self._size_bytes >= _AHEAD_BYTES
 
-    def _begin(self, packet: Any, reader: SurfaceReader[PictureT]) -> None:
+    def _begin(self, packet: Any, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> None:
         """Decode a packet, and begin to read its pictures on our stream, before the decoder's next call."""
         for frame in self._frames(packet):
             if frame.framesize() != self._size_bytes:
                 message = f"NVDEC gave a picture of {frame.framesize()} bytes instead of {self._size_bytes}"
                 raise EngineFailed(message, _ADVICE)
-            ticket, options = frame.getPTS(), self.key.options
+            if not keeps(frame.getPTS()):
+                continue
+            options = self.key.options
             notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
             # Last: after this the device writes to the picture's memory, which no failure may release.
-            self._begun.append(_Begun(ticket, reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
+            self._begun.append(_Begun(reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
-    def _finished(self) -> list[tuple[int, PictureT]]:
+    def _finished(self) -> list[PictureT]:
         """Wait for the pictures that were begun, and return them."""
         self._stream.wait()
         begun, self._begun = self._begun, []
         found = []
-        for ticket, finish, notes in begun:
+        for finish, notes in begun:
             picture = finish()
             if notes is not None:
                 picture.opaque = notes
-            found.append((ticket, picture))
+            found.append(picture)
         return found
 
 

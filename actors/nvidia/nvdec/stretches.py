@@ -18,6 +18,7 @@ from ...decode.describe import stated_picture
 from ...decode.nvdec_options import NvdecOptions
 from ...decode.nvdec_support import CodedTrack
 from ...decode.packet_decoder import KeyframeHdr
+from ...decode.wanted import WantedPictures
 from ...media.values import StatedPicture
 from .packet_prep import Feeder
 from .pool import NvdecPool, SessionRequest
@@ -59,7 +60,10 @@ class DecodesOn(Protocol[PictureT]):
 
 
 class NvdecDecoding(Generic[PictureT]):
-    """A series of packets, ``push``ed one by one; ``at_once`` waits for each picture. ``close`` ends its session."""
+    """A series of packets, ``push``ed one by one; ``close`` gives its session back.
+
+    ``at_once`` waits for each picture. Only ``wanted`` pictures are copied and returned, None means all.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class NvdecDecoding(Generic[PictureT]):
         facts: CodedTrack,
         context: VideoCodecContext,
         tally: DecodeTally,
+        wanted: WantedPictures | None,
         *,
         at_once: bool,
     ) -> None:
@@ -83,6 +88,7 @@ class NvdecDecoding(Generic[PictureT]):
         self._range: FedRange[PictureT] = FedRange(
             self._feeder,
             tally,
+            wanted,
             counts_pictures=self._feeder.counts_pictures or options.latency == "zero",
             in_order=options.keeps_coding_order,
             at_once=at_once,
