@@ -7,7 +7,6 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from io import TextIOBase
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
@@ -34,9 +33,6 @@ class BinaryFile(Protocol):
 
     def seek(self, offset: int, whence: int = ..., /) -> object:
         """Move to a position."""
-
-    def tell(self) -> int:
-        """Return the position."""
 
 
 SourceData: TypeAlias = bytes | bytearray | memoryview | BinaryFile
@@ -70,21 +66,20 @@ class HeldSource(str):
         if not view.c_contiguous:
             raise UsageError(f"the bytes of this {kind} are not contiguous", "Copy them: bytes(data).")
         view = view.cast("B")
-        return cls._made(f"<{kind} of {view.nbytes:,}>", view.nbytes, lambda at, size: bytes(view[at : at + size]), view)
+        return cls._made(kind, view.nbytes, lambda at, size: bytes(view[at : at + size]), sent=view)
 
     @classmethod
-    def _of_file(cls, file: Any) -> Self:
-        kind, size_bytes = type(file).__name__, _size_bytes(file)
+    def _of_file(cls, file: Any) -> Self:  # noqa: ANN401 - any object with read and seek
         path = getattr(file, "name", "")
         path = path if isinstance(path, str) else ""
-        held = cls._made(f"<{kind} {path}>" if path else f"<{kind} of {size_bytes:,}>", size_bytes, _serial(file), None)
-        held.path = path
-        return held
+        return cls._made(type(file).__name__, _size_bytes(file), _serial(file), path=path)
 
     @classmethod
-    def _made(cls, name: str, size_bytes: int, read_at: _ReadAt, sent: memoryview | None) -> Self:
-        held = cls(name)
-        held.path, held.version = "", (-1, next(_SERIALS), size_bytes, 0)
+    def _made(
+        cls, kind: str, size_bytes: int, read_at: _ReadAt, *, path: str = "", sent: memoryview | None = None
+    ) -> Self:
+        held = cls(f"<{kind} {path}>" if path else f"<{kind} of {size_bytes:,}>")
+        held.path, held.version = path, (-1, next(_SERIALS), size_bytes, 0)
         held._read_at, held._sent = read_at, sent
         return held
 
@@ -119,21 +114,31 @@ class HeldSource(str):
         return type(self).of, (data if isinstance(data, bytes) else bytes(self._sent),)
 
 
-def _size_bytes(file: Any) -> int:
+def release(url: str) -> None:
+    """Release a ``HeldSource``; other locations hold nothing. Idempotent."""
+    if isinstance(url, HeldSource):
+        url.release()
+
+
+def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and seek
     """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
     kind, how = type(file).__name__, "Read it whole, and give the bytes: frames(file.read())."
-    if isinstance(file, TextIOBase):
-        raise UsageError(f"this {kind} reads text", 'Open the file in binary mode: open(path, "rb").')
     try:
         if not getattr(file, "seekable", lambda: True)():
-            raise UsageError(f"this {kind} cannot be sought, and a source is read in several places", how)
-        file.seek(0, os.SEEK_END)
-        return int(file.tell())
-    except (AttributeError, OSError, ValueError) as error:
-        raise UsageError(f"this {kind} cannot be sought: {reason(error)}", how) from error
+            raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)
+        found = file.seek(0, os.SEEK_END)
+        size_bytes = int(file.tell() if found is None else found)
+        is_text = isinstance(file.read(0), str)
+    except UsageError:
+        raise
+    except Exception as error:  # a caller's file has its own errors
+        raise UsageError(f"this {kind} cannot be read at any position: {reason(error)}", how) from error
+    if is_text:
+        raise UsageError(f"this {kind} reads text", 'Open the file in binary mode: open(path, "rb").')
+    return size_bytes
 
 
-def _serial(file: Any) -> _ReadAt:
+def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
     """Return a function that reads a file that has one position, for one thread at a time."""
     lock = threading.Lock()
 
