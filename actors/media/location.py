@@ -124,15 +124,14 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
     """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
     kind, how = type(file).__name__, "Read it whole, and give the bytes: frames(file.read())."
     try:
-        if not getattr(file, "seekable", lambda: True)():
-            raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)
-        found = file.seek(0, os.SEEK_END)
+        can_seek = getattr(file, "seekable", lambda: True)()
+        found = file.seek(0, os.SEEK_END) if can_seek else 0
         size_bytes = int(file.tell() if found is None else found)
         is_text = isinstance(file.read(0), str)
-    except UsageError:
-        raise
     except Exception as error:  # a caller's file has its own errors
         raise UsageError(f"this {kind} cannot be read at any position: {reason(error)}", how) from error
+    if not can_seek:
+        raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)
     if is_text:
         raise UsageError(f"this {kind} reads text", 'Open the file in binary mode: open(path, "rb").')
     return size_bytes

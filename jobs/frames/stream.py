@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from fractions import Fraction
 from functools import partial
 from operator import index as whole_number
@@ -12,11 +13,11 @@ from typing import Final, Self, Unpack, overload
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.streams import PictureStream
-from ...actors.media.location import HeldSource, SourceData
+from ...actors.media.location import HeldSource, SourceData, is_local
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import Unsupported, UsageError
-from ..board.threads import in_thread
+from ..board.threads import in_place_context, in_thread
 from ..request.options import build
 from ..request.values import location
 from .chosen import Film, FrameSelection, refuse_in_loop
@@ -144,14 +145,26 @@ class FrameStream:
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
+        # A slow store can be interrupted only from another thread; for a short clip on disk, threads are what is slow.
+        context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
-            while (frame := runner.run(anext(self, None))) is not None:
+            while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
                 yield frame
         finally:
             # At the interpreter's end no thread can start; the end of the process closes the stream.
             if not is_ending():
                 with runner:
-                    runner.run(self._end_reading())
+                    runner.run(self._end_reading(), context=context)
+
+    def _ready(self) -> Frame | None:
+        """Return the next frame if it is ready, without a turn of the loop; None also if the loop is due for one."""
+        if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
+            return None
+        frame = None
+        with suppress(Exception):  # the loop meets the same error, and ends the stream
+            frame = self._reader.poll()
+        self._in_a_row += frame is not None
+        return frame
 
     def __aiter__(self) -> Self:
         return self
