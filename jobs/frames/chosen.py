@@ -42,7 +42,7 @@ class Film:
         return self._open()[0]
 
     def reader(
-        self, numbers: Sequence[int], wake: Callable[[], None], report: FramesReport, *, leaves_out: bool = False
+        self, numbers: Sequence[int], wake: Callable[[], object], report: FramesReport, *, leaves_out: bool = False
     ) -> GroupReader:
         """Return the reader of frames by their numbers in the part; end it with ``end``. Raises UsageError: closed."""
         source, proofs = self._open()
