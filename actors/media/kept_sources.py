@@ -76,17 +76,17 @@ class _Found:
     configuration: bytes
 
     @classmethod
-    def of(cls, opened: OpenSource) -> "_Found | None":
+    def of(cls, container: InputContainer, track: int) -> "_Found | None":
         """Return the parameters; None for other containers, whose decoding times depend on decoding pictures."""
-        if not _is_mp4_track(opened.container, opened.track):
+        if not _is_mp4_track(container, track):
             return None
-        stream = opened.container.streams[opened.track]
+        stream = container.streams[track]
         # PyAV's types promise a context, but a codec unknown to FFmpeg has none.
         if getattr(stream, "codec_context", None) is None:
             return None
         stated = CodecContext.create(stream.codec_context.codec, "r")
         configure_decoder(stated, stream)
-        return cls(stated, opened.entries, extradata(stream))
+        return cls(stated, index_entries(container, track), extradata(stream))
 
     def tell(self, opened: OpenSource) -> bool:
         """Apply the parameters to a source that decoded no picture; return False if its container differs."""
@@ -119,9 +119,13 @@ class _Opening:
             self.found = None
         opened = _open(source, track, key, wanted)
         if not self.is_looked_at:
-            self.found = _Found.of(opened)
-            self.is_looked_at = True
+            self.look_at(opened.container, track)
         return opened
+
+    def look_at(self, container: InputContainer, track: int) -> None:
+        """Note the parameters that opening a container has found."""
+        self.found = _Found.of(container, track)
+        self.is_looked_at = True
 
 
 class KeptSources:
@@ -167,6 +171,21 @@ class KeptSources:
             opened.close()
             raise
         self._give_back(opened)
+
+    def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
+        """Note what another opening of a local source found, before it reads on: the next one decodes nothing for it.
+
+        ``version`` is the ``source_version`` from before the opening.
+        """
+        self.close_idle()
+        if version is None or not is_local(source):
+            return
+        with self._lock:
+            opening = self._openings.setdefault((source, track, version), _Opening())
+        with opening.lock:
+            opening.last_s = self._clock()
+            if not opening.is_looked_at:
+                opening.look_at(container, track)
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
         """Close the sources that have been idle for longer."""

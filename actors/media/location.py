@@ -1,12 +1,194 @@
-"""The location of a source or an output: on this machine, or at an address of an fsspec protocol."""
+"""The location of a source or an output: on this machine, or at an address of an fsspec protocol.
 
+A ``HeldSource`` is a location too: bytes or an open file that only this process can read.
+"""
+
+import os
 import re
+import threading
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+
+from ...errors import CodecfleetError, InputUnreadable, UsageError
+from .storage_retry import reason
+
+if TYPE_CHECKING:
+    from .headers import FragmentWatch
 
 _WEB: Final = ("http", "https")
 LOCAL_PROTOCOLS: Final = (None, "file", "local")
 """fsspec's names of this machine's files; None for a plain path."""
+
+
+_SERIALS: Final = count(1)
+
+
+class BinaryFile(Protocol):
+    """An open file of the caller: binary, and with a position that can be set."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, b"" at the end."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> object:
+        """Move to a position."""
+
+
+SourceData: TypeAlias = bytes | bytearray | memoryview | BinaryFile
+_ReadAt: TypeAlias = Callable[[int, int], bytes]
+
+
+class HeldSource(str):
+    """The location of bytes or an open file that the caller holds; as text its name for messages.
+
+    It equals only itself. Its data can be read until ``release``, by several threads, each with its own position.
+    """
+
+    __slots__ = ("_read_at", "_sent", "path", "version")
+
+    path: str  #: The file's, "" if it has none; FFmpeg looks at its extension
+    version: tuple[int, int, int, int]  #: Like a local file's: device, inode, size, time of change
+    _read_at: _ReadAt | None  #: None once released
+    _sent: memoryview | None  #: What is pickled; None if it cannot be
+
+    @classmethod
+    def of(cls, data: object) -> Self | None:
+        """Return the location of an object with the buffer protocol or of a file; None for any other object.
+
+        Raises UsageError: its bytes are not contiguous, or the file is not binary or cannot be sought.
+        """
+        try:
+            view = memoryview(data)  # type: ignore[arg-type]
+        except TypeError:
+            return cls._of_file(data) if callable(getattr(data, "read", None)) else None
+        kind = type(data).__name__
+        if not view.c_contiguous:
+            raise UsageError(f"the bytes of this {kind} are not contiguous", "Copy them: bytes(data).")
+        view = view.cast("B")
+        return cls._made(kind, view.nbytes, lambda at, size: bytes(view[at : at + size]), sent=view)
+
+    @classmethod
+    def _of_file(cls, file: Any) -> Self:  # noqa: ANN401 - any object with read and seek
+        path = getattr(file, "name", "")
+        path = path if isinstance(path, str) else ""
+        return cls._made(type(file).__name__, _size_bytes(file), _serial(file), path=path)
+
+    @classmethod
+    def _made(
+        cls, kind: str, size_bytes: int, read_at: _ReadAt, *, path: str = "", sent: memoryview | None = None
+    ) -> Self:
+        held = cls(f"<{kind} {path}>" if path else f"<{kind} of {size_bytes:,}>")
+        held.path, held.version = path, (-1, next(_SERIALS), size_bytes, 0)
+        held._read_at, held._sent = read_at, sent
+        return held
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``position``. Raises InputUnreadable."""
+        read_at = self._read_at
+        if read_at is None:
+            raise InputUnreadable(f"{self} was released when its frames were closed", "Open it again.")
+        try:
+            data = read_at(position, size)
+        except CodecfleetError:
+            raise
+        except Exception as error:  # a caller's file has its own errors
+            raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep it open, and readable.") from error
+        return data
+
+    def release(self) -> None:
+        """Let go of the data. Idempotent."""
+        self._read_at = self._sent = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Self | None], tuple[bytes]]:
+        if self._sent is None:
+            message = f"{self} can only be read in its own process"
+            raise UsageError(message, "Pickle its path instead, or its content as bytes.")
+        data = self._sent.obj
+        return type(self).of, (data if isinstance(data, bytes) else bytes(self._sent),)
+
+
+def release(url: str) -> None:
+    """Release a ``HeldSource``; other locations hold nothing. Idempotent."""
+    if isinstance(url, HeldSource):
+        url.release()
+
+
+def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and seek
+    """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
+    kind, how = type(file).__name__, "Read it whole, and give the bytes: frames(file.read())."
+    try:
+        can_seek = getattr(file, "seekable", lambda: True)()
+        found = file.seek(0, os.SEEK_END) if can_seek else 0
+        size_bytes = int(file.tell() if found is None else found)
+        is_text = isinstance(file.read(0), str)
+    except Exception as error:  # a caller's file has its own errors
+        raise UsageError(f"this {kind} cannot be read at any position: {reason(error)}", how) from error
+    if not can_seek:
+        raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)
+    if is_text:
+        raise UsageError(f"this {kind} reads text", 'Open the file in binary mode: open(path, "rb").')
+    return size_bytes
+
+
+def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
+    """Return a function that reads a file that has one position, for one thread at a time."""
+    lock = threading.Lock()
+
+    def read_at(position: int, size: int) -> bytes:
+        with lock:
+            file.seek(position)
+            data = file.read(size)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"its read returns {type(data).__name__}, not bytes")
+        return bytes(data)
+
+    return read_at
+
+
+class HeldFile:
+    """A held source as FFmpeg reads it. After its first failure it only reports the end, as ``RemoteFile`` does."""
+
+    def __init__(self, source: HeldSource) -> None:
+        self._source = source
+        self._position = 0
+        self._failed = False
+        self.watch: FragmentWatch | None = None
+        self.name = f"file:{source.path}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the caller's data as they are."""
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, b"" at the end. Raises InputUnreadable."""
+        if self._failed:
+            return b""
+        self._failed = True
+        data = self._source.read_at(self._position, size)
+        self._failed = False
+        if self.watch is not None:
+            self.watch.see(self._position, data)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a position and return it."""
+        start = {os.SEEK_CUR: self._position, os.SEEK_END: self._source.version[2]}.get(whence, 0)
+        self._position = max(0, start + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
 
 
 def split_protocol(url: str) -> tuple[str | None, str]:
@@ -41,4 +223,6 @@ def name_of(url: str) -> str:
 
 def absolute(url: str) -> str:
     """Return a ``url`` that names the same file from any working directory."""
+    if isinstance(url, HeldSource):
+        return url
     return str(local_path(url).absolute()) if is_local(url) else url

@@ -21,7 +21,7 @@ from ..closing import undone_by
 from ..limits import InputLimits
 from .av_stream import extradata
 from .headers import FragmentWatch, SplicedFile
-from .location import is_local, local_path
+from .location import HeldFile, HeldSource, is_local, local_path
 from .remote_file import RemoteFile, WantedBytes
 from .storage_retry import reason
 from .stores import changed_meanwhile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from .structure import Readable
 
-    _File: TypeAlias = "_LocalFile | RemoteFile | SplicedFile"
+    _File: TypeAlias = "_LocalFile | HeldFile | RemoteFile | SplicedFile"
 
 
 FORMATS = (
@@ -77,7 +77,7 @@ def open_source(
     large_reads: bool = False,
     watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
-    """Open a path or URL for demuxing; ``wanted`` says how a remote one is read.
+    """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote one is read.
 
     ``limits`` None takes those of the environment. ``undecoded`` skips decoding the first pictures, which takes longer
     than everything else: use it for an mp4 or Matroska file whose facts are known, or if only presentation times are
@@ -94,7 +94,7 @@ def open_source(
     options = _UNDECODED if undecoded else {}
     if is_local(url):
         buffer_bytes = _LARGE_BUFFER_BYTES if large_reads else _LOCAL_BUFFER_BYTES
-        with _open_local(local_path(url), buffer_bytes, limits, options, watch) as container:
+        with _open_local(url, buffer_bytes, limits, options, watch) as container:
             yield container
     else:
         with _open_remote(url, wanted or WantedBytes(), limits, options, watch) as container:
@@ -103,8 +103,10 @@ def open_source(
 
 @contextmanager
 def open_bytes(url: str) -> "Iterator[Readable]":
-    """Open a path or URL to read its bytes directly; errors as for ``open_source``."""
-    if is_local(url):
+    """Open a path, URL or ``HeldSource`` to read its bytes directly; errors as for ``open_source``."""
+    if isinstance(url, HeldSource):
+        yield _opened_held(url)
+    elif is_local(url):
         with BufferedReader(_opened(local_path(url))) as file:
             yield file
     else:
@@ -135,14 +137,17 @@ def side_data(packet: "Packet[Any]") -> "dict[str, PacketSideData]":
 
 @contextmanager
 def _open_local(
-    path: Path, buffer_bytes: int, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
+    url: str, buffer_bytes: int, limits: InputLimits, options: Mapping[str, str], watch: FragmentWatch | None
 ) -> Iterator[av.container.InputContainer]:
-    with _opened(path) as file:
+    name = url if isinstance(url, HeldSource) else str(local_path(url))
+    with _opened_held(url) if isinstance(url, HeldSource) else _opened(local_path(url)) as file:
         try:
             file.watch = watch
-            container = _open(str(path), file, buffer_bytes, limits, options)
+            container = _open(name, file, buffer_bytes, limits, options)
         except (av.error.FFmpegError, ValueError) as error:
-            _refuse(str(path), os.pread(file.fileno(), _HEAD_BYTES, 0), error)
+            file.watch = None
+            file.seek(0)
+            _refuse(name, file.read(_HEAD_BYTES), error)
         file.watch = None
         try:
             yield container
@@ -161,13 +166,19 @@ def _opened(path: Path) -> "_LocalFile":
             raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
     with undone_by(file.close):
-        _check_content(path, file)
+        _check_content(str(path), file)
     return file
 
 
-def _check_content(path: Path, file: "_LocalFile") -> None:
+def _opened_held(source: HeldSource) -> HeldFile:
+    file = HeldFile(source)
+    _check_content(source, file)
+    return file
+
+
+def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
     if not file.read(1):
-        raise _empty(str(path))
+        raise _empty(name)
     file.seek(0)
 
 

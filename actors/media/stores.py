@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import InputRefused, InputUnreadable
-from .location import is_local, local_path, split_protocol
+from .location import HeldSource, is_local, local_path, split_protocol
 from .storage_retry import try_again
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ def _plain(address: Address) -> Address:
 
 def local_version(source: str) -> tuple[int, ...] | None:
     """Return the device, inode, size and last change of a local source; None if there is no file."""
+    if isinstance(source, HeldSource):
+        return source.version
     try:
         found = local_path(source).stat()
     except (OSError, ValueError):

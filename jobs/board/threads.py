@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -25,6 +25,13 @@ def in_place() -> Iterator[None]:
         yield
     finally:
         _IN_PLACE.reset(token)
+
+
+def in_place_context() -> Context:
+    """Return a copy of the current context in which this module's calls run ``in_place``."""
+    context = copy_context()
+    context.run(_IN_PLACE.set, True)  # noqa: FBT003 - as the library takes it
+    return context
 
 
 def is_in_loop() -> bool:

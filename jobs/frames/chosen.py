@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
+from ...actors.media.location import release
 from ...actors.surfaces.frames import Frame
 from ...errors import CodecfleetError, UsageError
 from ..board.threads import in_thread, is_in_loop
@@ -20,7 +22,10 @@ from .source import FrameSource, open_frame_source
 
 
 class Film:
-    """What stays between reads of one source: its index and its decoders' proofs. Thread-safe."""
+    """What stays between reads of one source: its index and its decoders' proofs. Thread-safe.
+
+    Closing it, or forgetting it, releases the bytes or the file of a ``HeldSource``.
+    """
 
     def __init__(self, request: FrameRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -29,6 +34,7 @@ class Film:
         self._opened: tuple[FrameSource, EntryProofs] | None = None
         self._readers: set[GroupReader] = set()
         self._is_closed = False
+        self._release = weakref.finalize(self, release, request.source)
 
     @property
     def source(self) -> FrameSource:
@@ -71,6 +77,7 @@ class Film:
         for reader in readers:
             self.end(reader)
         KEPT.close_idle(0)
+        self._release()
 
     def _open(self) -> tuple[FrameSource, EntryProofs]:
         with self._lock:

@@ -39,7 +39,7 @@ class FrameOptions(TypedDict, total=False):
 class FrameRequest(SourceRange, CudaPlace):
     """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture."""
 
-    source: str
+    source: InstanceOf[str]  #: or its subclass ``HeldSource``
     place: Place = "host"
     decoder: Decoder = "auto"
     every: Annotated[int, Field(ge=1)] = 1  #: N takes the pictures 0, N, 2N ... of that part

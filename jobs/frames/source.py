@@ -15,7 +15,8 @@ from ...actors.surfaces.formats import surface_format
 from ...cluster.machine import cores
 from ...errors import DeviceError, EngineUnfit, Unsupported
 from ..plan.track_ranges import TrackRanges
-from ..source.source import SourceStamp, read_source
+from ..source.source import SourceStamp
+from .readings import READINGS
 from .request import FrameRequest
 from .selection import PartFrames
 
@@ -80,7 +81,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     """
     source = request.absolute_source
     stamp = SourceStamp.of(source)
-    reading = read_source(source, request.video_track)
+    reading = READINGS.read(stamp, request.video_track)
     index = reading.index
     ranges = TrackRanges.cut(index, start_s=request.start_s, end_s=request.end_s, segment_s=request.segment_s)
     format_, extras = reading.described()

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from fractions import Fraction
 from functools import partial
 from operator import index as whole_number
@@ -12,10 +13,11 @@ from typing import Final, Self, Unpack, overload
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.streams import PictureStream
+from ...actors.media.location import HeldSource, SourceData, is_local
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
-from ...errors import Unsupported
-from ..board.threads import in_thread
+from ...errors import Unsupported, UsageError
+from ..board.threads import in_place_context, in_thread
 from ..request.options import build
 from ..request.values import location
 from .chosen import Film, FrameSelection, refuse_in_loop
@@ -48,6 +50,7 @@ class FrameStream:
     ) -> None:
         self._request = request
         self._stream = stream
+        self._device = device
         self._film = Film(request, device)
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
@@ -142,14 +145,26 @@ class FrameStream:
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
+        # A slow store can be interrupted only from another thread; for a short clip on disk, threads are what is slow.
+        context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
-            while (frame := runner.run(anext(self, None))) is not None:
+            while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
                 yield frame
         finally:
             # At the interpreter's end no thread can start; the end of the process closes the stream.
             if not is_ending():
                 with runner:
-                    runner.run(self._end_reading())
+                    runner.run(self._end_reading(), context=context)
+
+    def _ready(self) -> Frame | None:
+        """Return the next frame if it is ready, without a turn of the loop; None also if the loop is due for one."""
+        if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
+            return None
+        frame = None
+        with suppress(Exception):  # the loop meets the same error, and ends the stream
+            frame = self._reader.poll()
+        self._in_a_row += frame is not None
+        return frame
 
     def __aiter__(self) -> Self:
         return self
@@ -187,6 +202,14 @@ class FrameStream:
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
+
+    def __reduce__(self) -> "tuple[type[FrameStream], tuple[FrameRequest, Callable[[], WorkerDevice]]]":
+        """Pickle the source and the options: the copy opens the source again, and begins at the first frame."""
+        is_own = isinstance(self._device, partial)
+        if self._stream is not None or not is_own or (self._request.context, self._request.stream) != (None, None):
+            message = f"the frames of {self._request.source} use a stream, a GPU or a context of this process only"
+            raise UsageError(message, "Call `frames` in the other process.")
+        return type(self), (self._request, self._device)
 
     def __del__(self) -> None:
         if (reader := getattr(self, "_reader", None)) is not None:
@@ -236,7 +259,10 @@ def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
 
 
 def frames(
-    source: str | PathLike[str] | PictureStream, *, gpu: WorkerDevice | None = None, **options: Unpack[FrameOptions]
+    source: str | PathLike[str] | SourceData | PictureStream,
+    *,
+    gpu: WorkerDevice | None = None,
+    **options: Unpack[FrameOptions],
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
 
@@ -244,8 +270,9 @@ def frames(
     a Ray task or actor, that is the GPU that Ray assigned to it.
 
     Args:
-        source: path or fsspec URL; or an ``EglStream``, whose consumer this becomes with the first frame requested. Its
-            only options are ``place`` and ``every``.
+        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither
+            is copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
+            this becomes with the first frame requested. Its only options are ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
         **options: what to decode, and to what.
 
@@ -268,10 +295,11 @@ def frames(
               state it; ``Frame.record_stream`` names another for one frame.
 
     Raises:
-        UsageError: options are invalid. All other errors come with the first frame, or in its place.
+        UsageError: options are invalid, or a file is not binary or cannot seek. All other errors come with the first
+            frame, or in its place.
     """
     if isinstance(source, PictureStream):
         return FrameStream(stream_request(options), own_gpu, source)
-    fields = {"source": location("source", source), **options}
+    fields = {"source": HeldSource.of(source) or location("source", source), **options}
     request = build(FrameRequest, fields, str, "docs/frames.md lists the options.")
-    return FrameStream(request, lambda: gpu or own_gpu(request.device, request.context))
+    return FrameStream(request, partial(own_gpu, request.device, request.context) if gpu is None else lambda: gpu)

@@ -16,9 +16,10 @@ from ...actors.decode.describe import StreamExtras
 from ...actors.limits import InputLimits
 from ...actors.media.av_stream import decoder_mark, extradata
 from ...actors.media.headers import HeaderWatch, TrackEnd, has_several_descriptions, track_end
+from ...actors.media.kept_sources import KEPT
 from ...actors.media.location import is_local, local_path
 from ...actors.media.opening import demux, no_file, open_source, side_data
-from ...actors.media.stores import changed_meanwhile, source_version, version_anywhere
+from ...actors.media.stores import changed_meanwhile, local_version, source_version, version_anywhere
 from ...actors.media.values import VideoFormat
 from ...errors import InputError, InputNotFound, InputUnreadable
 from .file_ends import PacketEnds, is_cut_short
@@ -145,8 +146,11 @@ def read_source(source: str, track: int = 0) -> SourceReading:
     """
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
+    version = local_version(source) if is_local(source) else None
     with open_source(source, limits=limits, watch=watch) as container:
-        return _Pass(source, container, video_stream(container, source, track), watch, limits).read()
+        stream = video_stream(container, source, track)
+        KEPT.look_at(source, version, container, stream.index)
+        return _Pass(source, container, stream, watch, limits).read()
 
 
 class _Pass:
