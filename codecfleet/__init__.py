@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.frames.clips import (
+        clips_at_random_indices,
+        clips_at_random_times,
+        clips_at_regular_indices,
+        clips_at_regular_times,
+    )
+    from .jobs.frames.dataset import ClipDataset, FilmClip
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -60,6 +67,7 @@ __all__ = [
     "BatchResult",
     "BatchSpec",
     "Cancelled",
+    "ClipDataset",
     "Codec",
     "CodecfleetError",
     "Config",
@@ -72,6 +80,7 @@ __all__ = [
     "Encoder",
     "Event",
     "Failed",
+    "FilmClip",
     "Fleet",
     "Frame",
     "FrameStream",
@@ -99,6 +108,10 @@ __all__ = [
     "Warned",
     "WorkError",
     "__version__",
+    "clips_at_random_indices",
+    "clips_at_random_times",
+    "clips_at_regular_indices",
+    "clips_at_regular_times",
     "encode",
     "frames",
     "load_config",
@@ -141,6 +154,13 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.frames.clips": (
+        "clips_at_random_indices",
+        "clips_at_random_times",
+        "clips_at_regular_indices",
+        "clips_at_regular_times",
+    ),
+    "jobs.frames.dataset": ("ClipDataset", "FilmClip"),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
