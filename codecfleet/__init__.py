@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from .jobs.awaited import plan_transcode_async, probe_async, verify_async
     from .jobs.batch.batch import Batch
     from .jobs.batch.results import BatchProgress, BatchResult
-    from .jobs.encode.job import encode
-    from .jobs.encode.present import PresentReport, present
-    from .jobs.encode.request import EncodeFrame, EncodeReport
-    from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
-    from .jobs.frames.clips import (
+    from .jobs.clips.dataset import ClipDataset, FilmClip
+    from .jobs.clips.sampling import (
         clips_at_random_indices,
         clips_at_random_times,
         clips_at_regular_indices,
         clips_at_regular_times,
     )
-    from .jobs.frames.dataset import ClipDataset, FilmClip
+    from .jobs.encode.job import encode
+    from .jobs.encode.present import PresentReport, present
+    from .jobs.encode.request import EncodeFrame, EncodeReport
+    from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -154,13 +154,13 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
-    "jobs.frames.clips": (
+    "jobs.clips.sampling": (
         "clips_at_random_indices",
         "clips_at_random_times",
         "clips_at_regular_indices",
         "clips_at_regular_times",
     ),
-    "jobs.frames.dataset": ("ClipDataset", "FilmClip"),
+    "jobs.clips.dataset": ("ClipDataset", "FilmClip"),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),

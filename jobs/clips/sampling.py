@@ -7,8 +7,9 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Sequence, Sized
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, NoReturn, TypeVar
+from typing import Any, Final, Literal, NoReturn, Self, TypeVar
 
 from ...errors import UsageError
 
@@ -104,12 +105,11 @@ def clips_at_random_times(
     Raises:
         UsageError: an option is out of range, or a clip exceeds the film and ``policy`` is "error".
     """
-    times, end = _timeline(times_s, end_s)
-    step = _time_step(times, end, seconds_between_frames)
-    low, high = _time_range(times[0], end, step, num_frames_per_clip, sampling_range_start, sampling_range_end)
+    timing = _Timing.of(times_s, end_s, seconds_between_frames, num_frames_per_clip)
+    low, high = timing.starts(sampling_range_start, sampling_range_end)
     chosen = _generator(seed)
     starts = [low + (high - low) * Fraction(chosen.random()) for _ in range(_positive("num_clips", num_clips))]
-    return [_timed_clip(start, num_frames_per_clip, step, times, end, policy) for start in starts]
+    return [timing.clip(start, policy) for start in starts]
 
 
 def clips_at_regular_times(
@@ -127,12 +127,11 @@ def clips_at_regular_times(
 
     Other options and errors are those of ``clips_at_random_times``.
     """
-    times, end = _timeline(times_s, end_s)
-    step = _time_step(times, end, seconds_between_frames)
-    low, high = _time_range(times[0], end, step, num_frames_per_clip, sampling_range_start, sampling_range_end)
+    timing = _Timing.of(times_s, end_s, seconds_between_frames, num_frames_per_clip)
+    low, high = timing.starts(sampling_range_start, sampling_range_end)
     apart = _positive("seconds_between_clip_starts", _exact(seconds_between_clip_starts))
     starts = [low + number * apart for number in range(math.ceil((high - low) / apart))]
-    return [_timed_clip(start, num_frames_per_clip, step, times, end, policy) for start in starts]
+    return [timing.clip(start, policy) for start in starts]
 
 
 def _generator(seed: int) -> random.Random:
@@ -154,10 +153,7 @@ def _span(frames: int, step: int) -> int:
 def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[int, int]:
     """Return [first, last) of the frames at which a clip may begin."""
     low = start + frames if start < 0 else start
-    if end is None:
-        high = max(frames - span + 1, 1)
-    else:
-        high = min(end + frames if end < 0 else end, frames)
+    high = max(frames - span + 1, 1) if end is None else min(end + frames if end < 0 else end, frames)
     if not 0 <= low < high:
         _refuse(f"no clip can begin at a frame from {low} to {high - 1} of {frames} frames")
     return low, high
@@ -166,7 +162,9 @@ def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[i
 def _spaced(first: int, last: int, count: int) -> list[int]:
     """Return whole numbers at equal distances; rounded as torch.linspace rounds them, from both ends to the middle."""
     step = (last - first) / max(1, count - 1)
-    return [int(first + step * n if n < count // 2 or count == 1 else last - step * (count - n - 1)) for n in range(count)]
+    return [
+        int(first + step * n if n < count // 2 or count == 1 else last - step * (count - n - 1)) for n in range(count)
+    ]
 
 
 def _clip(start: int, count: int, step: int, frames: int, policy: Policy) -> list[int]:
@@ -174,40 +172,39 @@ def _clip(start: int, count: int, step: int, frames: int, policy: Policy) -> lis
     return _filled(inside, count, policy)
 
 
-def _timeline(times_s: Sequence[Seconds], end_s: Seconds | None) -> tuple[list[Fraction], Fraction]:
-    """Return the times and the end of a film's frames."""
-    times = [_exact(each) for each in times_s]
-    if not times:
-        _refuse("there are no frames to choose from")
-    last = times[-1] - times[-2] if len(times) > 1 else Fraction(0)
-    end = times[-1] + last if end_s is None else _exact(end_s)
-    if end <= times[-1]:
-        _refuse(f"the last frame ends at {float(end):g} s, and begins at {float(times[-1]):g} s")
-    return times, end
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """The times of a film's frames, and of a clip's."""
 
+    times: list[Fraction]
+    end: Fraction  #: of the last frame
+    step: Fraction  #: from one time of a clip to the next
+    count: int  #: of a clip's times
 
-def _time_step(times: Sequence[Fraction], end: Fraction, given: Seconds | None) -> Fraction:
-    if given is None:
-        return (end - times[0]) / len(times)
-    return _positive("seconds_between_frames", _exact(given))
+    @classmethod
+    def of(cls, times_s: Sequence[Seconds], end_s: Seconds | None, step_s: Seconds | None, count: int) -> Self:
+        times = [_exact(each) for each in times_s]
+        _counted(times)
+        last = times[-1] - times[-2] if len(times) > 1 else Fraction(0)
+        end = times[-1] + last if end_s is None else _exact(end_s)
+        if end <= times[-1]:
+            _refuse(f"the last frame begins at {float(times[-1]):g} s and ends at {float(end):g} s: give end_s")
+        step = (end - times[0]) / len(times) if step_s is None else _exact(step_s)
+        return cls(times, end, _positive("seconds_between_frames", step), _positive("num_frames_per_clip", count))
 
+    def starts(self, low_s: Seconds | None, high_s: Seconds | None) -> tuple[Fraction, Fraction]:
+        """Return [first, last) of the times at which a clip may begin."""
+        low = self.times[0] if low_s is None else _exact(low_s)
+        high = self.end - (self.count - 1) * self.step if high_s is None else min(_exact(high_s), self.end)
+        if not self.times[0] <= low < high:
+            message = f"no clip can begin from {float(low):g} s to {float(high):g} s"
+            _refuse(f"{message} of frames from {float(self.times[0]):g} s to {float(self.end):g} s")
+        return low, high
 
-def _time_range(
-    first: Fraction, end: Fraction, step: Fraction, count: int, low_s: Seconds | None, high_s: Seconds | None
-) -> tuple[Fraction, Fraction]:
-    """Return [first, last) of the times at which a clip may begin."""
-    low = first if low_s is None else _exact(low_s)
-    high = end - (_positive("num_frames_per_clip", count) - 1) * step if high_s is None else min(_exact(high_s), end)
-    if not first <= low < high:
-        _refuse(f"no clip can begin from {float(low):g} s to {float(high):g} s of frames that end at {float(end):g} s")
-    return low, high
-
-
-def _timed_clip(
-    start: Fraction, count: int, step: Fraction, times: Sequence[Fraction], end: Fraction, policy: Policy
-) -> list[int]:
-    moments = [moment for n in range(count) if (moment := start + n * step) < end]
-    return [bisect_right(times, moment) - 1 for moment in _filled(moments, count, policy)]
+    def clip(self, start: Fraction, policy: Policy) -> list[int]:
+        """Return the frames on screen at a clip's times."""
+        moments = [moment for n in range(self.count) if (moment := start + n * self.step) < self.end]
+        return [bisect_right(self.times, moment) - 1 for moment in _filled(moments, self.count, policy)]
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.jobs.frames.clip_order import ClipOrder
+from codecfleet.jobs.clips.clip_order import ClipOrder
 
 Clips = list[tuple[int, int]]
 
@@ -45,7 +45,12 @@ def test_each_film_of_unknown_length_is_in_one_shard(data: st.DataObject, of: in
     """The same if films have different numbers of clips."""
     counts = data.draw(st.lists(st.integers(0, 9), max_size=12))
     order = ClipOrder(
-        films=len(counts), clips_per_film=None, seed=1, shuffle=shuffle, films_open=data.draw(st.integers(1, 3)), even=False
+        films=len(counts),
+        clips_per_film=None,
+        seed=1,
+        shuffle=shuffle,
+        films_open=data.draw(st.integers(1, 3)),
+        even=False,
     )
     every = [clip for shard in range(of) for clip in taken(order, 0, shard, of, counts)]
     assert sorted(every) == [(film, clip) for film, count in enumerate(counts) for clip in range(count)]

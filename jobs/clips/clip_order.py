@@ -43,13 +43,11 @@ class ClipOrder:
             parts = [FilmPart(order[place], None) for place in span]
         else:
             films = ((place, list(units)) for place, units in groupby(span, lambda unit: unit // each))
-            parts = [
-                FilmPart(order[place], range(units[0] % each, units[-1] % each + 1)) for place, units in films
-            ]
+            parts = [FilmPart(order[place], range(units[0] % each, units[-1] % each + 1)) for place, units in films]
         return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
 
     def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the clips of a block as (place of the part, number of the clip), if its films have ``counts`` clips."""
+        """Return a block's clips as (place of the part, number of the clip), if its films have ``counts`` clips."""
         clips = [
             (place, number)
             for place, (part, count) in enumerate(zip(block, counts, strict=True))

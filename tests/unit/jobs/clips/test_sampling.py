@@ -55,7 +55,7 @@ def test_timed_clips_have_the_frames_on_screen(times: list[Fraction], count: int
         times, seed=seed, num_clips=3, num_frames_per_clip=count, seconds_between_frames=step, policy=policy
     )
     assert [len(clip) for clip in random] == [count] * 3
-    assert all(clip == sorted(clip) and 0 <= clip[0] and clip[-1] < len(times) for clip in random)
+    assert all(clip == sorted(clip) and clip[0] >= 0 and clip[-1] < len(times) for clip in random)
 
 
 @pytest.mark.parametrize("sample", [clips_at_random_indices, clips_at_random_times])
