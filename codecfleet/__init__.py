@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .actors.media.values import SeiMessage
     from .actors.nvidia.egl import EglImage, EglStream
     from .actors.surfaces.frames import Frame
+    from .actors.tensors.tensor_format import TensorFormat
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -102,6 +103,7 @@ __all__ = [
     "SeiMessage",
     "StillsReport",
     "StillsSpec",
+    "TensorFormat",
     "TranscodeSpec",
     "UsageError",
     "Verdict",
@@ -134,6 +136,7 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
+    "actors.tensors.tensor_format": ("TensorFormat",),
     "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -34,6 +34,11 @@ class Film:
     def source(self) -> FrameSource:
         """The source, opened at the first use; raises as ``open_frame_source``, and UsageError: it is closed."""
         return self._open()[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its index has been read."""
+        return self._opened is not None
 
     def reader(
         self, numbers: Sequence[int], wake: Callable[[], None], report: FramesReport, *, leaves_out: bool = False
@@ -103,7 +108,7 @@ class FrameSelection:
         """Return True: an empty selection is told by its length."""
         return True
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Generator[Frame]:
         """Iterate, blocking for each frame. Raises UsageError in an event loop."""
         refuse_in_loop("for", "Use `async for`, or `await` the selection.")
         return self._frames()
