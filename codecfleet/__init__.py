@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .actors.media.values import SeiMessage
     from .actors.nvidia.egl import EglImage, EglStream
     from .actors.surfaces.frames import Frame
+    from .actors.tensors.frame_batch import FrameBatch
     from .actors.tensors.tensor_format import TensorFormat
     from .errors import (
         Cancelled,
@@ -84,6 +85,7 @@ __all__ = [
     "FilmClip",
     "Fleet",
     "Frame",
+    "FrameBatch",
     "FrameStream",
     "FramesReport",
     "InputError",
@@ -136,6 +138,7 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
+    "actors.tensors.frame_batch": ("FrameBatch",),
     "actors.tensors.tensor_format": ("TensorFormat",),
     "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),

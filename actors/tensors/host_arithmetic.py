@@ -27,12 +27,12 @@ Floats = NDArray[Any]
 _SINGLE_EXACT: Final = 1 << 24
 _PRODUCT_MOST: Final = 1 << 18
 """Multiplications of a matrix product: OpenBLAS shares larger ones among threads, and lets only one caller do so."""
-_STRIP_BYTES: Final = 1 << 19
+_STRIP_BYTES: Final = 1 << 20
 """The source rows that are converted at once: they stay in a core's cache until they are used."""
 _BAND_SAMPLES: Final = 1 << 16
 """The pixels of the target that are finished at once."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
-_CALL_COST: Final = 60_000
+_CALL_COST: Final = 150_000
 """What it costs to begin a matrix product, in multiplications."""
 
 

@@ -8,12 +8,12 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from ...errors import Unsupported, UsageError
-from ..device.interface import TensorMaker
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
 from .host_arithmetic import prepared
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
+from .tensor_maker import TensorMaker
 from .tensor_memory import host_target
 
 _ALONE: Final = 2

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...errors import Unsupported
 from ..media.values import Colour
-from ..surfaces.scaling import LUMA, ChromaLocation, Taps, window_taps
+from ..surfaces.scaling import LUMA, ChromaLocation, ScaleFilter, Taps, window_taps
 from ..surfaces.to_rgb import WEIGHT_BITS, luma_weights, rgb_rule
 from .sample_places import SamplePlaces
 from .tensor_format import TensorFormat
@@ -67,14 +67,14 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
     value_bits = _BYTE_BITS if format_.dtype == "uint8" else places.bits
     weights, offsets = _colour(places, size[1], colour, grey=format_.colour == "gray", value_bits=value_bits)
     location = ChromaLocation(colour.chroma_location or ChromaLocation.LEFT.value)
+    filter_, one = ScaleFilter(format_.filter), 1 << TAP_BITS
     found = []
     for number in range(len(offsets)):
         halved_across, halved_down = (number > 0 and each for each in (places.halved_across, places.halved_down))
         columns = location.across(halved=True) if halved_across else LUMA
         rows = location.down(halved=True) if halved_down else LUMA
-        one = 1 << TAP_BITS
-        down = window_taps((top, high), target[1], format_.filter, rows, one=one)
-        found.append(ChannelTaps(down, window_taps((left, wide), target[0], format_.filter, columns, one=one)))
+        down = window_taps((top, high), target[1], filter_, rows, one=one)
+        found.append(ChannelTaps(down, window_taps((left, wide), target[0], filter_, columns, one=one)))
     return TensorPlan(
         taps=tuple(found), bits=places.bits, value_bits=value_bits, weights=weights, offsets=offsets, size=target
     )

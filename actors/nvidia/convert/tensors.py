@@ -14,7 +14,6 @@ import numpy as np
 
 from ....errors import UsageError
 from ...closing import undone_by
-from ...device.interface import TensorMaker
 from ...media.values import Colour
 from ...surfaces.conversion import plane_places
 from ...surfaces.device_frame import DevicePicture
@@ -24,6 +23,7 @@ from ...tensors.host_tensor import common_size, normalising
 from ...tensors.plan import TensorPlan, tensor_plan
 from ...tensors.sample_places import surface_places
 from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
+from ...tensors.tensor_maker import TensorMaker
 from ...tensors.tensor_memory import KINDS, checked, tensor_place
 from ..cuda.context import Cuda, Stream
 from ..cuda.device_memory import DevicePool
