@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -86,6 +87,7 @@ __all__ = [
     "Fleet",
     "Frame",
     "FrameBatch",
+    "FrameSelection",
     "FrameStream",
     "FramesReport",
     "InputError",
@@ -167,6 +169,7 @@ _HOMES = {
         "clips_at_regular_times",
     ),
     "jobs.clips.dataset": ("ClipDataset", "FilmClip"),
+    "jobs.frames.chosen": ("FrameSelection",),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),
