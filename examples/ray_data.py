@@ -41,7 +41,7 @@ class FramesDatasource(Datasource):
     """Frames of films, in parts of some seconds."""
 
     def __init__(self, sources: list[str], part_s: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._parts: list[tuple[str, int, int | None]] = []
         for source in sources:
             with codecfleet.frames(source) as film:

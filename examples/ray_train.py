@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from codecfleet import ClipDataset, TensorFormat, clips_at_random_indices
 
 
-class TorchClips(ClipDataset, IterableDataset):
+class TorchClips(ClipDataset, IterableDataset):  # type: ignore[misc]  # PyTorch is not installed where types are checked
     """Clips as PyTorch's loader takes them."""
 
 

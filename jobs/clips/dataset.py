@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger("codecfleet.clips")
 class FilmClip(NamedTuple):
     """One clip. PyTorch's default collation makes a batch of several."""
 
-    data: Any  #: (frames, channels, rows, columns) or as ``format`` says: of NumPy, or of DLPack on a GPU
+    data: Any  #: the tensor: (frames, channels, rows, columns), or as ``format`` says
     indices: NDArray[np.int64]  #: the frames' numbers in their film
     times_s: NDArray[np.float64]  #: when each is shown, in seconds after the film's first picture
     source: int  #: the film's number among the sources

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, NoReturn, Self, TypeVar
+from typing import Final, Literal, NoReturn, Self, TypeVar
 
 from ...errors import UsageError
 
@@ -223,7 +223,7 @@ def _exact(seconds: Seconds) -> Fraction:
     return exact.limit_denominator(_MOST_DENOMINATOR) if isinstance(seconds, float) else exact
 
 
-def _positive(name: str, value: Any) -> Any:  # noqa: ANN401 - a number, as it was given
+def _positive(name: str, value: _PlaceT) -> _PlaceT:
     if value <= 0:
         _refuse(f"{name} is {value}, and must be greater than 0")
     return value
