@@ -34,7 +34,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again docs lint media damage fuzz chaos ray-contract bench dist audit lock clean
+.PHONY: help setup demo test test-all test-again learning docs lint media damage fuzz chaos ray-contract bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-all: setup $(VENV)/.nvidia ## run every test: the slow ones too, and more e
 test-again: setup ## run what failed last, one test at a time, and stop at what fails once more
 	@test -e $(FAILED) || { echo 'the last run has not ended with failed tests alone' >&2; exit 1; }
 	$(BIN)/pytest -rA --exitfirst --last-failed --last-failed-no-failures none --hypothesis-profile $$(cat $(FAILED)) $(PYTEST)
+
+learning: $(VENV)/learning/.installed ## run the examples for PyTorch, Ray Data and Ray Train (installs these, 5 GB, beside the locked packages)
+	$(VENV)/learning/bin/python -P -m pytest -q -n 0 tests/docs/test_examples.py tests/unit/jobs/clips -k "torch or ray_data or ray_train" $(PYTEST)
 
 docs: setup ## write the tables of options and counts into docs/ and configs/
 	UPDATE_DOCS=1 $(BIN)/pytest -q tests/docs/test_option_tables.py tests/docs/test_nvidia_tables.py
@@ -96,6 +99,14 @@ audit: $(AUDITOR) ## look for known vulnerabilities in what the lock files pin (
 $(AUDITOR): | $(VENV)/.installed
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install -q pip-audit
+
+# Packages that no lock has, in an environment of their own that also sees the locked ones.
+$(VENV)/learning/.installed: | $(VENV)/.installed
+	$(PYTHON) -m venv $(VENV)/learning
+	$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		> $$($(VENV)/learning/bin/python -c 'import site; print(site.getsitepackages()[0])')/locked.pth
+	$(VENV)/learning/bin/pip install --quiet torch pyarrow pandas tensorboardX
+	@touch $@
 
 lock: ## pin every dependency again, to its newest allowed version (needs uv)
 	uv pip compile pyproject.toml --upgrade --quiet $(LOCK_OPTIONS) --extra quality --extra dev --output-file requirements.lock

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from .jobs.awaited import plan_transcode_async, probe_async, verify_async
     from .jobs.batch.batch import Batch
     from .jobs.batch.results import BatchProgress, BatchResult
+    from .jobs.clips.dataset import ClipDataset, FilmClip
+    from .jobs.clips.sampling import (
+        clips_at_random_indices,
+        clips_at_random_times,
+        clips_at_regular_indices,
+        clips_at_regular_times,
+    )
     from .jobs.encode.job import encode
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
@@ -63,6 +70,7 @@ __all__ = [
     "BatchResult",
     "BatchSpec",
     "Cancelled",
+    "ClipDataset",
     "Codec",
     "CodecfleetError",
     "Config",
@@ -75,6 +83,7 @@ __all__ = [
     "Encoder",
     "Event",
     "Failed",
+    "FilmClip",
     "Fleet",
     "Frame",
     "FrameBatch",
@@ -105,6 +114,10 @@ __all__ = [
     "Warned",
     "WorkError",
     "__version__",
+    "clips_at_random_indices",
+    "clips_at_random_times",
+    "clips_at_regular_indices",
+    "clips_at_regular_times",
     "encode",
     "frames",
     "load_config",
@@ -149,6 +162,13 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.clips.sampling": (
+        "clips_at_random_indices",
+        "clips_at_random_times",
+        "clips_at_regular_indices",
+        "clips_at_regular_times",
+    ),
+    "jobs.clips.dataset": ("ClipDataset", "FilmClip"),
     "jobs.frames.chosen": ("FrameSelection",),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),

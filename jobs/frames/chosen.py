@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -40,6 +40,11 @@ class Film:
     def source(self) -> FrameSource:
         """The source, opened at the first use, even after ``close``; raises as ``open_frame_source``."""
         return self._open()[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its index has been read."""
+        return self._opened is not None
 
     def reader(
         self, numbers: Sequence[int], wake: Callable[[], object], report: FramesReport, *, leaves_out: bool = False
@@ -110,7 +115,7 @@ class FrameSelection:
         """Return True: an empty selection is told by its length."""
         return True
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Generator[Frame]:
         """Iterate, blocking for each frame. Raises UsageError in an event loop."""
         refuse_in_loop("for", "Use `async for`, or `await` the selection.")
         return self._frames()

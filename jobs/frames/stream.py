@@ -102,6 +102,16 @@ class FrameStream:
         self._check_film()
         return len((await in_thread(lambda: self._film.source)).part)
 
+    @property
+    def times_s(self) -> list[Fraction]:
+        """When each frame is shown, in seconds after the source's first picture; reads the index as ``len`` does."""
+        self._check_film()
+        if not self._film.is_open:
+            refuse_in_loop("film.times_s", "Use `await film.count()` first.")
+        part = self._film.source.part
+        index = part.ranges.index
+        return [(ticks - index.first_ticks) * index.time_base for ticks in part.times[:: part.every].tolist()]
+
     @overload
     def __getitem__(self, chosen: int, /) -> Frame: ...
     @overload

@@ -1,0 +1,1 @@
+"""Clips of films for learning: which frames, in which order, by which process."""

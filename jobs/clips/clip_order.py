@@ -1,0 +1,75 @@
+"""Which clips of which films a loader reads, and in which order: pure, from its shard, seed and epoch."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+
+@dataclass(frozen=True, slots=True)
+class FilmPart:
+    """Clips of one film."""
+
+    film: int  #: its number among the sources
+    clips: range | None  #: the numbers of its clips; None for all of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipOrder:
+    """The order of all clips in each epoch, and its division into shards: each clip is in exactly one.
+
+    A shard takes neighbours in that order, so that few films are read by two shards.
+    """
+
+    films: int  #: how many
+    clips_per_film: int | None  #: None if films have different numbers, so that a shard takes whole films
+    seed: int  #: changes the order, and the clips
+    shuffle: bool  #: whether films and their clips are in random order
+    films_open: int  #: how many films' clips are mixed
+    even: bool  #: whether each shard has as many clips, and those left over are in none
+
+    def count(self, shards: range, of: int) -> int:
+        """Return how many clips, or films if they differ, neighbouring shards have."""
+        return sum(len(self._span(shard, of)) for shard in shards)
+
+    def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:
+        """Return what shard number ``shard`` of ``of`` reads: the films to open at once, in order."""
+        order = list(range(self.films))
+        if self.shuffle:
+            self._random(epoch, "films").shuffle(order)
+        span, each = self._span(shard, of), self.clips_per_film
+        if each is None:
+            parts = [FilmPart(order[place], None) for place in span]
+        else:
+            films = ((place, list(units)) for place, units in groupby(span, lambda unit: unit // each))
+            parts = [FilmPart(order[place], range(units[0] % each, units[-1] % each + 1)) for place, units in films]
+        return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
+
+    def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
+        """Return a block's clips as (place of the part, number of the clip), if its films have ``counts`` clips."""
+        clips = [
+            (place, number)
+            for place, (part, count) in enumerate(zip(block, counts, strict=True))
+            for number in (range(count) if part.clips is None else part.clips)
+        ]
+        if self.shuffle:
+            self._random(epoch, f"clips of {block[0]}").shuffle(clips)
+        return clips
+
+    def film_seed(self, epoch: int, film: int) -> int:
+        """Return the seed for choosing a film's clips, the same in all shards."""
+        return self._seed(epoch, f"film {film}")
+
+    def _span(self, shard: int, of: int) -> range:
+        units = self.films * (self.clips_per_film or 1)
+        if self.even:
+            return range(shard * (units // of), (shard + 1) * (units // of))
+        return range(units * shard // of, units * (shard + 1) // of)
+
+    def _random(self, epoch: int, use: str) -> random.Random:
+        return random.Random(self._seed(epoch, use))  # noqa: S311 - an order, guards nothing
+
+    def _seed(self, epoch: int, use: str) -> int:
+        """Return a seed that is the same in all processes, unlike ``hash``."""
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{epoch}/{use}".encode()).digest()[:8], "big")
