@@ -1,8 +1,9 @@
 """Every error that codecfleet raises, by cause.
 
     CodecfleetError
-    ├── UsageError       exit code 2
+    ├── UsageError       exit code 2: NoSuchFrame
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputTooLarge, InputDamaged
+    │   └── InputDamaged    FrameDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
     │                      JournalRefused, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
@@ -35,6 +36,7 @@ __all__ = [
     "EngineHung",
     "EngineUnfit",
     "FleetUnavailable",
+    "FrameDamaged",
     "InputDamaged",
     "InputError",
     "InputNotFound",
@@ -42,6 +44,7 @@ __all__ = [
     "InputTooLarge",
     "InputUnreadable",
     "JournalRefused",
+    "NoSuchFrame",
     "NoVideoTrack",
     "NotEnoughMemory",
     "NotSmaller",
@@ -138,6 +141,15 @@ class UsageError(CodecfleetError):
     exit_code = 2
 
 
+class NoSuchFrame(UsageError, IndexError):
+    """The film has no such frame; ``frame`` is the number asked for, None if a time was asked for."""
+
+    def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
+        super().__init__(message, next_step)
+        self.args = (message, next_step, frame)
+        self.frame = frame
+
+
 class InputError(CodecfleetError):
     """The source cannot be used."""
 
@@ -162,6 +174,15 @@ class InputTooLarge(InputError):
 
 class InputDamaged(InputError):
     """The source is damaged and ``strict`` forbids that, or no picture of the requested part can be decoded."""
+
+
+class FrameDamaged(InputDamaged):
+    """A frame that was asked for cannot be decoded, or only with damage; ``frame`` is its number."""
+
+    def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
+        super().__init__(message, next_step)
+        self.args = (message, next_step, frame)
+        self.frame = frame
 
 
 class RequestError(CodecfleetError):

@@ -38,6 +38,7 @@ from ..media.timeline import REORDER_FRAMES, RepairedTime, TimeShift, TimestampR
 from ..media.values import Colour
 from ..surfaces.device_frame import state_colour
 from .picture_memory import can_allocate, forget_remains, is_incomplete
+from .wanted import WantedPictures, shifted_ticks
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -88,6 +89,7 @@ class DecodeRange:
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
     """The packets from which the colours change, whatever a decoder says; empty if the decoder's are right."""
+    wanted: WantedPictures | None = None  # all other pictures are left out, None for all pictures
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None keeps the decoder's."""
@@ -147,6 +149,7 @@ class OpenTrack(NamedTuple):
 
     stream: VideoStream
     context: VideoCodecContext
+    wanted: WantedPictures | None = None  # a decoder may leave out all others, None for all pictures
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
@@ -175,16 +178,30 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures as libavcodec outputs them."""
-        number = 0
-        for number, packet in packets:
-            # A fresh list, never a bare int: PyAV keys the table by object identity.
-            packet.opaque = [number]
-            yield from decode_packet(track.context, number, packet, tally)
-        yield from decode_packet(track.context, number, None, tally)
+        """Yield the pictures as libavcodec outputs them, and only the wanted ones."""
+        wanted = track.wanted
+        if wanted is None:
+            yield from _decoded(track.context, packets, tally)
+            return
+        if wanted.by_packet:
+            packets = wanted.needed(track.context.name, track.context.extradata or b"", packets)
+        for number, frame in _decoded(track.context, packets, tally):
+            if wanted.has(number, frame.pts):
+                yield number, frame
 
 
 SOFTWARE = SoftwareDecoder()
+
+
+def _decoded(
+    context: VideoCodecContext, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
+) -> Iterator[tuple[int | None, VideoFrame]]:
+    number = 0
+    for number, packet in packets:
+        # A fresh list, never a bare int: PyAV keys the table by object identity.
+        packet.opaque = [number]
+        yield from decode_packet(context, number, packet, tally)
+    yield from decode_packet(context, number, None, tally)
 
 
 def decode_range(
@@ -192,7 +209,8 @@ def decode_range(
 ) -> Generator[tuple[int, PictureT]]:
     """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
 
-    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``.
+    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If
+    pictures are wanted, only those come, and decoding ends with the last of them.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
     or its pictures may be wrong.
@@ -228,7 +246,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
     context = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec, "r"))
     configure_decoder(context, stream)
     configure_exact(context, range_.max_pixels)
-    return OpenTrack(stream, context)
+    return OpenTrack(stream, context, range_.wanted)
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
@@ -245,20 +263,26 @@ def _in_time(
     """Give the decoder's frames their repaired times, in presentation order."""
     repair: TimestampRepair[tuple[PictureT, bool]] = TimestampRepair(
         nominal=range_.nominal_ticks,
-        expected=range_.expected_ticks,
+        expected=range_.expected_ticks if range_.wanted is None else sorted(range_.wanted.ticks),
         untimed=range_.untimed,
         held_frames=range_.held_frames,
         counts=tally.repaired,
     )
+    left = None if range_.wanted is None else set(range_.wanted.ticks)
     for packet, frame in decoded:
         ticks = frame.pts
         if ticks is not None:
-            ticks += sum(shift.ticks for shift in range_.shifts if packet is not None and shift.first_packet <= packet)
-            ticks *= range_.tick_divisor
+            ticks = shifted_ticks(packet, ticks, range_.shifts, range_.tick_divisor)
+        if left is not None:
+            if ticks not in left:
+                continue
+            left.discard(ticks)
         if (colour := range_.colour(packet)) is not None:
             state_colour(frame, colour)
         damaged = packet in tally.damaged_packets
         yield from _named(repair.push((frame, damaged), ticks), tally)
+        if left is not None and not left:
+            break
     yield from _named(repair.finish(), tally)
 
 

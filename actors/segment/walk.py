@@ -77,6 +77,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
         leads: whether the picture that is on screen when the segment starts is a result too.
         in_thread: whether another thread decodes ahead.
+        seams: whether the first pictures of the segment and of what follows are hashed.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: bool = False,
         leads: bool = False,
         in_thread: bool = True,
+        seams: bool = True,
     ) -> None:
         self._range = range_
         self._interval = interval
@@ -103,6 +105,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self._neighbours = neighbours
         self._leads = leads
         self._in_thread = in_thread
+        self._seam_frames = SEAM_FRAMES if seams else 0
         self.met = DecodeTally()
         self.before: list[PictureHash] = []
         self.after: list[PictureHash] = []
@@ -160,12 +163,12 @@ class SegmentWalk(Generic[PictureT, MadeT]):
                     continue
                 yield from lead
                 lead = []
-                if len(self.before) < SEAM_FRAMES:
+                if len(self.before) < self._seam_frames:
                     self.before.append(hashed(ticks, picture))
                 if end is None or ticks < end:
                     taken.append(ticks)
                     yield ticks, picture
-                elif len(self.after) < SEAM_FRAMES:
+                elif len(self.after) < self._seam_frames:
                     self.after.append(hashed(ticks, picture))
                     if self._neighbours:
                         yield ticks, picture

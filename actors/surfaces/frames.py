@@ -42,6 +42,12 @@ class Frame:
     """When the source's first picture is shown."""
     format: VideoFormat
     """By FFmpeg's names: those of planar formats, even if a surface holds the samples."""
+    source_index: int | None = None
+    """Its number among all pictures of its track, from 0; None if it comes from no file."""
+    duration_s: Fraction | None = None
+    """How long it is shown: until the track's next picture. None if that is unknown."""
+    is_keyframe: bool = False
+    """Whether decoding can start at it, as its track's index says; False if it comes from no file."""
     notes: PictureNotes | None = None
     """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)

@@ -4,26 +4,24 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from av.video.frame import VideoFrame
 
-from ...actors.decode.decoding import SOFTWARE, PictureHash
-from ...actors.device.interface import WorkerDevice
+from ...actors.decode.decoding import PictureHash
 from ...actors.media.kept_sources import KEPT
 from ...actors.segment.decode_path import DecodePath
-from ...actors.segment.filtering import FilterSettings
-from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk, decode_on_first
-from ...actors.surfaces.device_frame import DevicePicture, PictureNotes, stated_colour
-from ...actors.surfaces.frames import Frame, frame_bytes
+from ...actors.segment.walk import SEAM_FRAMES, SegmentTally, SegmentWalk
+from ...actors.surfaces.device_frame import DevicePicture
+from ...actors.surfaces.frames import Frame
 from ...actors.task_owner import consume_exception
-from ...errors import Cancelled, DeviceError, InputDamaged, Retry, UsageError
+from ...errors import Cancelled, InputDamaged, UsageError
 from ..board.board import Board
 from ..board.events import Began, Delivered, Finished, Lost, Run
 from ..board.loop import BoardLoop, Capacity, finished
 from ..held import Held
+from .making import FrameMaker, Paths
 from .request import FramesReport
 from .source import FrameSource
 from .window import FrameQueue, FrameWindow, Superseded
@@ -60,7 +58,12 @@ class FrameReader:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._threads: list[threading.Thread] = []
-        self._lost_device = ""
+        self._paths = Paths(source)
+
+    @property
+    def source(self) -> FrameSource:
+        """The source."""
+        return self._source
 
     def start(self) -> None:
         """Begin to decode."""
@@ -138,19 +141,8 @@ class FrameReader:
             self._loop.call_soon_threadsafe(call, *args)
 
     def _decode(self, run: Run, queue: FrameQueue) -> Finished:
-        """Decode a segment on the first path that can; in software once the device is lost."""
-        paths = self._source.paths_of(self._source.ranges.segments[run.segment].frames)
-        decode = partial(self._decode_soundly, run, queue)
-        software = [path for path in paths if path.decoder is SOFTWARE]
-        if not self._lost_device or not software:
-            try:
-                return decode_on_first(paths, decode)
-            except DeviceError as error:
-                # The device's frames of this segment were held back until all of them were decoded.
-                if error.retry is not Retry.ELSEWHERE or not software:
-                    raise
-                self._lost_device = error.message
-        return decode_on_first([replace(path, reason=self._lost_device) for path in software], decode)
+        frames = self._source.frames_of(self._source.ranges.segments[run.segment].frames)
+        return self._paths.decode(frames, partial(self._decode_soundly, run, queue))
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
         """Decode a segment, from further back each time that it meets damage in an unsound state."""
@@ -200,11 +192,7 @@ class _Attempt:
         self.entry = range_.entry
         self.last_ticks = self._past
         self._sound_at: int | None = None
-        self._time_base = source.ranges.index.time_base
-        self._chain = None
-        if source.output is not None:
-            filters = FilterSettings(source.output, by_picture=bool(range_.colours))
-            self._chain = path.open_chain(filters, self._time_base)
+        self._maker = FrameMaker(source, path, range_)
         self._number = self._numbers()
         self._walk: SegmentWalk[Any, tuple[Frame, int]] = SegmentWalk(
             range_,
@@ -224,8 +212,7 @@ class _Attempt:
         self._queue.begin(whole=self._path.whole)
         self._tell_beginning(())
         with ExitStack() as stack:
-            if self._chain is not None:
-                stack.enter_context(closing(self._chain))
+            stack.enter_context(closing(self._maker))
             for _, (frame, size_bytes) in stack.enter_context(closing(self._walk.results())):
                 self._queue.put(frame, size_bytes)
         self._check_damage()
@@ -245,16 +232,7 @@ class _Attempt:
             return
         self.last_ticks = ticks
         if number % self._source.request.every == 0:
-            notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
-            for moment, each in ((ticks, picture),) if self._chain is None else self._chain.push(ticks, picture):
-                frame = self._frame(number, moment, each, notes)
-                yield moment, (self._coloured(frame, picture), frame_bytes(each))
-
-    def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with its own picture's colours, if the source's change; on the host a chain converts them."""
-        if not self._range.colours or (self._chain is not None and self._path.device is None):
-            return frame
-        return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
+            yield from self._maker.frames(number, ticks, picture)
 
     def _check_damage(self) -> None:
         damage = self._walk.met.first_damaged_packet
@@ -285,32 +263,3 @@ class _Attempt:
             return count
 
         return counted
-
-    def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture, notes: PictureNotes | None) -> Frame:
-        source = self._source
-        format_ = source.output or source.format
-        if isinstance(picture, DevicePicture):
-            shape = (picture.frame.width, picture.frame.height, picture.pix_fmt)
-        else:
-            shape = (picture.width, picture.height, picture.format.name)
-        if shape != (format_.width, format_.height, format_.pix_fmt):
-            format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
-        frame = Frame(
-            index=number,
-            ticks=ticks,
-            time_base=self._time_base,
-            start_ticks=source.ranges.index.first_ticks,
-            format=format_,
-            notes=notes,
-            _picture=picture,
-            _to_host=None if source.device is None else partial(picture_to_host, source.device),
-        )
-        if source.request.stream is not None and frame.on_device:
-            frame.record_stream(source.request.stream)
-        return frame
-
-
-def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
-    """Return a copy on the host, as software would have decoded it. Raises DeviceError: the copy failed."""
-    with closing(device.open_mover()) as mover:
-        return mover.to_host(picture)

@@ -80,7 +80,8 @@ class FramesReport:
 
     frames_promised: int = 0  #: by the index
     frames: int = 0  #: handed out
-    segments: int = 0  #: handed out
+    segments: int = 0  #: handed out; of chosen frames, groups that were decoded
+    decoded: int = 0  #: pictures decoded for chosen frames, on all tries
     on_device: bool = False
     gpu_refusal: str = ""  #: why no GPU is used; "" if one is
     decoded_by: dict[str, int] = field(default_factory=dict)  #: segments, by decoder

@@ -17,6 +17,7 @@ from ...errors import DeviceError, EngineUnfit, Unsupported
 from ..plan.track_ranges import TrackRanges
 from ..source.source import SourceStamp, read_source
 from .request import FrameRequest
+from .selection import PartFrames
 
 HOST_BYTES: Final = 2 << 30
 DEVICE_SHARE: Final = 4  #: Frames may take one over this of the device's free memory
@@ -30,19 +31,35 @@ class FrameSource:
     request: FrameRequest
     stamp: SourceStamp
     ranges: TrackRanges
+    part: PartFrames  #: the frames of ``ranges``, by number
     format: VideoFormat  #: as decoded
     output: VideoFormat | None  #: to which frames are converted; None: they are not
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory
     gpu_refusal: str  #: why no GPU is used; "" if one is
     paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
-    segments_at_once: int
+    threads: int  #: how many segments are decoded at once at most
+    limit_bytes: int  #: how much is decoded ahead at most
+    segments_at_once: int  #: as many as fit into that
     segment_bytes: int  #: how much of each segment is decoded ahead at most
 
+    def frames_of(self, pictures: int) -> int:
+        """Return how many of that many pictures are frames."""
+        return pictures // self.request.every
+
+    @property
+    def frame_bytes(self) -> int:
+        """The bytes of a frame without padding."""
+        return picture_bytes(self.output or self.format)
+
+    @property
+    def frames_held(self) -> int:
+        """How many frames may be in memory."""
+        return max(1, self.limit_bytes // self.frame_bytes)
+
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths for a segment of ``frames`` pictures, best first. Raises Unsupported: too little memory."""
-        size_bytes = frames * picture_bytes(self.output or self.format) // self.request.every
-        fitting = tuple(path for path in self.paths if not path.whole or size_bytes <= self.segment_bytes)
+        """Return the paths for a segment of ``frames`` frames, best first. Raises Unsupported: too little memory."""
+        fitting = tuple(path for path in self.paths if not path.whole or frames <= self.frames_held)
         if not fitting:
             message = f"{frames} pictures without an access point between them do not fit into the memory for frames"
             raise Unsupported(message, 'Give more memory_bytes, or use decoder="software".')
@@ -77,17 +94,22 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     paths = _paths(request, device, usable=usable, on_device=on_device)
     limit_bytes = request.memory_bytes or (device.free_bytes() // DEVICE_SHARE if on_device else HOST_BYTES)
     threads = request.threads or (DEVICE_THREADS if usable and request.decoder != "software" else cores())
-    at_once = _segments_at_once(request, ranges, output or format_, threads, limit_bytes)
+    frames_held = limit_bytes // picture_bytes(output or format_)
+    whole = any(path.whole for path in paths)
+    at_once = _segments_at_once(ranges, request.every, threads, frames_held, whole=whole)
     return FrameSource(
         request=request,
         stamp=stamp,
         ranges=ranges,
+        part=PartFrames(ranges, request.every),
         format=format_,
         output=output,
         device=device if usable else None,
         on_device=on_device,
         gpu_refusal=gpu_refusal,
         paths=paths,
+        threads=threads,
+        limit_bytes=limit_bytes,
         segments_at_once=at_once,
         segment_bytes=max(1, limit_bytes // at_once),
     )
@@ -99,13 +121,16 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
     return request.place == "device"
 
 
-def _segments_at_once(
-    request: FrameRequest, ranges: TrackRanges, output: VideoFormat, threads: int, limit_bytes: int
-) -> int:
-    """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory."""
-    usual_frames = statistics.median_low(segment.frames for segment in ranges.segments)
-    usual_bytes = picture_bytes(output) * usual_frames // request.every
-    return max(1, min(threads, len(ranges.segments), limit_bytes // max(1, usual_bytes)))
+def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held: int, *, whole: bool) -> int:
+    """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory.
+
+    Segments that are held as a whole all fit, except those that would not fit alone.
+    """
+    frames = [segment.frames // every for segment in ranges.segments]
+    usual = statistics.median_low(frames)
+    if whole:
+        usual = max((each for each in frames if each <= frames_held), default=usual)
+    return max(1, min(threads, len(frames), frames_held // max(1, usual)))
 
 
 def picture_bytes(picture: VideoFormat) -> int:

@@ -1,41 +1,46 @@
-"""``frames``: an iterator over a source's frames, around the threads that decode them."""
+"""``frames``: a source's frames, to iterate over or to choose from, around the threads that decode them."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
+from operator import index as whole_number
 from os import PathLike
-from typing import Final, Self, Unpack
+from typing import Final, Self, Unpack, overload
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.device.streams import PictureStream
 from ...actors.surfaces.frames import Frame
 from ...cluster.worker.own_gpu import own_gpu
-from ...errors import UsageError
-from ..board.threads import in_thread, is_in_loop
+from ...errors import Unsupported
+from ..board.threads import in_thread
 from ..request.options import build
 from ..request.values import location
+from .chosen import Film, FrameSelection, refuse_in_loop
+from .group_reader import GroupReader
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
-from .source import FrameSource, open_frame_source
+from .selection import PartFrames
 from .stream_reader import StreamReader, stream_request
 
 TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other tasks get to run
 
 
 class FrameStream:
-    """The frames of a source, in order: iterate over it once, and close it if you stop early.
+    """The frames of a source: iterate over all of them once, in order, or choose some, as often as you like.
 
         async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
                 ...
+            first, last = await frames.at([0, -1])
 
-    Without an event loop, use ``with`` and ``for``; leaving either closes the stream.
+    Without an event loop, use ``with`` and ``for``, and ``frames[-1]``, ``frames[10:20]``, ``len(frames)``.
 
-    Decoding starts with the first frame requested. The end, an error, ``aclose`` and leaving the ``async with`` block
-    close the stream: its threads end, and frames decoded ahead are released. Frames handed out stay valid. Several
-    tasks may take from one stream: each frame goes to one of them.
+    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave its
+    loop, its threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also end all
+    selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one of them.
     """
 
     def __init__(
@@ -43,11 +48,10 @@ class FrameStream:
     ) -> None:
         self._request = request
         self._stream = stream
-        self._device = device
+        self._film = Film(request, device)
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
-        self._source: FrameSource | None = None
-        self._reader: FrameReader | StreamReader | None = None
+        self._reader: FrameReader | GroupReader | StreamReader | None = None
         self._report = FramesReport()
         self._is_closed = False
         self._in_a_row = 0
@@ -65,11 +69,11 @@ class FrameStream:
 
     def __iter__(self) -> Iterator[Frame]:
         """Iterate, blocking for each frame; leaving the loop closes the stream. Raises UsageError in an event loop."""
-        _refuse_in_loop("for")
+        refuse_in_loop("for", "Use `async for`.")
         return self._waited() if self._held is None else self._held
 
     def __enter__(self) -> Self:
-        _refuse_in_loop("with")
+        refuse_in_loop("with", "Use `async with`.")
         self._held = self._waited()
         return self
 
@@ -77,6 +81,64 @@ class FrameStream:
         self._is_closed = True
         if self._held is not None:
             self._held.close()
+        self._film.close()
+
+    def __bool__(self) -> bool:
+        """Return True: frames without a picture are refused."""
+        return True
+
+    def __len__(self) -> int:
+        """Return how many frames the index promises; reads the index. Raises as the first frame does."""
+        if self._stream is not None:
+            raise TypeError("the number of a stream's frames is unknown")
+        refuse_in_loop("len(...)", "Use `await film.count()`.")
+        return len(self._film.source.part)
+
+    async def count(self) -> int:
+        """Return how many frames the index promises, in an event loop."""
+        self._check_film()
+        return len((await in_thread(lambda: self._film.source)).part)
+
+    @overload
+    def __getitem__(self, chosen: int, /) -> Frame: ...
+    @overload
+    def __getitem__(self, chosen: slice, /) -> FrameSelection: ...
+    def __getitem__(self, chosen: int | slice, /) -> Frame | FrameSelection:
+        """Return one frame, counted from the end if negative; or the selection of a slice.
+
+        Raises:
+            NoSuchFrame: there is no such frame. It is an IndexError too.
+            FrameDamaged: it cannot be decoded.
+            UsageError: an event loop is running here.
+        """
+        if isinstance(chosen, slice):
+            return self._select(lambda part: range(len(part))[chosen])
+        number = whole_number(chosen)
+        refuse_in_loop("film[i]", f"Use `await film.at([{number}])`.")
+        (frame,) = self.at([number])
+        return frame
+
+    def at(self, indices: Iterable[int]) -> FrameSelection:
+        """Return the selection of frames by number, in that order; negative ones count from the end."""
+        numbers = [whole_number(each) for each in indices]
+        return self._select(lambda part: [part.position(each) for each in numbers])
+
+    def at_times(self, times_s: Iterable[float | Fraction]) -> FrameSelection:
+        """Return the selection of the frames on screen at times, in seconds after the source's first picture."""
+        moments = [each if isinstance(each, Fraction) else float(each) for each in times_s]
+        return self._select(lambda part: [part.number_at(each) for each in moments])
+
+    def between(self, start_s: float | Fraction, end_s: float | Fraction) -> FrameSelection:
+        """Return the selection of the frames that begin in [start, end), in seconds after the first picture."""
+        return self._select(lambda part: part.between(start_s, end_s))
+
+    def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
+        self._check_film()
+        return FrameSelection(self._film, choose)
+
+    def _check_film(self) -> None:
+        if self._stream is not None:
+            raise Unsupported("a stream's frames come once, in order", "Iterate over them.")
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
@@ -87,7 +149,7 @@ class FrameStream:
             # At the interpreter's end no thread can start; the end of the process closes the stream.
             if not is_ending():
                 with runner:
-                    runner.run(self.aclose())
+                    runner.run(self._end_reading())
 
     def __aiter__(self) -> Self:
         return self
@@ -108,6 +170,12 @@ class FrameStream:
 
     async def aclose(self) -> None:
         """Stop decoding; return when the threads have ended and frames decoded ahead are released. Idempotent."""
+        self._film.stop()
+        await self._end_reading()
+        await asyncio.shield(in_thread(self._film.close))
+
+    async def _end_reading(self) -> None:
+        """End the iteration."""
         self._is_closed = True
         if self._reader is not None:
             self._reader.stop()
@@ -145,23 +213,21 @@ class FrameStream:
                 return frame
             await self._woken.wait()
 
-    async def _open(self) -> FrameReader | StreamReader:
+    async def _open(self) -> FrameReader | GroupReader | StreamReader:
         # Not a bound method: the threads must not keep this stream alive.
         wake = partial(_wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
             return await in_thread(StreamReader, self._stream, self._request, wake)
-        self._source = await in_thread(lambda: open_frame_source(self._request, self._device()))
-        return FrameReader(self._source, wake)
+        source = await in_thread(lambda: self._film.source)
+        every = self._request.every
+        if every > 1 and not source.part.is_counted:
+            return self._film.reader(range(0, len(source.part.times), every), wake, FramesReport(), leaves_out=True)
+        return FrameReader(source, wake)
 
     async def _end(self) -> None:
-        await self.aclose()
-        if self._source is not None:
-            await in_thread(self._source.stamp.check)  # a changed source explains any other error
-
-
-def _refuse_in_loop(word: str) -> None:
-    if is_in_loop():
-        raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", f"Use `async {word}`.")
+        await self._end_reading()
+        if isinstance(self._reader, FrameReader | GroupReader):
+            await in_thread(self._reader.source.stamp.check)  # a changed source explains any other error
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:

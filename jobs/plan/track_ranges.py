@@ -9,6 +9,7 @@ from typing import Final, Self
 import numpy as np
 
 from ...actors.decode.decoding import DecodeRange
+from ...actors.decode.wanted import WantedPictures
 from ...actors.media.seeking import AccessPoint
 from ...actors.media.timeline import REORDER_FRAMES
 from ...actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
@@ -84,9 +85,31 @@ class TrackRanges:
 
         Decoding starts ``entry_moves`` steps earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
-        index = self.index
         entry = self.entry(segment, entry_moves, warm_up_frames)
         last_packet = self._last_packet((until or segment).end_ticks)
+        return self._range(entry, last_packet)
+
+    def decode_wanted(
+        self,
+        segment: PlannedSegment,
+        entry_moves: int,
+        ticks: frozenset[int],
+        last_packet: int,
+        *,
+        skips: bool = True,
+    ) -> DecodeRange:
+        """Return what to decode for some pictures of a segment, with reliable times; ``last_packet`` has the last one.
+
+        ``skips`` leaves out packets that none of them needs.
+        """
+        index = self.index
+        margin = 0 if index.has_whole_pictures else PACKET_MARGIN
+        found = self._range(self.entry(segment, entry_moves), min(last_packet + margin, index.packets - 1))
+        by_packet = skips and index.has_whole_pictures
+        return replace(found, wanted=WantedPictures(ticks, index.shifts, index.tick_divisor, by_packet))
+
+    def _range(self, entry: AccessPoint | None, last_packet: int | None) -> DecodeRange:
+        index = self.index
         return DecodeRange(
             source=index.source,
             stream_index=index.stream_index,

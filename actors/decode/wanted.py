@@ -1,0 +1,44 @@
+"""The pictures of a range that somebody needs: a decoder may leave out all others."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..bitstream.references import UnreferencedPackets
+from ..media.timeline import TimeShift
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPictures:
+    """The wanted pictures, by their times in a range's ticks."""
+
+    ticks: frozenset[int]
+    shifts: tuple[TimeShift, ...] = ()
+    tick_divisor: int = 1
+    by_packet: bool = False
+    """Whether a packet may be left out: each one shows one whole picture, at the packet's own time."""
+
+    def has(self, packet: int | None, pts: int | None) -> bool:
+        """Return whether a picture is wanted; ``pts`` is its packet's, in the container's ticks."""
+        return pts is not None and shifted_ticks(packet, pts, self.shifts, self.tick_divisor) in self.ticks
+
+    def needed(
+        self, codec: str, extradata: bytes, packets: "Iterator[tuple[int, Packet[VideoStream]]]"
+    ) -> "Iterator[tuple[int, Packet[VideoStream]]]":
+        """Yield the packets without those of unwanted pictures that no other picture refers to."""
+        unreferenced = UnreferencedPackets(codec, extradata)
+        for number, packet in packets:
+            if not unreferenced.holds(packet) or self.has(number, packet.pts):
+                yield number, packet
+
+
+def shifted_ticks(packet: int | None, pts: int, shifts: tuple[TimeShift, ...], tick_divisor: int) -> int:
+    """Return a container's time in a range's ticks."""
+    return tick_divisor * (
+        pts + sum(shift.ticks for shift in shifts if packet is not None and shift.first_packet <= packet)
+    )

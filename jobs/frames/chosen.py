@@ -1,0 +1,177 @@
+"""Chosen frames of a film: a selection may be read many times, plainly or in an event loop."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from ...actors.device.interface import WorkerDevice
+from ...actors.media.kept_sources import KEPT
+from ...actors.surfaces.frames import Frame
+from ...errors import CodecfleetError, UsageError
+from ..board.threads import in_thread, is_in_loop
+from .group_reader import GroupReader
+from .proofs import EntryProofs
+from .reader import FramesEnd
+from .request import FrameRequest, FramesReport
+from .selection import PartFrames
+from .source import FrameSource, open_frame_source
+
+
+class Film:
+    """What stays between reads of one source: its index and its decoders' proofs. Thread-safe."""
+
+    def __init__(self, request: FrameRequest, device: Callable[[], WorkerDevice]) -> None:
+        self._request = request
+        self._device = device
+        self._lock = threading.Lock()
+        self._opened: tuple[FrameSource, EntryProofs] | None = None
+        self._readers: set[GroupReader] = set()
+        self._is_closed = False
+
+    @property
+    def source(self) -> FrameSource:
+        """The source, opened at the first use; raises as ``open_frame_source``, and UsageError: it is closed."""
+        return self._open()[0]
+
+    def reader(
+        self, numbers: Sequence[int], wake: Callable[[], None], report: FramesReport, *, leaves_out: bool = False
+    ) -> GroupReader:
+        """Return the reader of frames by their numbers in the part; end it with ``end``."""
+        source, proofs = self._open()
+        report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal
+        report.frames_promised += len(numbers)
+        reader = GroupReader(source, proofs, numbers, report, wake, leaves_out=leaves_out)
+        with self._lock:
+            self._readers.add(reader)
+        return reader
+
+    def end(self, reader: GroupReader) -> None:
+        """End a reader, and wait for its threads."""
+        reader.close()
+        with self._lock:
+            self._readers.discard(reader)
+
+    def stop(self) -> None:
+        """Refuse further reads and let those under way end soon. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            readers = tuple(self._readers)
+        for reader in readers:
+            reader.stop()
+
+    def close(self) -> None:
+        """Stop, wait for the threads to end, and close the idle files. Idempotent."""
+        self.stop()
+        with self._lock:
+            readers = tuple(self._readers)
+        for reader in readers:
+            self.end(reader)
+        KEPT.close_idle(0)
+
+    def _open(self) -> tuple[FrameSource, EntryProofs]:
+        with self._lock:
+            if self._is_closed:
+                raise UsageError("these frames are closed", "Call `frames` again.")
+            if self._opened is None:
+                source = open_frame_source(self._request, self._device())
+                self._opened = source, EntryProofs(source)
+            return self._opened
+
+
+class FrameSelection:
+    """Chosen frames of a film, in the order asked for; nothing is read before the first is needed.
+
+        for frame in film[100:200:10]: ...
+        frames = await film.at([7, 3, 7])
+
+    Only groups of pictures with a chosen frame are read. A frame that cannot be decoded raises FrameDamaged in its
+    place. A selection may be read many times, until the film is closed.
+    """
+
+    def __init__(self, film: Film, choose: Callable[[PartFrames], Sequence[int]]) -> None:
+        self._film = film
+        self._choose = choose
+        self.report = FramesReport()  #: what all reads of this selection did
+
+    def __len__(self) -> int:
+        """Return how many frames it has. Raises NoSuchFrame, and what prevents the film from being opened."""
+        return len(self._positions())
+
+    def __bool__(self) -> bool:
+        """Return True: an empty selection is told by its length."""
+        return True
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate, blocking for each frame. Raises UsageError in an event loop."""
+        refuse_in_loop("for", "Use `async for`, or `await` the selection.")
+        return self._frames()
+
+    def read(self) -> list[Frame]:
+        """Return all frames. Raises as iterating does."""
+        return list(iter(self))
+
+    def __await__(self) -> Generator[object, None, list[Frame]]:
+        """Return all frames, in an event loop."""
+        return self._read().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Frame]:
+        """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
+        woken = asyncio.Event()
+        wake = partial(_wake, asyncio.get_running_loop(), woken)
+        reader = await in_thread(self._reader, wake)
+        reader.start()
+        try:
+            while True:
+                woken.clear()
+                frame = reader.poll()
+                if frame is None:
+                    await woken.wait()
+                else:
+                    yield frame
+        except FramesEnd:
+            return
+        except CodecfleetError:
+            await in_thread(self._film.source.stamp.check)  # a changed source explains any other error
+            raise
+        finally:
+            reader.stop()
+            await asyncio.shield(in_thread(self._film.end, reader))
+
+    def _frames(self) -> Generator[Frame]:
+        reader = self._reader(bool)
+        reader.start()
+        try:
+            while True:
+                yield reader.take()
+        except FramesEnd:
+            return
+        except CodecfleetError:
+            self._film.source.stamp.check()
+            raise
+        finally:
+            self._film.end(reader)
+
+    async def _read(self) -> list[Frame]:
+        return [frame async for frame in self]
+
+    def _positions(self) -> Sequence[int]:
+        return self._choose(self._film.source.part)
+
+    def _reader(self, wake: Callable[[], object]) -> GroupReader:
+        source = self._film.source
+        source.stamp.check_local()
+        numbers = [position * source.request.every for position in self._positions()]
+        return self._film.reader(numbers, wake, self.report)
+
+
+def refuse_in_loop(word: str, remedy: str) -> None:
+    """Raise UsageError if an event loop runs in this thread, which ``word`` would block."""
+    if is_in_loop():
+        raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", remedy)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nothing waits
+        loop.call_soon_threadsafe(woken.set)

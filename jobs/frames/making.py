@@ -1,0 +1,111 @@
+"""From decoded pictures to the frames that users get, and the choice of the decoder."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from av.video.frame import VideoFrame
+
+from ...actors.decode.decoding import SOFTWARE, DecodeRange
+from ...actors.device.interface import WorkerDevice
+from ...actors.segment.decode_path import DecodePath
+from ...actors.segment.filtering import FilterSettings
+from ...actors.segment.walk import decode_on_first
+from ...actors.surfaces.device_frame import DevicePicture, PictureNotes, stated_colour
+from ...actors.surfaces.frames import Frame, frame_bytes
+from ...errors import DeviceError, Retry
+from .source import FrameSource
+
+ResultT = TypeVar("ResultT")
+
+
+class FrameMaker:
+    """Makes the frames of one range's pictures, decoded on ``path``. Used by one thread; close it."""
+
+    def __init__(self, source: FrameSource, path: DecodePath[Any], range_: DecodeRange) -> None:
+        self._source = source
+        self._path = path
+        self._by_colours = bool(range_.colours)
+        self._chain = None
+        if source.output is not None:
+            filters = FilterSettings(source.output, by_picture=self._by_colours)
+            self._chain = path.open_chain(filters, source.ranges.index.time_base)
+
+    def frames(
+        self, number: int, ticks: int, picture: VideoFrame | DevicePicture
+    ) -> Iterator[tuple[int, tuple[Frame, int]]]:
+        """Yield (ticks, (frame, its bytes)) of a picture with its number in the part."""
+        notes = picture.opaque if isinstance(picture.opaque, PictureNotes) else None
+        for moment, each in ((ticks, picture),) if self._chain is None else self._chain.push(ticks, picture):
+            frame = self._frame(number, moment, each, notes)
+            yield moment, (self._coloured(frame, picture), frame_bytes(each))
+
+    def close(self) -> None:
+        """Release the memory of the conversion. Idempotent."""
+        if self._chain is not None:
+            self._chain.close()
+
+    def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
+        """Return a frame with its own picture's colours, if the source's change; on the host a chain converts them."""
+        if not self._by_colours or (self._chain is not None and self._path.device is None):
+            return frame
+        return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
+
+    def _frame(self, number: int, ticks: int, picture: VideoFrame | DevicePicture, notes: PictureNotes | None) -> Frame:
+        source, index = self._source, self._source.ranges.index
+        format_ = source.output or source.format
+        if isinstance(picture, DevicePicture):
+            shape = (picture.frame.width, picture.frame.height, picture.pix_fmt)
+        else:
+            shape = (picture.width, picture.height, picture.format.name)
+        if shape != (format_.width, format_.height, format_.pix_fmt):
+            format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
+        frame = Frame(
+            index=number,
+            ticks=ticks,
+            time_base=index.time_base,
+            start_ticks=index.first_ticks,
+            format=format_,
+            source_index=source.part.first + number,
+            duration_s=source.part.duration(ticks) * index.time_base,
+            is_keyframe=ticks in source.part.keyframes,
+            notes=notes,
+            _picture=picture,
+            _to_host=None if source.device is None else partial(picture_to_host, source.device),
+        )
+        if source.request.stream is not None and frame.on_device:
+            frame.record_stream(source.request.stream)
+        return frame
+
+
+def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
+    """Return a copy on the host, as software would have decoded it. Raises DeviceError: the copy failed."""
+    with closing(device.open_mover()) as mover:
+        return mover.to_host(picture)
+
+
+class Paths:
+    """Decodes a source's segments on the first path that can; in software once the device is lost. Thread-safe."""
+
+    def __init__(self, source: FrameSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._lost_device = ""
+
+    def decode(self, frames: int, decode: Callable[[DecodePath[Any], str], ResultT]) -> ResultT:
+        """Return the result of ``decode`` for a segment of ``frames`` frames; called as by ``decode_on_first``."""
+        paths = self._source.paths_of(frames)
+        software = [path for path in paths if path.decoder is SOFTWARE]
+        if not self._lost_device or not software:
+            try:
+                return decode_on_first(paths, decode)
+            except DeviceError as error:
+                # The device's frames of this segment were held back until all of them were decoded.
+                if error.retry is not Retry.ELSEWHERE or not software:
+                    raise
+                with self._lock:
+                    self._lost_device = error.message
+        return decode_on_first([replace(path, reason=self._lost_device) for path in software], decode)
