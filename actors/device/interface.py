@@ -1,7 +1,7 @@
 """What a worker's device offers to the work that runs on it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ..settle.nvenc import EncoderCapabilities
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
+    from ..surfaces.frames import Frame
     from ..surfaces.strided import StridedPicture
+    from ..tensors.tensor_format import TensorFormat
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
@@ -84,6 +86,24 @@ class PicturePacker(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release its memory."""
+
+
+class TensorMaker(ABC):
+    """Makes tensors of pictures. Used by one thread at a time."""
+
+    @abstractmethod
+    def make(self, frames: "Sequence[Frame]", format_: "TensorFormat", out: object = None) -> object:
+        """Return a tensor of frames that are where the maker works, complete; with ``out`` it is written there.
+
+        Raises:
+            UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.
+            Unsupported: a frame's samples or its matrix have no formula.
+            DeviceError: the device refused, or lacks memory.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release its memory; tensors keep theirs."""
 
 
 class WorkerDevice(ABC):
@@ -162,3 +182,7 @@ class WorkerDevice(ABC):
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
         """Open a conversion to ``pix_fmt`` for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""
+
+    @abstractmethod
+    def open_tensors(self) -> "TensorMaker":
+        """Open a maker of tensors for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""

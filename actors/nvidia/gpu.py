@@ -28,6 +28,7 @@ from ..surfaces.device_frame import DevicePicture
 from .convert.converting import Converter, SurfaceConverter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
 from .convert.packing import CompiledPacking, CudaPacker, PackingKernels
+from .convert.tensors import CompiledTensors, CudaTensors, TensorKernels
 from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
 from .cuda.kernels import KernelsT, compiled
@@ -65,6 +66,7 @@ class OpenedGpu:
     memory: PicturePool
     converter: Callable[[], SurfaceConverter]
     packing: Callable[[], PackingKernels]
+    tensors: Callable[[], TensorKernels]
     converts: bool  # whether ``converter`` has kernels
     is_shared: bool = False  # half is left to a second process of its worker
     movers: deque[CudaMover] = field(default_factory=deque)
@@ -153,6 +155,11 @@ class Gpu(WorkerDevice):
         """Open a packer, for one thread."""
         gpu = self.opened()
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
+
+    def open_tensors(self) -> CudaTensors:
+        """Open a maker of tensors, for one thread."""
+        gpu = self.opened()
+        return CudaTensors(gpu.cuda, gpu.memory, gpu.tensors(), gpu.budget)
 
     def opened(self) -> OpenedGpu:
         """Return the opened GPU, opening it the first time.
@@ -280,12 +287,13 @@ def assemble_gpu(
     converter: Callable[[], SurfaceConverter] | None = None,
     *,
     packing: Callable[[], PackingKernels] | None = None,
+    tensors: Callable[[], TensorKernels] | None = None,
     is_shared: bool = False,
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
     ``unpacker`` None makes the host split the planes. ``wrong_pictures`` counts the decoders' reports so far.
-    ``converter`` and ``packing`` None mean the device's kernels. ``is_shared`` leaves half of all memory.
+    ``converter``, ``packing`` and ``tensors`` None mean the device's kernels. ``is_shared`` leaves half of all memory.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -309,6 +317,7 @@ def assemble_gpu(
         memory=memory,
         converter=converter or _CompiledOnce(cuda, Converter),
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
+        tensors=tensors or _CompiledOnce(cuda, CompiledTensors),
         # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,

@@ -12,9 +12,13 @@ from typing import Any, Final, Protocol
 CPU: Final = 1
 CUDA: Final = 2
 """DLDeviceType."""
-_UNSIGNED: Final = 1  # kDLUInt
+UNSIGNED: Final = 1
+FLOAT: Final = 2
+BFLOAT: Final = 4
+"""DLDataTypeCode."""
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _VERSION: Final = (1, 0)
+_READ_ONLY: Final = 1
 _AMBIGUOUS_STREAM: Final = 0
 UNKNOWN_STREAM: Final = -1
 
@@ -79,13 +83,19 @@ class DeviceOwner(Protocol):
 
 
 class DeviceArray:
-    """Samples on the device, in C order, 8 or 16 bits each, complete. ``owner`` notes which streams read them."""
+    """Numbers on the device, in C order, complete. ``owner`` notes which streams read them.
 
-    def __init__(self, address: int, shape: tuple[int, ...], item_bytes: int, owner: DeviceOwner) -> None:
+    They are unsigned, or of the kind ``code`` (DLDataTypeCode).
+    """
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], item_bytes: int, owner: DeviceOwner, code: int = UNSIGNED
+    ) -> None:
         self.shape = shape
         self.item_bytes = item_bytes
         self.address = address
         self.owner = owner
+        self.code = code
 
     @property
     def nbytes(self) -> int:
@@ -96,13 +106,17 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3; no stream has to be waited for.
 
-        Its consumer does not name its stream, so the memory is reused after all work of the device.
+        Its consumer does not name its stream, so the memory is reused after all work of the device. It has no name for
+        bfloat16: ``AttributeError``.
         """
+        if self.code == BFLOAT:
+            raise AttributeError("the CUDA array interface has no bfloat16: use DLPack")
         self.owner.used_by(UNKNOWN_STREAM)
+        kind = "f" if self.code == FLOAT else "u"
         return {
             "shape": self.shape,
             "strides": None,
-            "typestr": "|u1" if self.item_bytes == 1 else f"<u{self.item_bytes}",
+            "typestr": "|u1" if self.item_bytes == 1 else f"<{kind}{self.item_bytes}",
             "data": (self.address, False),
             "version": 3,
             "stream": None,
@@ -133,8 +147,23 @@ class DeviceArray:
         if stream == _AMBIGUOUS_STREAM and stream is not None:
             raise BufferError("stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's")
         self.owner.used_by(stream)
-        versioned = max_version is not None and max_version[0] >= _VERSION[0]
-        return _exported(self, _ManagedVersioned if versioned else _Managed)
+        return exported(
+            self.address,
+            self.shape,
+            kind=(self.code, 8 * self.item_bytes),
+            device=device,
+            owner=self.owner,
+            max_version=max_version,
+        )
+
+
+def described(capsule: object) -> tuple[DLTensor, bool]:
+    """Return what a capsule that was not consumed describes, and whether it may not be written; else ``ValueError``."""
+    for name, structure in ((_PLAIN, _Managed), (_VERSIONED, _ManagedVersioned)):
+        if _python.PyCapsule_IsValid(id(capsule), name):
+            managed = structure.from_address(_python.PyCapsule_GetPointer(id(capsule), name))
+            return managed.tensor, bool(getattr(managed, "flags", 0) & _READ_ONLY)
+    raise ValueError("it is not a capsule of DLPack")
 
 
 _held: dict[int, tuple[object, ...]] = {}
@@ -143,20 +172,34 @@ operation.
 """
 
 
-def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]) -> object:
-    managed = kind()
-    axes = len(array.shape)
-    shape = (ctypes.c_int64 * axes)(*array.shape)
-    strides = (ctypes.c_int64 * axes)(*(prod(array.shape[axis + 1 :]) for axis in range(axes)))
+def exported(
+    address: int,
+    shape: tuple[int, ...],
+    *,
+    kind: tuple[int, int],
+    device: tuple[int, int],
+    owner: object,
+    max_version: tuple[int, int] | None,
+) -> object:
+    """Return a capsule of numbers in C order, which keeps ``owner`` until its consumer is done.
+
+    ``kind`` is (DLDataTypeCode, bits), ``device`` (DLDeviceType, number). It is of the newer kind if the consumer
+    accepts that.
+    """
+    versioned = max_version is not None and max_version[0] >= _VERSION[0]
+    managed = _ManagedVersioned() if versioned else _Managed()
+    axes = len(shape)
+    lengths = (ctypes.c_int64 * axes)(*shape)
+    strides = (ctypes.c_int64 * axes)(*(prod(shape[axis + 1 :]) for axis in range(axes)))
     managed.tensor = DLTensor(
-        data=array.address,
-        device_type=CUDA,
-        device_id=array.owner.device,
+        data=address,
+        device_type=device[0],
+        device_id=device[1],
         ndim=axes,
-        code=_UNSIGNED,
-        bits=8 * array.item_bytes,
+        code=kind[0],
+        bits=kind[1],
         lanes=1,
-        shape=shape,
+        shape=lengths,
         strides=strides,
         byte_offset=0,
     )
@@ -165,9 +208,9 @@ def _exported(array: DeviceArray, kind: type[_Managed] | type[_ManagedVersioned]
     if isinstance(managed, _ManagedVersioned):
         managed.major, managed.minor = _VERSION
         name = _VERSIONED
-    address = ctypes.addressof(managed)
-    _held[address] = (managed, shape, strides, array.owner)
-    return _python.PyCapsule_New(address, name, _DESTROY)
+    place = ctypes.addressof(managed)
+    _held[place] = (managed, lengths, strides, owner)
+    return _python.PyCapsule_New(place, name, _DESTROY)
 
 
 # These are also called when the interpreter ends and the module has lost its names, so they hold their own references.

@@ -86,7 +86,8 @@ class Taps:
     """The source samples of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
-    targets have equally many weights, which sum to ``ONE``, and no index lies outside the source.
+    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index lies
+    outside the source.
     """
 
     firsts: tuple[int, ...]
@@ -124,6 +125,29 @@ def taps(
     ratio = Fraction(source_size, target_size)
     step = ratio * target_lattice.spacing / source_lattice.spacing
     begin = (ratio * target_lattice.first - source_lattice.first) / source_lattice.spacing
+    return _tapped(begin, step, target_count, source_count, filter_, ONE)
+
+
+@lru_cache(maxsize=256)
+def window_taps(
+    begin: int, extent: int, target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, one: int = ONE
+) -> Taps:
+    """Return the taps of ``target_count`` samples that show part of an axis: ``extent`` luma samples from ``begin`` on.
+
+    ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
+    partly inside the window are used: at its edges they are repeated.
+    """
+    first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)
+    ratio = Fraction(extent, target_count)
+    start = (begin + ratio / 2 - lattice.first) / lattice.spacing - first_source
+    found = _tapped(start, ratio / lattice.spacing, target_count, last_source - first_source, filter_, one)
+    return Taps(tuple(first + first_source for first in found.firsts), found.weights)
+
+
+def _tapped(
+    begin: Fraction, step: Fraction, target_count: int, source_count: int, filter_: ScaleFilter, one: int
+) -> Taps:
+    """Return the taps of targets at ``begin``, ``begin + step`` ... in source samples."""
     widening = max(Fraction(1), step)
     phases: dict[Fraction, tuple[int, list[int]]] = {}
     found = []
@@ -132,7 +156,7 @@ def taps(
         whole = math.floor(position)
         phase = position - whole
         if phase not in phases:
-            phases[phase] = _weighed(phase, widening, filter_)
+            phases[phase] = _weighed(phase, widening, filter_, one)
         first, weights = phases[phase]
         found.append(_folded(whole + first, weights, source_count))
     return _aligned(found, source_count)
@@ -146,26 +170,31 @@ def _count(size: int, lattice: Lattice) -> int:
     return count
 
 
-def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter) -> tuple[int, list[int]]:
-    """Return the first index and the weights around a position in [0, 1), in units of ``ONE``."""
+def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter, one: int) -> tuple[int, list[int]]:
+    """Return the first index and the weights around a position in [0, 1); the weights sum to ``one``."""
     reach = filter_.reach * widening
     first, last = math.floor(phase - reach) + 1, math.ceil(phase + reach) - 1
-    weights = [_weight(abs(Fraction(index) - phase) / widening, filter_) for index in range(first, last + 1)]
+    # Distances as whole numbers over one denominator: a fraction for each would take longer than all the rest.
+    unit, over = widening.denominator, phase.denominator * widening.numerator
+    weights = [
+        _weight(abs(index * phase.denominator - phase.numerator) * unit, over, filter_)
+        for index in range(first, last + 1)
+    ]
     total = sum(weights)
-    rounded = [(2 * weight * ONE + total) // (2 * total) for weight in weights]
+    rounded = [(2 * weight * one + total) // (2 * total) for weight in weights]
     # The largest weights absorb the rounding error, in equal parts if there are two: symmetry is kept.
     largest = max(weights)
     bearers = [place for place, weight in enumerate(weights) if weight == largest]
-    share, odd = divmod(ONE - sum(rounded), len(bearers))
+    share, odd = divmod(one - sum(rounded), len(bearers))
     for place in bearers:
         rounded[place] += share
     rounded[bearers[0]] += odd
     return first, rounded
 
 
-def _weight(distance: Fraction, filter_: ScaleFilter) -> int:
-    """Return a filter's value at a distance from its middle; from here on both are in units of ``_FINE``."""
-    fine = distance.numerator * _FINE // distance.denominator
+def _weight(distance: int, over: int, filter_: ScaleFilter) -> int:
+    """Return a filter's value at a fraction's distance from its middle; from here on both in units of ``_FINE``."""
+    fine = distance * _FINE // over
     if fine >= filter_.reach * _FINE:
         return 0
     if filter_ is ScaleFilter.BILINEAR:

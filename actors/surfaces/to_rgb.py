@@ -1,4 +1,4 @@
-"""From Y'CbCr to 8-bit R'G'B' of full range, in whole numbers: the same bits on every processor and every GPU.
+"""From Y'CbCr to R'G'B' of full range, in whole numbers: the same bits on every processor and every GPU.
 
 Source: ITU-T H.273, 8.3 (MatrixCoefficients, VideoFullRangeFlag).
 """
@@ -13,22 +13,25 @@ from numpy.typing import NDArray
 from ..media.values import Colour
 
 WEIGHT_BITS: Final = 16
-"""A weight is below 2.2 and a sample below 256, so that sums fit 32 bits with a sign."""
+"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper ones take 64."""
 _FULL: Final = 2
 """FFmpeg's number of full range."""
-_BT709, _BT601, _BT2020 = (
-    (Fraction(red, 10_000), Fraction(blue, 10_000)) for red, blue in ((2126, 722), (2990, 1140), (2627, 593))
+_BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (
+    (Fraction(red, 10_000), Fraction(blue, 10_000))
+    for red, blue in ((2126, 722), (3000, 1100), (2990, 1140), (2120, 870), (2627, 593))
 )
-_WEIGHTS: Final = {1: _BT709, 5: _BT601, 6: _BT601, 9: _BT2020}
+_WEIGHTS: Final = {1: _BT709, 4: _FCC, 5: _BT601, 6: _BT601, 7: _SMPTE240, 9: _BT2020}
 """The luma weights of red and blue, by H.273's matrix coefficients."""
 _HD_HEIGHT: Final = 720
+_BYTE_BITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RgbRule:
-    """Whole-number weights: R = luma x (Y - black) + red_cr x (Cr - 128), and so on, over 2^``WEIGHT_BITS``."""
+    """Whole-number weights: R = luma x (Y - black) + red_cr x (Cr - middle), and so on, over 2^``WEIGHT_BITS``."""
 
     black: int
+    middle: int  # of Cb and Cr: 128 of 8 bits
     luma: int
     red_cr: int
     green_cb: int
@@ -36,19 +39,27 @@ class RgbRule:
     blue_cb: int
 
 
-def rgb_rule(colour: Colour, height: int) -> RgbRule:
-    """Return the rule of the picture's matrix and range; without known weights BT.709 from 720 lines, or BT.601."""
+def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fraction]:
+    """Return how much red, green and blue weigh in luma; without known weights BT.709 from 720 lines, or BT.601."""
     red, blue = _WEIGHTS.get(colour.matrix) or (_BT709 if height >= _HD_HEIGHT else _BT601)
-    green = 1 - red - blue
+    return red, 1 - red - blue, blue
+
+
+def rgb_rule(colour: Colour, height: int, *, bits: int = 8, target_bits: int = 8) -> RgbRule:
+    """Return the rule of the picture's matrix and range, from samples of ``bits`` to R'G'B' of ``target_bits``."""
+    red, green, blue = luma_weights(colour, height)
     is_full = colour.range == _FULL
-    luma, chroma = (Fraction(255, 255), Fraction(255, 255)) if is_full else (Fraction(255, 219), Fraction(255, 224))
+    step, white = 1 << (bits - _BYTE_BITS), Fraction((1 << target_bits) - 1)
+    spans = ((1 << bits) - 1,) * 2 if is_full else (219 * step, 224 * step)
+    luma, chroma = (white / span for span in spans)
     from_cr, from_cb = 2 * (1 - red) * chroma, 2 * (1 - blue) * chroma
 
     def whole(weight: Fraction) -> int:
         return round(weight * (1 << WEIGHT_BITS))
 
     return RgbRule(
-        black=0 if is_full else 16,
+        black=0 if is_full else 16 * step,
+        middle=128 * step,
         luma=whole(luma),
         red_cr=whole(from_cr),
         green_cb=-whole(from_cb * blue / green),
@@ -60,7 +71,7 @@ def rgb_rule(colour: Colour, height: int) -> RgbRule:
 def rgb_of(rule: RgbRule, planes: NDArray[np.uint8], *, grey: bool = False) -> NDArray[np.uint8]:
     """Return 8-bit planes (3, h, w) of Y'CbCr as samples (h, w, 3) of R'G'B', or (h, w, 1) of grey."""
     y, cb, cr = planes.astype(np.int32)
-    light, cb, cr = rule.luma * (y - rule.black) + (1 << WEIGHT_BITS >> 1), cb - 128, cr - 128
+    light, cb, cr = rule.luma * (y - rule.black) + (1 << WEIGHT_BITS >> 1), cb - rule.middle, cr - rule.middle
     parts = (rule.red_cr * cr, rule.green_cb * cb + rule.green_cr * cr, rule.blue_cb * cb)
     sums = [light] if grey else [light + part for part in parts]
     return np.stack([(each >> WEIGHT_BITS).clip(0, 255) for each in sums], axis=2).astype(np.uint8)

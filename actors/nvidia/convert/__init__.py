@@ -1,6 +1,14 @@
-"""Scaling and pixel conversion on the GPU, and copies to the host."""
+"""Scaling, pixel conversion and tensors on the GPU, and copies to the host."""
 
 from .converting import SurfaceConversion, SurfaceConverter
 from .packing import PackingKernels
+from .tensors import TensorKernels, TensorLaunch, TensorWork
 
-__all__ = ["PackingKernels", "SurfaceConversion", "SurfaceConverter"]
+__all__ = [
+    "PackingKernels",
+    "SurfaceConversion",
+    "SurfaceConverter",
+    "TensorKernels",
+    "TensorLaunch",
+    "TensorWork",
+]

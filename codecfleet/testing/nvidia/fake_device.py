@@ -12,7 +12,7 @@ from ...actors.nvidia.gpu import Gpu, OpenedGpu, assemble_gpu
 from .fake_cuda import FakeCudaDriver
 from .fake_nvdec import FakeNvdec
 from .fake_nvenc import FakeNvenc
-from .host_kernels import ReferenceConverter, ReferencePacking
+from .host_kernels import ReferenceConverter, ReferencePacking, ReferenceTensors
 
 
 def drop_idle(pool: BufferPool) -> None:
@@ -50,6 +50,7 @@ class FakeDevice:
     def opened(self) -> OpenedGpu:
         converter = ReferenceConverter(lambda stream, work: self.driver.put(stream.number, work))
         packing = ReferencePacking(lambda stream, work: self.driver.put(stream.number, work))
+        tensors = ReferenceTensors(lambda stream, work: self.driver.put(stream.number, work))
         return assemble_gpu(
             Cuda(self.driver),
             self.package,
@@ -57,6 +58,7 @@ class FakeDevice:
             lambda: self.decoder.wrong_pictures,
             converter=lambda: converter,
             packing=lambda: packing,
+            tensors=lambda: tensors,
         )
 
 

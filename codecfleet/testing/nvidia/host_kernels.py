@@ -9,12 +9,21 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.nvidia.convert import PackingKernels, SurfaceConversion, SurfaceConverter
+from ...actors.nvidia.convert import (
+    PackingKernels,
+    SurfaceConversion,
+    SurfaceConverter,
+    TensorKernels,
+    TensorLaunch,
+    TensorWork,
+)
 from ...actors.nvidia.cuda import Stream
 from ...actors.surfaces.conversion import Conversion, PlanePlace
 from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
 from ...actors.surfaces.host_scaling import converted, source_bytes
+from ...actors.surfaces.host_pictures import planar_picture
 from ...actors.surfaces.strided import StridedChannel, StridedPicture
+from ...actors.tensors.host_tensor import fill
 
 Put = Callable[[Stream, Callable[[], int]], None]
 
@@ -86,6 +95,49 @@ class HostPacking:
     def _pack(self) -> int:
         found = packed(self._picture)
         ctypes.memmove(self._target, found.ctypes.data, found.nbytes)
+        return 0
+
+
+class ReferenceTensors(TensorKernels):
+    """Makes tensors where device addresses are host addresses; ``put`` puts work into a stream as above."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+
+    def prepare(self, work: TensorWork, tables: int) -> "HostTensors":
+        """Return the launch of some pictures."""
+        del tables
+        return HostTensors(self._put, work)
+
+
+class HostTensors(TensorLaunch):
+    """Pictures of one kind, written by the host's arithmetic."""
+
+    def __init__(self, put: Put, work: TensorWork) -> None:
+        self._put = put
+        self._work = work
+
+    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
+        """Put the writing of a picture into a stream."""
+        self._put(stream, lambda: self._write(surface, target, steps))
+
+    def _write(self, surface: int, target: int, steps: tuple[int, int, int]) -> int:
+        work, (width, height) = self._work, self._work.size
+        chroma = {(True, True): "420", (True, False): "422"}.get(
+            (work.surface.halved_across, work.surface.halved_down), "444"
+        )
+        pix_fmt = f"yuv{chroma}p" if work.surface.bits == 8 else f"yuv{chroma}p{work.surface.bits}le"  # noqa: PLR2004
+        samples = _bytes_at(surface, work.surface.size_bytes(width, height))
+        picture = planar_picture(samples, work.surface, width, height, pix_fmt)
+        channels, rows, columns = work.format.channels, *work.plan.size[::-1]
+        kinds = {"uint8": np.uint8, "float16": np.float16, "float32": np.float32, "bfloat16": np.uint16}
+        kind = np.dtype(kinds[work.format.dtype])
+        shape = (channels, rows, columns)
+        extent = 1 + sum((count - 1) * step for count, step in zip(shape, steps, strict=True))
+        memory = _bytes_at(target, extent * kind.itemsize)
+        slot = np.ndarray(shape, kind, memory.data, 0, tuple(step * kind.itemsize for step in steps))
+        in_order = slot if work.format.layout == "nchw" else slot.transpose(1, 2, 0)
+        fill(in_order, picture, work.colour, work.format)
         return 0
 
 

@@ -1,0 +1,381 @@
+"""Tensors of pictures that are on the device: one kernel crops, resizes, converts, normalises and lays out.
+
+It follows ``actors/tensors/plan.py`` in whole numbers, and rounds floating point as the host does: the same bits.
+"""
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ....errors import UsageError
+from ...closing import undone_by
+from ...device.interface import TensorMaker
+from ...media.values import Colour
+from ...surfaces.conversion import plane_places
+from ...surfaces.device_frame import DevicePicture
+from ...surfaces.formats import SurfaceFormat
+from ...surfaces.frames_dlpack import CUDA, DeviceArray
+from ...tensors.host_tensor import common_size, normalising
+from ...tensors.plan import TensorPlan, tensor_plan
+from ...tensors.sample_places import surface_places
+from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
+from ...tensors.tensor_memory import KINDS, checked, tensor_place
+from ..cuda.context import Cuda, Stream
+from ..cuda.device_memory import DevicePool
+from ..cuda.kernels import Kernels, Launch
+from ..cuda.memory import MemoryBudget
+from .converting import upload
+
+if TYPE_CHECKING:
+    from ...surfaces.frames import Frame
+
+SOURCE: Final = """
+struct Channel
+{
+    long long source;
+    int step, pitch, down, down_count, across, across_count;
+};
+
+struct Job
+{
+    long long constants[3], picture_place, channel_step, row_step, column_step;
+    double factors[3], terms[3];
+    Channel channels[3];
+    int weights[9], count, values, targets, width, height, shift, largest;
+};
+
+/* The compiler must not fuse these: the host rounds twice. */
+__device__ double scaled(double value, double factor, double term)
+{
+#ifdef __CUDA_ARCH__
+    return __dadd_rn(__dmul_rn(value, factor), term);
+#else
+    const volatile double product = value * factor;
+    return product + term;
+#endif
+}
+
+union Word { float number; unsigned bits; };
+
+__device__ unsigned short to_half(float number)
+{
+    Word word;
+    word.number = number;
+    const unsigned sign = word.bits >> 16 & 0x8000;
+    word.bits &= 0x7FFFFFFF;
+    if (word.bits >= 0x47800000)
+        return (unsigned short)(sign | 0x7C00);
+    if (word.bits < 0x38800000) {
+        word.number += 0.5f;
+        return (unsigned short)(sign | (word.bits - 0x3F000000));
+    }
+    return (unsigned short)(sign | (word.bits + 0xC8000FFFu + (word.bits >> 13 & 1)) >> 13);
+}
+
+__device__ unsigned short to_bfloat(float number)
+{
+    Word word;
+    word.number = number;
+    return (unsigned short)((word.bits + 0x7FFF + (word.bits >> 16 & 1)) >> 16);
+}
+
+template <int kind> struct Element;
+template <> struct Element<0> { typedef unsigned char type; };
+template <> struct Element<1> { typedef unsigned short type; };
+template <> struct Element<2> { typedef float type; };
+template <> struct Element<3> { typedef unsigned short type; };
+
+template <int kind>
+__device__ void put(typename Element<kind>::type *to, int value, double factor, double term)
+{
+    if (kind == 0) {
+        *to = (unsigned char)value;
+        return;
+    }
+    const float number = (float)scaled(value, factor, term);
+    if (kind == 1)
+        *to = to_half(number);
+    else if (kind == 2)
+        *to = number;
+    else
+        *to = to_bfloat(number);
+}
+
+template <typename Sample, int kind>
+__global__ void tensor(const Sample *surface, typename Element<kind>::type *target, const int *tables,
+                       const __grid_constant__ Job job)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= job.width || y >= job.height)
+        return;
+    long long sums[3] = {0, 0, 0};
+    for (int number = 0; number < job.count; ++number) {
+        const Channel &channel = job.channels[number];
+        const int *down = tables + channel.down + y, *across = tables + channel.across + x;
+        const Sample *column = surface + channel.source + (long long)*down * channel.pitch + *across * channel.step;
+        for (int right = 0; right < channel.across_count; ++right, column += channel.step) {
+            const Sample *sample = column;
+            const int *weight = down;
+            int sum = 0;
+            for (int below = 0; below < channel.down_count; ++below, sample += channel.pitch) {
+                weight += job.height;
+                sum += *weight * (*sample >> job.shift);
+            }
+            sum = (sum + 0x7FF + (sum >> 12 & 1)) >> 12;
+            across += job.width;
+            sums[number] += (long long)*across * sum;
+        }
+    }
+    target += job.picture_place + y * job.row_step + x * job.column_step;
+    for (int number = 0; number < job.targets; ++number) {
+        const int *weights = job.weights + (job.values == 1 ? 0 : 3 * number);
+        long long sum = -job.constants[job.values == 1 ? 0 : number];
+        for (int from = 0; from < job.count; ++from)
+            sum += weights[from] * sums[from];
+        sum = (sum + 0x7FFFFFFF + (sum >> 32 & 1)) >> 32;
+        const int value = sum < 0 ? 0 : sum > job.largest ? job.largest : (int)sum;
+        put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
+    }
+}
+"""
+_SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
+_ELEMENTS: Final = {"uint8": 0, "float16": 1, "float32": 2, "bfloat16": 3}
+KERNEL_NAMES: Final = {
+    (size, dtype): f"tensor<{sample}, {number}>"
+    for size, sample in _SAMPLES.items()
+    for dtype, number in _ELEMENTS.items()
+}
+"""By the bytes of a sample, and the tensor's type."""
+_MIDDLE_BITS: Final = 16
+_KEPT_PLANS: Final = 16
+
+
+class _Channel(ctypes.Structure):
+    """``Channel`` of the kernel: places are counted in samples, tables in numbers."""
+
+    _fields_ = (
+        ("source", ctypes.c_int64),
+        *((name, ctypes.c_int) for name in ("step", "pitch", "down", "down_count", "across", "across_count")),
+    )
+
+
+class _Job(ctypes.Structure):
+    """``Job`` of the kernel, passed by value. The target's steps are counted in its numbers."""
+
+    _fields_ = (
+        ("constants", ctypes.c_int64 * 3),
+        *((name, ctypes.c_int64) for name in ("picture_place", "channel_step", "row_step", "column_step")),
+        *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
+        ("channels", _Channel * 3),
+        ("weights", ctypes.c_int * 9),
+        *((name, ctypes.c_int) for name in ("count", "values", "targets", "width", "height", "shift", "largest")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorWork:
+    """Pictures of one format, size and colour, and what they become."""
+
+    surface: SurfaceFormat
+    size: tuple[int, int]  # the pictures' (width, height)
+    colour: Colour
+    format: TensorFormat
+
+    @property
+    def plan(self) -> TensorPlan:
+        """Its arithmetic; raises as ``tensor_plan``."""
+        return tensor_plan(surface_places(self.surface), self.size, self.colour, self.format)
+
+    def tables(self) -> bytes:
+        """Return the weights that the device needs."""
+        return _tables(self.plan)[1]
+
+
+class TensorLaunch(ABC):
+    """A prepared launch, for one thread."""
+
+    @abstractmethod
+    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
+        """Begin to write the picture at a device address to a tensor's place.
+
+        ``steps`` are from channel to channel, row to row and column to column, in the tensor's numbers.
+        """
+
+
+class TensorKernels(ABC):
+    """Prepares launches. Safe from any thread that has entered the device's context."""
+
+    @abstractmethod
+    def prepare(self, work: TensorWork, tables: int) -> TensorLaunch:
+        """Return a launch; ``tables`` is where ``work.tables()`` are on the device."""
+
+
+class CompiledTensors(TensorKernels):
+    """The kernels. Raises whatever ``cuda.core`` does where NVRTC is missing or refuses."""
+
+    def __init__(self, core: Any, cuda: Cuda) -> None:
+        self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES.values())
+        self._cuda = cuda
+
+    def prepare(self, work: TensorWork, tables: int) -> "_Launching":
+        """Return a launch."""
+        return _Launching(self._cuda, self._kernels, work, tables)
+
+
+class _Launching(TensorLaunch):
+    """A launch of the kernel."""
+
+    def __init__(self, cuda: Cuda, kernels: Kernels, work: TensorWork, tables: int) -> None:
+        self._job = _job(work)
+        self._surface, self._target = ctypes.c_uint64(0), ctypes.c_uint64(0)
+        kernel = kernels[KERNEL_NAMES[work.surface.sample_bytes, work.format.dtype]]
+        values = (self._surface, self._target, ctypes.c_uint64(tables), self._job)
+        self._launch = Launch(cuda, kernel, work.plan.size, values)
+
+    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
+        """Put the kernel into the stream."""
+        self._surface.value, self._target.value = surface, target
+        self._job.channel_step, self._job.row_step, self._job.column_step = steps
+        self._launch.begin(stream)
+
+
+def _tables(plan: TensorPlan) -> tuple[list[tuple[int, int]], bytes]:
+    """Return where each channel's tables begin (down, across), and all tables.
+
+    A table has the first sources of all targets, then their first weights, then their second ones ...
+    """
+    begins: dict[object, int] = {}
+    tables: list[int] = []
+    for channel in plan.taps:
+        for taps in (channel.down, channel.across):
+            if taps not in begins:
+                begins[taps] = len(tables)
+                tables += taps.firsts
+                for weights in zip(*taps.weights, strict=True):
+                    tables += weights
+    places = [(begins[each.down], begins[each.across]) for each in plan.taps]
+    return places, np.array(tables, dtype=np.int32).tobytes()
+
+
+def _job(work: TensorWork) -> _Job:
+    plan, places = work.plan, surface_places(work.surface)
+    tables, planes = _tables(plan)[0], plane_places(work.surface, *work.size)
+    channels = [
+        _Channel(place.offset, place.step, place.pitch, down, taps.down.count, across, taps.across.count)
+        for place, (down, across), taps in zip(planes, tables, plan.taps, strict=False)
+    ]
+    rows = plan.weights if len(set(plan.weights)) > 1 else plan.weights[:1]
+    weights = [weight for row in rows for weight in (*row, 0, 0)[:3]]
+    constants = [
+        sum(weight * offset for weight, offset in zip(row, plan.offsets, strict=True)) << _MIDDLE_BITS for row in rows
+    ]
+    scales = normalising(work.format, plan.largest)
+    pairs = [(1.0, 0.0)] * 3 if scales is None else [tuple(map(float, pair)) for pair in scales]
+    return _Job(
+        constants=(ctypes.c_int64 * 3)(*constants),
+        factors=(ctypes.c_double * 3)(*(factor for factor, _ in pairs)),
+        terms=(ctypes.c_double * 3)(*(term for _, term in pairs)),
+        channels=(_Channel * 3)(*channels),
+        weights=(ctypes.c_int * 9)(*weights),
+        count=len(plan.offsets),
+        values=len(rows),
+        targets=work.format.channels,
+        width=plan.size[0],
+        height=plan.size[1],
+        shift=places.shift,
+        largest=plan.largest,
+    )
+
+
+class CudaTensors(TensorMaker):
+    """Makes tensors on a stream of its own; ``budget`` counts the memory of the weights that it keeps."""
+
+    def __init__(self, cuda: Cuda, memory: DevicePool, kernels: TensorKernels, budget: MemoryBudget) -> None:
+        self._cuda = cuda
+        self._memory = memory
+        self._kernels = kernels
+        self._budget = budget
+        self._stream = cuda.stream()
+        self._prepared: OrderedDict[TensorWork, tuple[TensorLaunch, int, int]] = OrderedDict()
+
+    def make(self, frames: "Sequence[Frame]", format_: TensorFormat, out: object = None) -> object:
+        """Return a tensor of frames on this device, complete."""
+        shape = format_.shape(len(frames), common_size(frames, format_))
+        pictures = [_on_device(frame) for frame in frames]
+        with self._cuda.entered, self._cuda.watch.calling("CUDA", "making a tensor"):
+            try:
+                target, address, strides_bytes = self._target(out, format_, shape)
+                first, *others = (step // format_.element_bytes for step in strides_bytes)
+                order = (0, 1, 2) if format_.layout == "nchw" else (2, 0, 1)
+                steps = others[order[0]], others[order[1]], others[order[2]]
+                for number, (frame, picture) in enumerate(zip(frames, pictures, strict=True)):
+                    launch = self._launch(frame, picture, format_)
+                    place = address + number * first * format_.element_bytes
+                    launch.begin(picture.address, place, steps, self._stream)
+            finally:
+                self._stream.wait()
+        return target
+
+    def close(self) -> None:
+        """Free its memory and its stream."""
+        try:
+            while self._prepared:
+                self._forget_oldest()
+        finally:
+            self._stream.close()
+
+    def _target(
+        self, out: object, format_: TensorFormat, shape: tuple[int, ...]
+    ) -> tuple[object, int, tuple[int, ...]]:
+        item_bytes = ELEMENT_BYTES[format_.dtype]
+        if out is None:
+            strides = [item_bytes]
+            for length in shape[:0:-1]:
+                strides.insert(0, strides[0] * length)
+            buffer = self._memory.acquire_for(self._stream, strides[0] * shape[0])
+            array = DeviceArray(buffer.address, shape, item_bytes, buffer, KINDS[format_.dtype][0])
+            return array, buffer.address, tuple(strides)
+        place = checked(tensor_place(out, self._stream.number), format_, shape)
+        if place.device[0] != CUDA or place.device[1] not in (-1, self._cuda.ordinal):
+            message = f"out= is not on the CUDA device {self._cuda.ordinal}, where the frames are"
+            raise UsageError(message, "Give memory of that device, or leave out= away.")
+        if place.stream is not None:
+            self._cuda.wait_for(place.stream)
+        return out, place.address, place.strides_bytes
+
+    def _launch(self, frame: "Frame", picture: DevicePicture, format_: TensorFormat) -> TensorLaunch:
+        size = picture.frame.width, picture.frame.height
+        work = TensorWork(surface=picture.format, size=size, colour=frame.format.colour, format=format_)
+        if work not in self._prepared:
+            while len(self._prepared) >= _KEPT_PLANS:
+                self._stream.wait()  # its weights are in use until then
+                self._forget_oldest()
+            tables = work.tables()
+            address = self._budget.spend(len(tables), partial(self._cuda.allocate, len(tables)))
+            with undone_by(lambda: self._free(address, len(tables))):
+                upload(self._cuda, address, tables)
+                self._prepared[work] = self._kernels.prepare(work, address), address, len(tables)
+        self._prepared.move_to_end(work)
+        return self._prepared[work][0]
+
+    def _forget_oldest(self) -> None:
+        _, (_, address, size_bytes) = self._prepared.popitem(last=False)
+        self._free(address, size_bytes)
+
+    def _free(self, address: int, size_bytes: int) -> None:
+        self._cuda.free(address)
+        self._budget.give_back(size_bytes)
+
+
+def _on_device(frame: "Frame") -> DevicePicture:
+    picture = frame.device_picture
+    if picture is None:
+        raise UsageError("a batch holds frames of the host and of a device", 'Ask for place="host" or "device".')
+    return picture

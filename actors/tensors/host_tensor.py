@@ -1,0 +1,99 @@
+"""Tensors of pictures that are on the host: the arithmetic of ``plan``, straight into the tensor's memory."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from ...errors import Unsupported, UsageError
+from ..media.values import Colour
+from ..surfaces.frames import Frame, plane_arrays
+from .host_arithmetic import prepared
+from .sample_places import sample_places, stand_in
+from .tensor_format import TensorFormat
+from .tensor_memory import host_target
+
+_HALF_BITS: Final = 16
+_BEFORE_HALF: Final = 0x7FFF
+
+
+def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> Any:
+    """Return a tensor of frames on the host; with ``out`` they are written there, and it is returned.
+
+    Raises:
+        UsageError: there is no frame, the crop exceeds a picture, sizes differ without ``size``, or ``out`` does not fit.
+        Unsupported: a frame's samples or its matrix have no formula.
+    """
+    size = common_size(frames, format_)
+    target = host_target(out, format_, format_.shape(len(frames), size))
+    for number, frame in enumerate(frames):
+        fill(target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+    return target.given
+
+
+def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
+    """Return the (width, height) that all frames get; ``UsageError`` if there is none."""
+    sizes = {format_.target(frame.width, frame.height) for frame in frames}
+    if len(sizes) != 1:
+        shown = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)) or "no frame"
+        raise UsageError(f"a tensor holds pictures of one size, and not {shown}", "Give TensorFormat a size.")
+    return sizes.pop()
+
+
+def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: TensorFormat) -> None:
+    """Write a picture into its place of a tensor, in the order of ``format_.layout``. Safe from any thread.
+
+    bfloat16 is written as the bits of ``uint16``. ``UsageError`` and ``Unsupported`` as for ``to_tensor``.
+    """
+    places = sample_places(picture.format.name)
+    if places is None:
+        name = picture.format.name
+        try:
+            picture = picture.reformat(format=stand_in(name))
+        except (ValueError, OSError) as error:
+            raise Unsupported(
+                f"frames of {name} have no formula to RGB: {error}", "Ask for another pix_fmt."
+            ) from error
+        places = sample_places(picture.format.name)
+        assert places is not None, "stand-ins have places"  # noqa: S101
+    arithmetic = prepared(places, (picture.width, picture.height), colour, format_)
+    planes = plane_arrays(picture)
+    samples = [
+        planes[plane] if planes[plane].ndim == 2 else planes[plane][:, :, place] for plane, place in places.channels
+    ]  # noqa: PLR2004
+    channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
+    scales = normalising(format_, arithmetic.plan.largest)
+    for rows, values in arithmetic.bands(samples, places.shift):
+        write(channels_first[:, rows], values, scales, format_)
+
+
+def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:
+    """Return for each channel what a value is multiplied by, and what is added then; None for ``uint8``."""
+    if format_.dtype == "uint8":
+        return None
+    # Not -mean / std: adding a negative zero would keep the sign of a zero that was rounded up.
+    return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
+
+
+def write(
+    target: NDArray[Any], values: NDArray[np.float64], scales: NDArray[np.float64] | None, format_: TensorFormat
+) -> None:
+    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers; ``values`` are used up."""
+    if scales is None:
+        np.copyto(target, values, casting="unsafe")
+        return
+    if len(values) != len(target):
+        values = np.broadcast_to(values, target.shape).copy()
+    values *= scales[:, 0, None, None]
+    values += scales[:, 1, None, None]
+    with np.errstate(over="ignore", under="ignore"):
+        if format_.dtype == "float32":
+            np.copyto(target, values, casting="unsafe")
+        elif format_.dtype == "float16":
+            np.copyto(target, values.astype(np.float32), casting="unsafe")
+        else:
+            bits = values.astype(np.float32).view(np.uint32)
+            bits += _BEFORE_HALF + ((bits >> _HALF_BITS) & 1)
+            np.copyto(target, bits >> _HALF_BITS, casting="unsafe")

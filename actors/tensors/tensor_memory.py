@@ -1,0 +1,223 @@
+"""A tensor's memory: new, or the caller's, by DLPack or the CUDA array interface.
+
+Sources: dlpack.h; the Python array API standard; the CUDA Array Interface, version 3.
+"""
+
+import ctypes
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ...errors import UsageError
+from ..surfaces.frames_dlpack import BFLOAT, CPU, CUDA, FLOAT, UNSIGNED, described, exported
+from .tensor_format import ELEMENT_BYTES, TensorFormat
+
+KINDS: Final = {
+    "uint8": (UNSIGNED, 8),
+    "float16": (FLOAT, 16),
+    "float32": (FLOAT, 32),
+    "bfloat16": (BFLOAT, 16),
+}
+"""(DLDataTypeCode, bits) of a number."""
+_STORED: Final = {"uint8": np.uint8, "float16": np.float16, "float32": np.float32, "bfloat16": np.uint16}
+_CODES: Final = {"u": UNSIGNED, "f": FLOAT}
+_PINNED: Final = 3
+"""DLDeviceType of page-locked memory of the host."""
+_HALF_BITS: Final = 16
+_ADVICE: Final = "Give memory of the tensor's type and shape that may be written, or leave out= away."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorPlace:
+    """Where a tensor is, and its layout."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    kind: tuple[int, int]  # (DLDataTypeCode, bits)
+    device: tuple[int, int]  # (DLDeviceType, number)
+    stream: int | None = None  # the CUDA stream to wait for before writing, by its handle
+    owner: object = field(repr=False)  # keeps the memory alive
+
+
+def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
+    """Return where the caller's tensor is; ``UsageError`` if it does not say so, or must not be written.
+
+    A tensor on a device makes the CUDA ``stream`` wait for its producer's work, or states the stream to wait for.
+    """
+    try:
+        if hasattr(out, "__dlpack__"):
+            return _by_dlpack(out, stream)
+        if hasattr(out, "__cuda_array_interface__"):
+            return _by_interface(out)
+    except UsageError:
+        raise
+    except Exception as error:  # each framework raises errors of its own
+        _refuse(f"out= does not say where its memory is: {next(iter(str(error).splitlines()), type(error).__name__)}")
+    _refuse(f"out= is a {type(out).__name__}, which is no tensor")
+
+
+def checked(place: TensorPlace, format_: TensorFormat, shape: tuple[int, ...]) -> TensorPlace:
+    """Return a place that can hold this tensor; else ``UsageError``."""
+    if place.shape != shape:
+        _refuse(f"out= has the shape {_shown(place.shape)}, and the tensor {_shown(shape)}")
+    stored_alike = format_.dtype == "bfloat16" and place.kind == (UNSIGNED, 16)
+    if place.kind != KINDS[format_.dtype] and not stored_alike:
+        _refuse(f"out= does not hold {format_.dtype}")
+    spans = sorted((step, count) for step, count in zip(place.strides_bytes, shape, strict=True) if count > 1)
+    least = ELEMENT_BYTES[format_.dtype]
+    for step, count in spans:
+        if step < least:
+            _refuse("out= has elements that overlap, or lie in reverse order")
+        least = step * count
+    return place
+
+
+def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
+    kind = int(out.__dlpack_device__()[0])
+    asked: dict[str, Any] = {} if kind != CUDA else {"stream": stream}
+    try:
+        capsule = out.__dlpack__(max_version=(1, 0), **asked)
+    except TypeError:  # an older exporter
+        capsule = out.__dlpack__(**asked)
+    found, is_read_only = described(capsule)
+    if is_read_only:
+        _refuse("out= must not be written")
+    axes, item_bytes = range(found.ndim), found.bits * found.lanes // 8
+    shape = tuple(int(found.shape[axis]) for axis in axes)
+    strides = tuple(int(found.strides[axis]) * item_bytes for axis in axes) if found.strides else None
+    return TensorPlace(
+        address=int(found.data or 0) + int(found.byte_offset),
+        shape=shape,
+        strides_bytes=strides or _c_order(shape, item_bytes),
+        kind=(int(found.code), int(found.bits) * int(found.lanes)),
+        device=(int(found.device_type), int(found.device_id)),
+        owner=(capsule, out),
+    )
+
+
+def _by_interface(out: Any) -> TensorPlace:
+    interface = out.__cuda_array_interface__
+    address, is_read_only = interface["data"]
+    if is_read_only:
+        _refuse("out= must not be written")
+    kind, item_bytes = str(interface["typestr"])[1], int(str(interface["typestr"])[2:])
+    shape, stream = tuple(int(length) for length in interface["shape"]), interface.get("stream")
+    return TensorPlace(
+        address=int(address),
+        shape=shape,
+        strides_bytes=tuple(interface.get("strides") or _c_order(shape, item_bytes)),
+        kind=(_CODES.get(kind, -1), 8 * item_bytes),
+        device=(CUDA, -1),
+        stream=None if stream is None else int(stream) or 1,
+        owner=out,
+    )
+
+
+def _c_order(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) * item_bytes for axis in range(len(shape)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostTensor:
+    """A tensor on the host."""
+
+    array: NDArray[Any]  # its memory; bfloat16 as the bits of uint16
+    given: object  # what its user gets: an array, or what they gave as ``out``
+
+
+def host_target(out: object, format_: TensorFormat, shape: tuple[int, ...]) -> HostTensor:
+    """Return new memory, or that of ``out``; ``UsageError`` if it does not fit or is not on the host."""
+    if out is None:
+        array = np.empty(shape, dtype=_STORED[format_.dtype])
+        return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
+    if isinstance(out, np.ndarray):
+        return HostTensor(_own_view(out, format_, shape), out)
+    place = checked(tensor_place(out), format_, shape)
+    if place.device[0] not in (CPU, _PINNED):
+        _refuse("out= is on a device, and the frames are on the host")
+    extent = sum((count - 1) * step for count, step in zip(shape, place.strides_bytes, strict=True))
+    memory = (ctypes.c_uint8 * (extent + format_.element_bytes)).from_address(place.address)
+    memory._owner = place.owner  # type: ignore[attr-defined]  # noqa: SLF001 - the array keeps the buffer, which keeps it
+    return HostTensor(np.ndarray(shape, _STORED[format_.dtype], memory, 0, place.strides_bytes), out)
+
+
+def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) -> NDArray[Any]:
+    array = out.view(np.uint16) if out.dtype.name == "bfloat16" else out
+    if array.dtype.newbyteorder("=") != array.dtype or not array.flags.writeable:
+        _refuse("out= must not be written" if array.dtype.isnative else "out= is not in the machine's byte order")
+    place = TensorPlace(
+        address=0,
+        shape=array.shape,
+        strides_bytes=array.strides,
+        kind=(_CODES.get(array.dtype.kind, -1), 8 * array.itemsize),
+        device=(CPU, 0),
+        owner=out,
+    )
+    checked(place, format_, shape)
+    return array
+
+
+class HostBfloat16:
+    """bfloat16 on the host, which NumPy does not have: a DLPack tensor; ``np.asarray`` gives a copy in float32."""
+
+    dtype: Final = "bfloat16"
+
+    def __init__(self, bits: NDArray[np.uint16]) -> None:
+        self.bits = bits
+        """The same memory as whole numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.bits.shape
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        return self.bits.nbytes
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Return a copy in float32; ``ValueError`` if none may be made."""
+        if copy is False:
+            raise ValueError("NumPy has no bfloat16: its numbers become an array only by a copy")
+        found = (self.bits.astype(np.uint32) << _HALF_BITS).view(np.float32)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (kind, number) of the device (DLDeviceType)."""
+        return CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a capsule; ``BufferError`` if a stream, another device or a copy is requested."""
+        if stream is not None or copy or (dl_device is not None and tuple(dl_device) != (CPU, 0)):
+            raise BufferError("the numbers are on the host, and are handed out without a copy")
+        return exported(
+            self.bits.ctypes.data,
+            self.shape,
+            kind=KINDS["bfloat16"],
+            device=(CPU, 0),
+            owner=self.bits,
+            max_version=max_version,
+        )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UsageError(message, _ADVICE)

@@ -1,0 +1,120 @@
+"""Tensors by kernels: what the host makes, to the last bit, in new memory and in the caller's."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from codecfleet import UsageError
+from codecfleet.actors.media.values import Colour
+from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
+from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, DeviceArray, described
+from codecfleet.actors.tensors.host_tensor import to_tensor
+from codecfleet.actors.tensors.tensor_format import TensorFormat
+from codecfleet.errors import DeviceMemory
+from codecfleet.testing.nvidia.host_kernels import ReferenceTensors
+
+from .....device.tensor_batch_cases import BatchCase, CudaArray, CudaDlpack, TensorBench, bits_of, cases
+from ..kernel_machine import HostCudaCore, KernelMachine
+
+CASE = BatchCase("yuv420p", (32, 24), Colour(), TensorFormat(size=(10, 6)))
+
+
+@pytest.fixture(scope="module")
+def core() -> HostCudaCore:
+    """The kernels, compiled once."""
+    core = HostCudaCore()
+    CompiledTensors(core, Cuda(KernelMachine(core=core)))
+    return core
+
+
+@pytest.fixture
+def machine(core: HostCudaCore) -> KernelMachine:
+    """A device that runs them."""
+    return KernelMachine(core=core)
+
+
+@pytest.fixture(params=["kernels", "reference"])
+def bench(machine: KernelMachine, request: pytest.FixtureRequest) -> Iterator[TensorBench]:
+    """That device with its kernels, or with the host's arithmetic; all memory and streams must come back."""
+    cuda = Cuda(machine)
+    reference = ReferenceTensors(lambda stream, work: machine.put(stream.number, work))
+    bench = TensorBench(cuda, CompiledTensors(machine.core, cuda) if request.param == "kernels" else reference)
+    yield bench
+    bench.close()
+    assert machine.memory == {}
+    assert len(machine.streams) <= 1  # the pool's own
+
+
+def test_kernels_are_the_host(bench: TensorBench) -> None:
+    """Every format, type, layout and colour; cropped, scaled up and down: the same bits."""
+    for case in cases():
+        bench.check(case)
+
+
+@pytest.mark.parametrize("way", ["array", "dlpack"])
+def test_the_callers_memory_is_filled(bench: TensorBench, way: str) -> None:
+    """It gets the tensor and is returned; its producer's stream is waited for."""
+    wanted = bits_of(to_tensor(CASE.frames(), CASE.format))
+    address = bench.put(np.zeros_like(wanted))
+
+    class Owner:
+        device = 0
+
+        def used_by(self, stream: int | None) -> None:
+            """Do nothing."""
+
+    out = CudaArray(address, wanted.shape, "|u1", stream=bench.stream.number)
+    dlpack = CudaDlpack(DeviceArray(address, wanted.shape, 1, Owner()))
+    given = out if way == "array" else dlpack
+    assert bench.maker.make(bench.frames(CASE), CASE.format, given) is given
+    assert np.array_equal(bench.take(address, wanted.nbytes).reshape(wanted.shape), wanted)
+    if way == "dlpack":
+        (stream,) = dlpack.asked
+        assert stream not in (None, -1, bench.stream.number)
+
+
+@pytest.mark.parametrize(
+    ("shape", "typestr", "words"),
+    [((2, 3, 6, 11), "|u1", "has the shape"), ((2, 3, 6, 10), "<f4", "does not hold uint8")],
+)
+def test_memory_that_does_not_fit_is_refused(
+    bench: TensorBench, shape: tuple[int, ...], typestr: str, words: str
+) -> None:
+    """Of another shape or type, on another device, or on the host."""
+    frames = bench.frames(CASE)
+    with pytest.raises(UsageError, match=words):
+        bench.maker.make(frames, CASE.format, CudaArray(4096, shape, typestr))
+    with pytest.raises(UsageError, match="not on the CUDA device 0"):
+        bench.maker.make(frames, CASE.format, np.zeros((2, 3, 6, 10), np.uint8))
+    with pytest.raises(UsageError, match="of the host and of a device"):
+        bench.maker.make([*frames, *CASE.frames()], CASE.format)
+
+
+def test_bfloat16_goes_out_by_dlpack_only(bench: TensorBench) -> None:
+    """With its own type code; the CUDA array interface has none."""
+    case = BatchCase("yuv420p", (32, 24), Colour(), TensorFormat(size=(10, 6), dtype="bfloat16"))
+    tensor = bench.maker.make(bench.frames(case), case.format)
+    assert isinstance(tensor, DeviceArray)
+    found, _ = described(tensor.__dlpack__(max_version=(1, 0)))
+    assert (found.code, found.bits, found.device_type, found.ndim) == (BFLOAT, 16, 2, 4)
+    assert not hasattr(tensor, "__cuda_array_interface__")
+
+
+def test_weights_of_few_formats_are_kept(bench: TensorBench) -> None:
+    """As in a training run with random crops."""
+    frames = bench.frames(CASE)
+    for left in range(20):
+        bench.maker.make(frames, TensorFormat(crop=(left, 0, 9, 9), size=(4, 4)))
+    assert len(bench.maker._prepared) == 16
+
+
+def test_a_refusal_leaves_nothing_behind(machine: KernelMachine, bench: TensorBench) -> None:
+    """Neither weights nor the tensor."""
+    frames = bench.frames(CASE)
+    machine.faults["cuMemcpyHtoDAsync"] = 2
+    with pytest.raises(DeviceMemory):
+        bench.maker.make(frames, CASE.format)
+    del machine.faults["cuMemcpyHtoDAsync"]
+    bench.maker.make(frames, CASE.format)
