@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
     from .jobs.job import Job
@@ -74,6 +75,7 @@ __all__ = [
     "Failed",
     "Fleet",
     "Frame",
+    "FrameSelection",
     "FrameStream",
     "FramesReport",
     "InputError",
@@ -141,6 +143,7 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.frames.chosen": ("FrameSelection",),
     "jobs.frames.request": ("FramesReport",),
     "jobs.frames.stream": ("FrameStream", "frames"),
     "jobs.job": ("Job",),

@@ -32,18 +32,20 @@ class Film:
 
     @property
     def source(self) -> FrameSource:
-        """The source, opened at the first use; raises as ``open_frame_source``, and UsageError: it is closed."""
+        """The source, opened at the first use, even after ``close``; raises as ``open_frame_source``."""
         return self._open()[0]
 
     def reader(
-        self, numbers: Sequence[int], wake: Callable[[], None], report: FramesReport, *, leaves_out: bool = False
+        self, numbers: Sequence[int], wake: Callable[[], object], report: FramesReport, *, leaves_out: bool = False
     ) -> GroupReader:
-        """Return the reader of frames by their numbers in the part; end it with ``end``."""
+        """Return the reader of frames by their numbers in the part; end it with ``end``. Raises UsageError: closed."""
         source, proofs = self._open()
         report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal
         report.frames_promised += len(numbers)
         reader = GroupReader(source, proofs, numbers, report, wake, leaves_out=leaves_out)
         with self._lock:
+            if self._is_closed:
+                raise UsageError("these frames are closed", "Call `frames` again.")
             self._readers.add(reader)
         return reader
 
@@ -72,8 +74,6 @@ class Film:
 
     def _open(self) -> tuple[FrameSource, EntryProofs]:
         with self._lock:
-            if self._is_closed:
-                raise UsageError("these frames are closed", "Call `frames` again.")
             if self._opened is None:
                 source = open_frame_source(self._request, self._device())
                 self._opened = source, EntryProofs(source)

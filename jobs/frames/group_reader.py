@@ -59,7 +59,7 @@ class GroupReader:
         proofs: EntryProofs,
         numbers: Sequence[int],
         report: FramesReport,
-        wake: Callable[[], None] = bool,
+        wake: Callable[[], object] = bool,
         *,
         leaves_out: bool = False,
     ) -> None:

@@ -19,7 +19,8 @@ from ...errors import NoSuchFrame
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING
 
-MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most so many frames
+MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most so many frames,
+MERGED_GAP: Final = 2  #: and if the next wanted frame is at most so many after the last one: pictures or fields
 _FLOAT_BITS: Final = 50  #: A time in floating point is the nearest tick if it differs by its rounding only
 
 
@@ -231,4 +232,4 @@ def _joins(number: int, part: Sequence[int], group_of: Sequence[int] | NDArray[n
     if group_of[number] == group_of[part[-1]]:
         return True
     is_next = group_of[number] == group_of[part[-1]] + 1
-    return merge and is_next and number - part[0] < MERGED_FRAMES
+    return merge and is_next and number - part[0] < MERGED_FRAMES and number - part[-1] <= MERGED_GAP

@@ -24,7 +24,7 @@ from ...actors.media.values import SeiMessage, StatedPicture, VideoFormat
 from ...actors.surfaces.device_frame import DevicePicture, PictureNotes
 from ...actors.surfaces.frames import Frame
 from ...errors import DeviceError, EngineUnfit, UsageError
-from ..frames.reader import picture_to_host
+from ..frames.making import picture_to_host
 from ..frames.request import Decoder as DecoderChoice
 from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
