@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .actors.media.values import SeiMessage
     from .actors.nvidia.egl import EglImage, EglStream
     from .actors.surfaces.frames import Frame
+    from .actors.tensors.frame_batch import FrameBatch
+    from .actors.tensors.tensor_format import TensorFormat
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -75,6 +77,7 @@ __all__ = [
     "Failed",
     "Fleet",
     "Frame",
+    "FrameBatch",
     "FrameSelection",
     "FrameStream",
     "FramesReport",
@@ -95,6 +98,7 @@ __all__ = [
     "SeiMessage",
     "StillsReport",
     "StillsSpec",
+    "TensorFormat",
     "TranscodeSpec",
     "UsageError",
     "Verdict",
@@ -123,6 +127,8 @@ _HOMES = {
     "actors.encode.settings": ("Codec", "RateChange"),
     "actors.surfaces.frames": ("Frame",),
     "actors.media.values": ("SeiMessage",),
+    "actors.tensors.frame_batch": ("FrameBatch",),
+    "actors.tensors.tensor_format": ("TensorFormat",),
     "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),

@@ -1,7 +1,7 @@
 """What a worker's device offers to the work that runs on it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ..settle.nvenc import EncoderCapabilities
     from ..surfaces.conversion import Conversion
     from ..surfaces.device_frame import DevicePicture, TimedPicture
-    from ..surfaces.frames import Frame
     from ..surfaces.strided import StridedPicture
-    from ..tensors.tensor_format import TensorFormat
+    from ..tensors.tensor_maker import TensorMaker
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
@@ -86,24 +85,6 @@ class PicturePacker(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release its memory."""
-
-
-class TensorMaker(ABC):
-    """Makes tensors of pictures. Used by one thread at a time."""
-
-    @abstractmethod
-    def make(self, frames: "Sequence[Frame]", format_: "TensorFormat", out: object = None) -> object:
-        """Return a tensor of frames that are where the maker works, complete; with ``out`` it is written there.
-
-        Raises:
-            UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.
-            Unsupported: a frame's samples or its matrix have no formula.
-            DeviceError: the device refused, or lacks memory.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release its memory; tensors keep theirs."""
 
 
 class WorkerDevice(ABC):

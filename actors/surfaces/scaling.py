@@ -125,38 +125,40 @@ def taps(
     ratio = Fraction(source_size, target_size)
     step = ratio * target_lattice.spacing / source_lattice.spacing
     begin = (ratio * target_lattice.first - source_lattice.first) / source_lattice.spacing
-    return _tapped(begin, step, target_count, source_count, filter_, ONE)
+    return _tapped(begin, step, (source_count, target_count), filter_, ONE)
 
 
 @lru_cache(maxsize=256)
 def window_taps(
-    begin: int, extent: int, target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, one: int = ONE
+    window: tuple[int, int], target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, *, one: int = ONE
 ) -> Taps:
-    """Return the taps of ``target_count`` samples that show part of an axis: ``extent`` luma samples from ``begin`` on.
+    """Return the taps of ``target_count`` samples that show part of an axis: (its begin, its extent) in luma samples.
 
     ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
     partly inside the window are used: at its edges they are repeated.
     """
+    begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)
     ratio = Fraction(extent, target_count)
     start = (begin + ratio / 2 - lattice.first) / lattice.spacing - first_source
-    found = _tapped(start, ratio / lattice.spacing, target_count, last_source - first_source, filter_, one)
+    counts = last_source - first_source, target_count
+    found = _tapped(start, ratio / lattice.spacing, counts, filter_, one)
     return Taps(tuple(first + first_source for first in found.firsts), found.weights)
 
 
-def _tapped(
-    begin: Fraction, step: Fraction, target_count: int, source_count: int, filter_: ScaleFilter, one: int
-) -> Taps:
-    """Return the taps of targets at ``begin``, ``begin + step`` ... in source samples."""
+def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: ScaleFilter, one: int) -> Taps:
+    """Return the taps of targets at ``begin``, ``begin + step`` ...; counts are of (sources, targets)."""
+    source_count, target_count = counts
     widening = max(Fraction(1), step)
-    phases: dict[Fraction, tuple[int, list[int]]] = {}
+    # Whole numbers over one denominator: fractions would take longer than all the rest.
+    over = math.lcm(begin.denominator, step.denominator)
+    first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
+    phases: dict[int, tuple[int, list[int]]] = {}
     found = []
     for number in range(target_count):
-        position = begin + number * step
-        whole = math.floor(position)
-        phase = position - whole
+        whole, phase = divmod(first_place + number * apart, over)
         if phase not in phases:
-            phases[phase] = _weighed(phase, widening, filter_, one)
+            phases[phase] = _weighed(phase, over, widening, filter_, one)
         first, weights = phases[phase]
         found.append(_folded(whole + first, weights, source_count))
     return _aligned(found, source_count)
@@ -170,16 +172,20 @@ def _count(size: int, lattice: Lattice) -> int:
     return count
 
 
-def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter, one: int) -> tuple[int, list[int]]:
-    """Return the first index and the weights around a position in [0, 1); the weights sum to ``one``."""
-    reach = filter_.reach * widening
-    first, last = math.floor(phase - reach) + 1, math.ceil(phase + reach) - 1
-    # Distances as whole numbers over one denominator: a fraction for each would take longer than all the rest.
-    unit, over = widening.denominator, phase.denominator * widening.numerator
-    weights = [
-        _weight(abs(index * phase.denominator - phase.numerator) * unit, over, filter_)
-        for index in range(first, last + 1)
-    ]
+def _weighed(phase: int, over: int, widening: Fraction, filter_: ScaleFilter, one: int) -> tuple[int, list[int]]:
+    """Return the first index and the weights around the position ``phase / over`` in [0, 1); they sum to ``one``."""
+    unit = over * widening.numerator
+    place, reach = phase * widening.denominator, filter_.reach * unit
+    step = over * widening.denominator
+    first, last = (place - reach) // step + 1, -(-(place + reach) // step) - 1
+    distances = [abs(index * step - place) for index in range(first, last + 1)]
+    # From here on distances and a filter's values are in units of ``_FINE``.
+    fine = [distance * _FINE // unit for distance in distances]
+    if filter_ is ScaleFilter.BILINEAR:
+        weights = [max(0, _FINE - distance) for distance in fine]
+    else:
+        shape, most = (_cubic if filter_ is ScaleFilter.BICUBIC else _lanczos), filter_.reach * _FINE
+        weights = [0 if distance >= most else shape(distance) for distance in fine]
     total = sum(weights)
     rounded = [(2 * weight * one + total) // (2 * total) for weight in weights]
     # The largest weights absorb the rounding error, in equal parts if there are two: symmetry is kept.
@@ -190,16 +196,6 @@ def _weighed(phase: Fraction, widening: Fraction, filter_: ScaleFilter, one: int
         rounded[place] += share
     rounded[bearers[0]] += odd
     return first, rounded
-
-
-def _weight(distance: int, over: int, filter_: ScaleFilter) -> int:
-    """Return a filter's value at a fraction's distance from its middle; from here on both in units of ``_FINE``."""
-    fine = distance * _FINE // over
-    if fine >= filter_.reach * _FINE:
-        return 0
-    if filter_ is ScaleFilter.BILINEAR:
-        return _FINE - fine
-    return _cubic(fine) if filter_ is ScaleFilter.BICUBIC else _lanczos(fine)
 
 
 def _cubic(fine: int) -> int:
@@ -231,6 +227,8 @@ def _sine(half_turns: int) -> int:
 
 def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, list[int]]:
     """Add weights beyond the edges to the edges' samples, and drop the zeros at both ends."""
+    if first >= 0 and first + len(weights) <= source_count and weights[0] and weights[-1]:
+        return first, weights
     sums: dict[int, int] = {}
     for index, weight in enumerate(weights, first):
         place = min(max(index, 0), source_count - 1)

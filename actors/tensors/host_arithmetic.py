@@ -21,17 +21,18 @@ from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan, te
 from .sample_places import SamplePlaces
 from .tensor_format import TensorFormat
 
-Floats = NDArray[np.float32] | NDArray[np.float64]
+Floats = NDArray[Any]
+"""In single or double precision."""
 
 _SINGLE_EXACT: Final = 1 << 24
 _PRODUCT_MOST: Final = 1 << 18
 """Multiplications of a matrix product: OpenBLAS shares larger ones among threads, and lets only one caller do so."""
-_STRIP_BYTES: Final = 1 << 19
+_STRIP_BYTES: Final = 1 << 20
 """The source rows that are converted at once: they stay in a core's cache until they are used."""
 _BAND_SAMPLES: Final = 1 << 16
 """The pixels of the target that are finished at once."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
-_CALL_COST: Final = 60_000
+_CALL_COST: Final = 150_000
 """What it costs to begin a matrix product, in multiplications."""
 
 
@@ -53,9 +54,14 @@ class Axis:
     kind: type[np.float32] | type[np.float64]  # exact for its sums
     largest: float  # that a result's magnitude can have
 
+    @property
+    def length(self) -> int:
+        """How many sources are used."""
+        return int(self.source.stop) - int(self.source.start)
+
 
 def axis(taps: Taps, shift: int, largest: float, lines: int) -> Axis:
-    """Return an axis whose sums, of samples up to ``largest``, are divided by 2^``shift``; ``lines`` of them at once."""
+    """Return an axis whose sums of samples up to ``largest`` are divided by 2^``shift``, ``lines`` at once."""
     firsts, weights = np.array(taps.firsts), np.array(taps.weights, dtype=np.float64)
     bound = np.abs(weights).sum(axis=1).max() * largest
     kind = np.float32 if bound < _SINGLE_EXACT else np.float64
@@ -78,7 +84,7 @@ def axis(taps: Taps, shift: int, largest: float, lines: int) -> Axis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class ChannelGroup:
     """Channels that are resized alike, side by side."""
 
     channels: slice
@@ -89,7 +95,7 @@ class Group:
     @property
     def columns(self) -> int:
         """How many columns of each channel are used."""
-        return self.across.source.stop - self.across.source.start
+        return self.across.length
 
 
 @lru_cache(maxsize=32)
@@ -113,7 +119,7 @@ class Arithmetic:
         offsets = np.array(plan.offsets, dtype=np.float64) * (1 << SPARE_BITS)
         self._constants = -(self._weights @ offsets)[:, None, None]
 
-    def bands(self, samples: Sequence[NDArray[Any]], shift: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    def bands(self, samples: Sequence[NDArray[Any]], shift: int) -> Iterator[tuple[slice, Floats]]:
         """Yield (rows of the target, values): whole numbers (channels, rows, columns), or (1, ...) if all are equal.
 
         ``samples`` are the source's channels (rows, columns), with ``shift`` padding bits below each sample. The next
@@ -128,7 +134,7 @@ class Arithmetic:
             values = _scratch("values", (len(self._weights), *planes.shape[1:]), np.float64)
             yield rows, self._coloured(planes, values)
 
-    def _coloured(self, planes: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _coloured(self, planes: Floats, values: Floats) -> Floats:
         count = planes.shape[1] * planes.shape[2]
         flat = values.reshape(len(values), count)
         np.matmul(self._weights, planes.reshape(len(planes), count), out=flat)
@@ -137,11 +143,11 @@ class Arithmetic:
         return np.clip(values, 0, self.plan.largest, out=values)
 
 
-def _groups(plan: TensorPlan, band: int) -> Iterator[Group]:
+def _groups(plan: TensorPlan, band: int) -> Iterator[ChannelGroup]:
     begin = 0
     for taps, channels in groupby(plan.taps):
         count = len(list(channels))
-        yield Group(slice(begin, begin + count), count, *_axes(taps, plan.bits, count, band))
+        yield ChannelGroup(slice(begin, begin + count), count, *_axes(taps, plan.bits, count, band))
         begin += count
 
 
@@ -169,9 +175,7 @@ def _scratch(use: str, shape: tuple[int, ...], kind: type[np.float32] | type[np.
     return held[:size_bytes].view(kind).reshape(shape)
 
 
-def _resized(
-    group: Group, samples: Sequence[NDArray[Any]], shift: int, rows: slice, planes: NDArray[np.float64]
-) -> None:
+def _resized(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, planes: Floats) -> None:
     """Write channels (count, rows, width) of the target's rows, with ``SPARE_BITS`` more bits than samples."""
     between = _scratch("between", (rows.stop - rows.start, group.count * group.columns), group.across.kind)
     if group.down.blocks:
@@ -193,7 +197,7 @@ def _resized(
         np.copyto(plane, made)
 
 
-def _down(group: Group, samples: Sequence[NDArray[Any]], shift: int, rows: slice, between: Floats) -> None:
+def _down(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, between: Floats) -> None:
     kind = group.down.kind
     sums = between if group.across.kind is kind else _scratch("sums", between.shape, kind)
     blocks = [each for each in group.down.blocks if each.target.start < rows.stop and each.target.stop > rows.start]

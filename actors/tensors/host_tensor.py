@@ -13,17 +13,20 @@ from ..surfaces.frames import Frame, plane_arrays
 from .host_arithmetic import prepared
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
+from .tensor_maker import TensorMaker
 from .tensor_memory import host_target
 
+_ALONE: Final = 2
+"""The axes of a plane with one channel."""
 _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
 
 
-def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> Any:
-    """Return a tensor of frames on the host; with ``out`` they are written there, and it is returned.
+def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+    """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
 
     Raises:
-        UsageError: there is no frame, the crop exceeds a picture, sizes differ without ``size``, or ``out`` does not fit.
+        UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
         Unsupported: a frame's samples or its matrix have no formula.
     """
     size = common_size(frames, format_)
@@ -31,6 +34,17 @@ def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None
     for number, frame in enumerate(frames):
         fill(target.array[number], frame.to_video_frame(), frame.format.colour, format_)
     return target.given
+
+
+class HostTensorMaker(TensorMaker):
+    """Makes tensors on the host."""
+
+    def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+        """Return what ``to_tensor`` does."""
+        return to_tensor(frames, format_, out)
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
@@ -53,16 +67,16 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
         try:
             picture = picture.reformat(format=stand_in(name))
         except (ValueError, OSError) as error:
-            raise Unsupported(
-                f"frames of {name} have no formula to RGB: {error}", "Ask for another pix_fmt."
-            ) from error
+            message = f"frames of {name} have no formula to RGB: {error}"
+            raise Unsupported(message, "Ask for another pix_fmt.") from error
         places = sample_places(picture.format.name)
         assert places is not None, "stand-ins have places"  # noqa: S101
     arithmetic = prepared(places, (picture.width, picture.height), colour, format_)
     planes = plane_arrays(picture)
     samples = [
-        planes[plane] if planes[plane].ndim == 2 else planes[plane][:, :, place] for plane, place in places.channels
-    ]  # noqa: PLR2004
+        planes[plane] if planes[plane].ndim == _ALONE else planes[plane][:, :, place]
+        for plane, place in places.channels
+    ]
     channels_first = slot if format_.layout == "nchw" else slot.transpose(2, 0, 1)
     scales = normalising(format_, arithmetic.plan.largest)
     for rows, values in arithmetic.bands(samples, places.shift):

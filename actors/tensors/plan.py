@@ -2,11 +2,11 @@
 
 For samples of S bits and values of D bits, where ``rounded`` is to the nearest, halves to the even one:
 
-1. Down: b = rounded(sum of weights x sample / 2^(14 - 2)), in each column of the source that the target needs.
-2. Across: p = sum of weights x b. Luma and chroma go to the target's size at once, each from where its own samples are.
+1. Down: b = rounded(sum of weights x sample / 2^(14 - 2)), in each column of the source.
+2. Across: p = sum of weights x b. Luma and chroma each go straight to the target's size.
 3. Colour: value = rounded(sum of weights x (p - offset x 2^(14 + 2)) / 2^(16 + 14 + 2)), clipped to 0 and 2^D - 1.
 
-Magnitudes of resizing weights sum to less than 1.6, so b has S + 2 bits and a sign, and p fits 36 bits, the last sum 53.
+Magnitudes of resizing weights sum to less than 1.6: b has S + 2 bits and a sign, p fits 36 bits, the last sum 53.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Final
 
 from ...errors import Unsupported
 from ..media.values import Colour
-from ..surfaces.scaling import LUMA, ChromaLocation, Taps, window_taps
+from ..surfaces.scaling import LUMA, ChromaLocation, ScaleFilter, Taps, window_taps
 from ..surfaces.to_rgb import WEIGHT_BITS, luma_weights, rgb_rule
 from .sample_places import SamplePlaces
 from .tensor_format import TensorFormat
@@ -67,14 +67,14 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
     value_bits = _BYTE_BITS if format_.dtype == "uint8" else places.bits
     weights, offsets = _colour(places, size[1], colour, grey=format_.colour == "gray", value_bits=value_bits)
     location = ChromaLocation(colour.chroma_location or ChromaLocation.LEFT.value)
+    filter_, one = ScaleFilter(format_.filter), 1 << TAP_BITS
     found = []
     for number in range(len(offsets)):
         halved_across, halved_down = (number > 0 and each for each in (places.halved_across, places.halved_down))
         columns = location.across(halved=True) if halved_across else LUMA
         rows = location.down(halved=True) if halved_down else LUMA
-        one = 1 << TAP_BITS
-        down = window_taps(top, high, target[1], format_.filter, rows, one)
-        found.append(ChannelTaps(down, window_taps(left, wide, target[0], format_.filter, columns, one)))
+        down = window_taps((top, high), target[1], filter_, rows, one=one)
+        found.append(ChannelTaps(down, window_taps((left, wide), target[0], filter_, columns, one=one)))
     return TensorPlan(
         taps=tuple(found), bits=places.bits, value_bits=value_bits, weights=weights, offsets=offsets, size=target
     )
@@ -104,5 +104,5 @@ def _of_rgb(
     scale = rgb_rule(Colour(range=_FULL), height, bits=places.bits, target_bits=value_bits).luma
     if not grey:
         return ((scale, 0, 0), (0, scale, 0), (0, 0, scale)), (0, 0, 0)
-    red, green, blue = (round(weight * scale) for weight in luma_weights(colour, height))
+    red, _, blue = (round(weight * scale) for weight in luma_weights(colour, height))
     return ((red, scale - red - blue, blue),), (0, 0, 0)

@@ -1,6 +1,7 @@
 """Which numbers a tensor of pictures holds, and in which order."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, get_args
 
@@ -10,6 +11,7 @@ from ..surfaces.scaling import ScaleFilter
 Layout = Literal["nchw", "nhwc"]
 Element = Literal["uint8", "float16", "float32", "bfloat16"]
 Channels = Literal["rgb", "gray"]
+Filter = ScaleFilter | Literal["bilinear", "bicubic", "lanczos"]
 ELEMENT_BYTES: Final[dict[str, int]] = {"uint8": 1, "float16": 2, "float32": 4, "bfloat16": 2}
 _MOST_SIDE: Final = 1 << 15
 _ADVICE: Final = "docs/frames.md describes the options of a TensorFormat."
@@ -34,11 +36,11 @@ class TensorFormat:
     """(width, height) after resizing; None: that of the crop, or of the picture."""
     crop: tuple[int, int, int, int] | None = None
     """(left, top, width, height) in the picture, taken before resizing."""
-    filter: ScaleFilter = ScaleFilter.BILINEAR
+    filter: Filter = ScaleFilter.BILINEAR
     """How samples are weighted. All filters are widened when scaling down (antialiased)."""
-    mean: tuple[float, ...] | None = None
+    mean: Sequence[float] | float | None = None
     """Subtracted from values of 0 to 1: one number, or one for each channel."""
-    std: tuple[float, ...] | None = None
+    std: Sequence[float] | float | None = None
     """Divides them then: one number, or one for each channel."""
     colour: Channels = "rgb"
     """Three channels, or one of grey."""
@@ -52,11 +54,13 @@ class TensorFormat:
             self._set("size", _whole("size", self.size, _SIZES, least=(1, 1)))
         if self.crop is not None:
             self._set("crop", _whole("crop", self.crop, _CROPS, least=(0, 0, 1, 1)))
-        for name in ("mean", "std"):
-            if (given := getattr(self, name)) is not None:
-                self._set(name, self._numbers(name, given))
-        if self.std is not None and min(self.std) <= 0:
-            _refuse(f"std is {_shown(self.std)}, and must be positive")
+        if self.mean is not None:
+            self._set("mean", self._numbers("mean", self.mean))
+        if self.std is not None:
+            stds = self._numbers("std", self.std)
+            if min(stds) <= 0:
+                _refuse(f"std is {_shown(stds)}, and must be positive")
+            self._set("std", stds)
 
     @property
     def channels(self) -> int:
@@ -90,9 +94,12 @@ class TensorFormat:
 
     def normalisation(self) -> tuple[tuple[float, float], ...]:
         """Return (mean, std) of each channel."""
-        means, stds = ((given or (default,)) for given, default in ((self.mean, 0.0), (self.std, 1.0)))
-        wide = [values * self.channels if len(values) == _SINGLE else values for values in (means, stds)]
+        wide = [self._of_channels(given) for given in (0.0 if self.mean is None else self.mean, self.std or 1.0)]
         return tuple(zip(*wide, strict=True))
+
+    def _of_channels(self, given: Sequence[float] | float) -> tuple[float, ...]:
+        numbers = (given,) if isinstance(given, int | float) else tuple(given)
+        return numbers * self.channels if len(numbers) == _SINGLE else numbers
 
     def _numbers(self, name: str, given: object) -> tuple[float, ...]:
         if self.dtype == "uint8":

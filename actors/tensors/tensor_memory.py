@@ -48,16 +48,14 @@ def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
 
     A tensor on a device makes the CUDA ``stream`` wait for its producer's work, or states the stream to wait for.
     """
+    if not hasattr(out, "__dlpack__") and not hasattr(out, "__cuda_array_interface__"):
+        _refuse(f"out= is a {type(out).__name__}, which is no tensor")
     try:
-        if hasattr(out, "__dlpack__"):
-            return _by_dlpack(out, stream)
-        if hasattr(out, "__cuda_array_interface__"):
-            return _by_interface(out)
+        return _by_dlpack(out, stream) if hasattr(out, "__dlpack__") else _by_interface(out)
     except UsageError:
         raise
-    except Exception as error:  # each framework raises errors of its own
+    except Exception as error:  # noqa: BLE001 - each framework raises errors of its own
         _refuse(f"out= does not say where its memory is: {next(iter(str(error).splitlines()), type(error).__name__)}")
-    _refuse(f"out= is a {type(out).__name__}, which is no tensor")
 
 
 def checked(place: TensorPlace, format_: TensorFormat, shape: tuple[int, ...]) -> TensorPlace:
@@ -142,7 +140,7 @@ def host_target(out: object, format_: TensorFormat, shape: tuple[int, ...]) -> H
     extent = sum((count - 1) * step for count, step in zip(shape, place.strides_bytes, strict=True))
     memory = (ctypes.c_uint8 * (extent + format_.element_bytes)).from_address(place.address)
     memory._owner = place.owner  # type: ignore[attr-defined]  # noqa: SLF001 - the array keeps the buffer, which keeps it
-    return HostTensor(np.ndarray(shape, _STORED[format_.dtype], memory, 0, place.strides_bytes), out)
+    return HostTensor(np.ndarray(shape, _STORED[format_.dtype], memoryview(memory), 0, place.strides_bytes), out)
 
 
 def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) -> NDArray[Any]:

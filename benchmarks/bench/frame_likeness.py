@@ -13,7 +13,7 @@ __all__ = ["CELLS", "TOLERANCE", "Likeness", "likeness_of", "thumbnails", "true_
 CELLS = 16
 """The rows and columns of a small picture: each cell is the mean brightness of a part."""
 TOLERANCE = 3.0
-"""How far, in steps of 255, a picture's cells may be from the truth's in the mean, before its colours count as others."""
+"""How far, in steps of 255, a picture may be from the truth in the mean, before its colours count as others."""
 CLEARLY = 0.5
 """How much nearer another picture must be, before the picture counts as a wrong one."""
 _SAMPLES = 256
@@ -63,9 +63,7 @@ def true_thumbnails(path: Path) -> NDArray[np.float32]:
     with av.open(str(path)) as container:
         track = container.streams.video[0]
         track.thread_type = "AUTO"
-        return np.concatenate(
-            [thumbnails(frame.to_ndarray(format="rgb24")[None]) for frame in container.decode(track)]
-        )
+        return np.concatenate([thumbnails(frame.to_ndarray(format="rgb24")[None]) for frame in container.decode(track)])
 
 
 def likeness_of(found: NDArray[np.float32], truth: NDArray[np.float32], numbers: Sequence[int]) -> Likeness:

@@ -21,8 +21,8 @@ def open_reader(name: str, place: str) -> "TorchCodec | Decord":
 
 
 def normalised(pictures: Any) -> Any:
-    """Return pictures of 8 bits, channels first, as normalised float32."""
-    mean, std = (torch.tensor(each).view(1, 3, 1, 1) for each in (MEAN, STD))
+    """Return pictures of 0 to 255, channels first, as normalised float32."""
+    mean, std = (torch.tensor(each, device=pictures.device).view(1, 3, 1, 1) for each in (MEAN, STD))
     return pictures.float().mul_(1 / 255).sub_(mean).div_(std)
 
 

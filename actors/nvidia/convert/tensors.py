@@ -6,7 +6,6 @@ It follows ``actors/tensors/plan.py`` in whole numbers, and rounds floating poin
 import ctypes
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,6 @@ import numpy as np
 
 from ....errors import UsageError
 from ...closing import undone_by
-from ...device.interface import TensorMaker
 from ...media.values import Colour
 from ...surfaces.conversion import plane_places
 from ...surfaces.device_frame import DevicePicture
@@ -25,6 +23,7 @@ from ...tensors.host_tensor import common_size, normalising
 from ...tensors.plan import TensorPlan, tensor_plan
 from ...tensors.sample_places import surface_places
 from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
+from ...tensors.tensor_maker import TensorMaker
 from ...tensors.tensor_memory import KINDS, checked, tensor_place
 from ..cuda.context import Cuda, Stream
 from ..cuda.device_memory import DevicePool
@@ -33,6 +32,8 @@ from ..cuda.memory import MemoryBudget
 from .converting import upload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...surfaces.frames import Frame
 
 SOURCE: Final = """

@@ -20,8 +20,8 @@ from ...actors.nvidia.convert import (
 from ...actors.nvidia.cuda import Stream
 from ...actors.surfaces.conversion import Conversion, PlanePlace
 from ...actors.surfaces.from_rgb import RgbWeights, chroma_rows, rgb_weights
-from ...actors.surfaces.host_scaling import converted, source_bytes
 from ...actors.surfaces.host_pictures import planar_picture
+from ...actors.surfaces.host_scaling import converted, source_bytes
 from ...actors.surfaces.strided import StridedChannel, StridedPicture
 from ...actors.tensors.host_tensor import fill
 
@@ -104,13 +104,13 @@ class ReferenceTensors(TensorKernels):
     def __init__(self, put: Put) -> None:
         self._put = put
 
-    def prepare(self, work: TensorWork, tables: int) -> "HostTensors":
+    def prepare(self, work: TensorWork, tables: int) -> "HostTensorLaunch":
         """Return the launch of some pictures."""
         del tables
-        return HostTensors(self._put, work)
+        return HostTensorLaunch(self._put, work)
 
 
-class HostTensors(TensorLaunch):
+class HostTensorLaunch(TensorLaunch):
     """Pictures of one kind, written by the host's arithmetic."""
 
     def __init__(self, put: Put, work: TensorWork) -> None:

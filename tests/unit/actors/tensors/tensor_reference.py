@@ -61,10 +61,10 @@ def kernel(filter_: ScaleFilter, distance: float) -> float:
 
 
 def resized_rows(
-    samples: NDArray[np.float64], window: tuple[int, int], count: int, filter_: ScaleFilter, spacing: int, first: float
+    samples: NDArray[np.float64], window: tuple[int, int], count: int, filter_: ScaleFilter, lattice: tuple[int, float]
 ) -> NDArray[np.float64]:
     """Resize the first axis, without rounding: targets show ``window`` (begin, extent), in luma samples."""
-    begin, extent = window
+    (begin, extent), (spacing, first) = window, lattice
     least, most = begin // spacing, -(-(begin + extent) // spacing) - 1
     scale = max(1.0, extent / count / spacing)
     reach = {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[filter_] * scale
@@ -100,8 +100,8 @@ def reference(
         halved = [each and number > 0 for each in halved]
         down = (2, sited[1]) if halved[0] else (1, 0.5)
         across = (2, sited[0]) if halved[1] else (1, 0.5)
-        rows = resized_rows(plane, (top, high), target[1], filter_, *down)
-        made.append(resized_rows(rows.T, (left, wide), target[0], filter_, *across).T)
+        rows = resized_rows(plane, (top, high), target[1], filter_, down)
+        made.append(resized_rows(rows.T, (left, wide), target[0], filter_, across).T)
     largest = (1 << bits) - 1
     if is_rgb:
         return np.clip(np.array(made) / largest, 0, 1)

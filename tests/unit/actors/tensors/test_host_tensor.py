@@ -1,5 +1,7 @@
 """Tensors on the host against a separate reading of the formula, and against themselves."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import av
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from codecfleet import CodecfleetError, UsageError
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.surfaces.frames import plane_arrays
+from codecfleet.actors.surfaces.frames import Frame, plane_arrays
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.plan import tensor_plan
@@ -31,6 +33,11 @@ MOST = 1.05
 SIDES = st.integers(1, 40)
 
 
+def tensor(frames: Sequence[Frame], format_: TensorFormat) -> Any:
+    """Return a new tensor."""
+    return to_tensor(frames, format_)
+
+
 @st.composite
 def windows(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
     """Return a picture's (width, height), and a part of it."""
@@ -39,36 +46,47 @@ def windows(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]
     return (width, height), (left, top, draw(st.integers(1, width - left)), draw(st.integers(1, height - top)))
 
 
-@settings(max_examples=150, deadline=None)
-@given(
+@dataclass(frozen=True)
+class Case:
+    """A picture of noise, and what becomes of which part of it."""
+
+    pix_fmt: str
+    window: tuple[tuple[int, int], tuple[int, int, int, int]]
+    target: tuple[int, int]
+    filter: ScaleFilter
+    colour: Colour
+    seed: int
+
+
+CASES = st.builds(
+    Case,
     pix_fmt=st.sampled_from([*PLANAR]),
     window=windows(),
     target=st.tuples(SIDES, SIDES),
-    filter_=st.sampled_from(ScaleFilter),
+    filter=st.sampled_from(ScaleFilter),
     colour=COLOURS,
     seed=st.integers(0, 99),
 )
-def test_values_are_the_formulas(
-    pix_fmt: str,
-    window: tuple[tuple[int, int], tuple[int, int, int, int]],
-    target: tuple[int, int],
-    filter_: ScaleFilter,
-    colour: Colour,
-    seed: int,
-) -> None:
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=CASES)
+def test_values_are_the_formulas(case: Case) -> None:
     """Every depth, sampling, range, matrix, siting and filter; any part to any size: within a rounding's reach."""
-    bits = PLANAR[pix_fmt][1]
-    size, crop = window
-    picture = noise(pix_fmt, size, seed, bits)
+    bits = PLANAR[case.pix_fmt][1]
+    size, crop = case.window
+    picture = noise(case.pix_fmt, size, case.seed, bits)
     planes = [plane.astype(np.float64) for plane in plane_arrays(picture)]
-    wanted = reference(planes, size, crop, target, filter_=filter_, bits=bits, colour=colour)
-    frame = frame_of(picture, colour)
-    bytes_ = to_tensor([frame], TensorFormat(size=target, crop=crop, filter=filter_))
+    wanted, luma = (
+        reference(each, size, crop, case.target, filter_=case.filter, bits=bits, colour=case.colour)
+        for each in (planes, planes[:1])
+    )
+    frame = frame_of(picture, case.colour)
+    bytes_ = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter))
     assert np.abs(bytes_[0] - 255 * wanted).max() < MOST
-    floats = to_tensor([frame], TensorFormat(size=target, crop=crop, filter=filter_, dtype="float32"))
+    floats = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter, dtype="float32"))
     assert np.abs(floats[0] - wanted).max() < MOST / ((1 << min(bits, 10)) - 1)
-    grey = to_tensor([frame], TensorFormat(size=target, crop=crop, filter=filter_, colour="gray"))
-    luma = reference(planes[:1], size, crop, target, filter_=filter_, bits=bits, colour=colour)
+    grey = tensor([frame], TensorFormat(size=case.target, crop=crop, filter=case.filter, colour="gray"))
     assert np.abs(grey[0, 0] - 255 * luma[0]).max() < MOST
 
 
@@ -111,36 +129,20 @@ def exact(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    pix_fmt=st.sampled_from([*PLANAR]),
-    window=windows(),
-    target=st.tuples(SIDES, SIDES),
-    filter_=st.sampled_from(ScaleFilter),
-    colour=COLOURS,
-    seed=st.integers(0, 99),
-)
-def test_floating_point_is_exact(
-    pix_fmt: str,
-    window: tuple[tuple[int, int], tuple[int, int, int, int]],
-    target: tuple[int, int],
-    filter_: ScaleFilter,
-    colour: Colour,
-    seed: int,
-) -> None:
+@given(case=CASES)
+def test_floating_point_is_exact(case: Case) -> None:
     """Matrix products give what whole numbers give, whatever is in the picture."""
-    size, crop = window
-    picture = noise(pix_fmt, size, seed, PLANAR[pix_fmt][1])
-    places = sample_places(pix_fmt)
+    size, crop = case.window
+    picture = noise(case.pix_fmt, size, case.seed, PLANAR[case.pix_fmt][1])
+    places = sample_places(case.pix_fmt)
     assert places is not None
-    samples = [*plane_arrays(picture)]
     for dtype in ("uint8", "float32"):
-        format_ = TensorFormat(size=target, crop=crop, filter=filter_, dtype=dtype)  # type: ignore[arg-type]
-        plan = tensor_plan(places, size, colour, format_)
-        wanted = exact(samples, plan)
-        found = to_tensor([frame_of(picture, colour)], format_)[0]
-        if dtype == "float32":
-            wanted = (wanted * np.float64(1 / plan.largest)).astype(np.float32)
-        assert np.array_equal(found, wanted)
+        format_ = TensorFormat(size=case.target, crop=crop, filter=case.filter, dtype=dtype)  # type: ignore[arg-type]
+        plan = tensor_plan(places, size, case.colour, format_)
+        wanted = exact([*plane_arrays(picture)], plan)
+        found = tensor([frame_of(picture, case.colour)], format_)[0]
+        scaled = wanted if dtype == "uint8" else (wanted * np.float64(1 / plan.largest)).astype(np.float32)
+        assert np.array_equal(found, scaled)
 
 
 @pytest.mark.parametrize("size", [(1920, 1080), (854, 480)])
@@ -152,7 +154,7 @@ def test_bands_and_strips_join(pix_fmt: str, size: tuple[int, int], target: tupl
     picture = noise(pix_fmt, size, 2, bits)
     planes = [plane.astype(np.float64) for plane in plane_arrays(picture)]
     colour = Colour(range=1, matrix=1)
-    found = to_tensor([frame_of(picture, colour)], TensorFormat(size=target))[0]
+    found = tensor([frame_of(picture, colour)], TensorFormat(size=target))[0]
     wanted = reference(planes, size, (0, 0, *size), target, filter_=ScaleFilter.BILINEAR, bits=bits, colour=colour)
     assert np.abs(found - 255 * wanted).max() < MOST
 
@@ -177,8 +179,8 @@ def test_arrangements_of_the_same_samples(pix_fmt: str, planar: str) -> None:
     picture = noise(planar, (34, 22), 4, 10 if "10" in planar else 8)
     format_ = TensorFormat(size=(20, 20), crop=(3, 1, 30, 20), dtype="float32")
     colour = Colour(range=1, matrix=1)
-    found = to_tensor([frame_of(picture.reformat(format=pix_fmt), colour)], format_)
-    assert np.array_equal(found, to_tensor([frame_of(picture, colour)], format_))
+    found = tensor([frame_of(picture.reformat(format=pix_fmt), colour)], format_)
+    assert np.array_equal(found, tensor([frame_of(picture, colour)], format_))
 
 
 @pytest.mark.parametrize("pix_fmt", ["rgb24", "bgr24", "rgba", "bgra", "argb", "abgr", "gbrp", "gbrap", "rgb0", "pal8"])
@@ -190,7 +192,7 @@ def test_rgb_of_full_size_is_unchanged(pix_fmt: str) -> None:
         pixels &= 0
     source = av.VideoFrame.from_ndarray(pixels, format="rgb24")
     picture = source if pix_fmt == "rgb24" else source.reformat(format="rgb8" if pix_fmt == "pal8" else pix_fmt)
-    found = to_tensor([frame_of(picture, Colour())], TensorFormat(layout="nhwc"))
+    found = tensor([frame_of(picture, Colour())], TensorFormat(layout="nhwc"))
     assert np.array_equal(found[0], pixels)
 
 
@@ -198,7 +200,7 @@ def test_grey_of_rgb_is_its_luma() -> None:
     """Weighted by the matrix that is stated, or usual for its height."""
     pixels = np.random.default_rng(1).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     frame = frame_of(av.VideoFrame.from_ndarray(pixels, format="rgb24"), Colour(matrix=9))
-    found = to_tensor([frame], TensorFormat(colour="gray"))[0, 0]
+    found = tensor([frame], TensorFormat(colour="gray"))[0, 0]
     assert np.abs(found - pixels @ np.array([0.2627, 0.678, 0.0593])).max() < 0.6
 
 
@@ -207,8 +209,8 @@ def test_normalised_numbers_are_the_nearest(dtype: str) -> None:
     """(value / 255 - mean) / std, in double precision, to single, to the type."""
     means, stds = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     frame = frame_of(noise("yuv420p", (64, 48), 8), Colour())
-    values = to_tensor([frame], TensorFormat(size=(20, 10)))[0].astype(np.float64)
-    found = to_tensor([frame], TensorFormat(size=(20, 10), dtype=dtype, mean=means, std=stds))  # type: ignore[arg-type]
+    values = tensor([frame], TensorFormat(size=(20, 10)))[0].astype(np.float64)
+    found = tensor([frame], TensorFormat(size=(20, 10), dtype=dtype, mean=means, std=stds))  # type: ignore[arg-type]
     wanted = ((values / 255 - np.reshape(means, (3, 1, 1))) / np.reshape(stds, (3, 1, 1))).astype(np.float32)
     steps = {"float32": 2.0**-23, "float16": 2.0**-11, "bfloat16": 2.0**-8}
     assert np.abs(np.asarray(found)[0].astype(np.float64) - wanted).max() <= 2.7 * steps[dtype] * 1.01
@@ -221,7 +223,7 @@ def test_layouts_hold_the_same_numbers() -> None:
     frames = [frame_of(noise("yuv420p", size, 3), Colour()) for size in ((30, 20), (64, 64))]
     for dtype in ("uint8", "float32"):
         first, last = (
-            to_tensor(frames, TensorFormat(size=(9, 7), layout=layout, dtype=dtype))  # type: ignore[arg-type]
+            tensor(frames, TensorFormat(size=(9, 7), layout=layout, dtype=dtype))  # type: ignore[arg-type]
             for layout in ("nchw", "nhwc")
         )
         assert first.shape == (2, 3, 7, 9)
@@ -232,10 +234,10 @@ def test_refusals_name_the_reason() -> None:
     """Pictures that do not go together, or have no formula."""
     frames = [frame_of(noise("yuv420p", size, 3), Colour()) for size in ((30, 20), (64, 64))]
     with pytest.raises(UsageError, match="30x20, 64x64"):
-        to_tensor(frames, TensorFormat())
+        tensor(frames, TensorFormat())
     with pytest.raises(UsageError, match="no frame"):
         to_tensor([], TensorFormat())
     with pytest.raises(UsageError, match="not inside a picture of 30x20"):
-        to_tensor(frames, TensorFormat(crop=(0, 0, 31, 20), size=(2, 2)))
+        tensor(frames, TensorFormat(crop=(0, 0, 31, 20), size=(2, 2)))
     with pytest.raises(CodecfleetError, match="YCgCo"):
-        to_tensor([frame_of(noise("yuv420p", (8, 8), 3), Colour(matrix=8))], TensorFormat())
+        tensor([frame_of(noise("yuv420p", (8, 8), 3), Colour(matrix=8))], TensorFormat())

@@ -10,6 +10,7 @@ from codecfleet.actors.media.values import Colour
 from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, DeviceArray, described
+from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
 from codecfleet.errors import DeviceMemory
@@ -51,6 +52,20 @@ def test_kernels_are_the_host(bench: TensorBench) -> None:
     """Every format, type, layout and colour; cropped, scaled up and down: the same bits."""
     for case in cases():
         bench.check(case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        BatchCase("yuv420p", (640, 360), Colour(), TensorFormat(size=(224, 224), dtype="float32", mean=0.5, std=0.25)),
+        BatchCase("yuv420p10le", (320, 180), Colour(), TensorFormat(size=(640, 360), filter=ScaleFilter.LANCZOS)),
+        BatchCase("yuv444p", (640, 360), Colour(), TensorFormat(crop=(11, 7, 600, 301), size=(96, 400))),
+    ],
+    ids=lambda case: case.pix_fmt,
+)
+def test_larger_pictures_are_the_hosts_too(bench: TensorBench, case: BatchCase) -> None:
+    """Which the host makes in many strips and blocks."""
+    bench.check(case)
 
 
 @pytest.mark.parametrize("way", ["array", "dlpack"])

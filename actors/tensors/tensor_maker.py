@@ -1,0 +1,25 @@
+"""What makes tensors of frames, on the host or a device."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ..surfaces.frames import Frame
+from .tensor_format import TensorFormat
+
+
+class TensorMaker(ABC):
+    """Makes tensors of pictures. Used by one thread at a time."""
+
+    @abstractmethod
+    def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+        """Return a tensor of frames that are where the maker works, complete; with ``out`` it is written there.
+
+        Raises:
+            UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.
+            Unsupported: a frame's samples or its matrix have no formula.
+            DeviceError: the device refused, or lacks memory.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release its memory; tensors keep theirs."""
