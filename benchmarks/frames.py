@@ -127,16 +127,16 @@ def _measured(
             with NvdecUse(1) if options.gpu else nullcontext() as use:
                 ran = reader.run(job)
             runs[reader.name].append(ran | ({"nvdec_percent": use.percent[0]} if use is not None else {}))
-    for name, ran in runs.items():
+    for name, done in runs.items():
         yield {
             "case": job.case.value,
             "film": film,
             "reader": name,
-            "pictures": ran[0]["pictures"],
-            "fps": spread([each["pictures"] / each["wall_s"] for each in ran]),
-            "cpu_s": spread([each["cpu_s"] for each in ran]),
-            "nvdec_percent": max((each.get("nvdec_percent", 0) for each in ran), default=0),
-            "runs": ran,
+            "pictures": done[0]["pictures"],
+            "fps": spread([each["pictures"] / each["wall_s"] for each in done]),
+            "cpu_s": spread([each["cpu_s"] for each in done]),
+            "nvdec_percent": max(each.get("nvdec_percent", 0) for each in done),
+            "runs": done,
             **likeness[name],
         }
 

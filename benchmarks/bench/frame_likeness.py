@@ -47,7 +47,8 @@ def thumbnails(
     rows, columns = (max(1, side // _SAMPLES) for side in pictures.shape[1:3])
     samples = pictures[:, ::rows, ::columns].astype(np.float32)
     if scale is not None:
-        samples = (samples * np.float32(scale[1]) + np.float32(scale[0])) * 255
+        mean, std = (np.array(each, np.float32) for each in scale)
+        samples = (samples * std + mean) * 255
     luma = samples @ _WEIGHTS
     for axis in (1, 2):
         edges = np.linspace(0, luma.shape[axis], CELLS + 1).round().astype(int)
