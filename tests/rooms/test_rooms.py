@@ -23,7 +23,7 @@ RAY_VARIABLES = ("RAY_START_HOOK", "RAY_OVERRIDE_")
 """Variables that Ray reads and does not document."""
 USED_BY_NAME = [
     *("nvml*", "persistent_id", "persistent_load", "handleError", "_missing_"),  # NVML, pickle, logging and enum
-    *("*_async", "bsl", "skipped_packets", "of_dma_buf"),  # methods of public classes, which users call
+    *("*_async", "bsl", "skipped_packets", "of_dma_buf", "at_times"),  # methods of public classes, which users call
     "gpu_slices",  # codecfleet.testing
 ]
 """What vulture sees no use of."""
