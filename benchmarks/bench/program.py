@@ -20,10 +20,13 @@ CODECFLEET = (sys.executable, "-P", "-m", "codecfleet")
 """The command line's beginning: this interpreter's codecfleet, whether or not it was installed."""
 
 
-def module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs a module of this package as a program, and the environment in which it is found."""
+def module_command(module: str, *arguments: str, python: str = sys.executable) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a module of this package as a program, and the environment in which it is found.
+
+    ``python`` is another interpreter, if its packages are needed.
+    """
     searched = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    command = [python, "-m", f"{__package__}.{module}", *arguments]
     return command, {**os.environ, "PYTHONPATH": os.pathsep.join(searched)}
 
 

@@ -6,10 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import frames
+import numpy as np
 import pytest
 import transcode
 from bench.bd_rate import RatePoint, bd_psnr_db, bd_rate_percent
 from bench.codecs import CASES, CodecCase
+from bench.frame_likeness import Likeness, likeness_of
+from bench.frame_readers import ratios as frame_ratios
 from bench.likeness import other_pictures, other_sizes
 from bench.measure import measure
 from bench.media import VideoFacts
@@ -54,6 +58,30 @@ def test_ratios_are_of_one_run() -> None:
         ("codecfleet auto", "ffmpeg", 1.0, 0.5),
         ("codecfleet cpu", "ffmpeg", 2.0, 1.5),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_comparison_of_frames_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Codecfleet alone, once: all cases give the pictures of a plain decode."""
+    small = ["--size", "160x90", "--seconds", "2", "--indices", "5", "--clips", "2", "--files", "1"]
+    monkeypatch.setattr(sys, "argv", ["frames.py", "--work", str(tmp_path), "--repeats", "1", *small, "--readers"])
+    assert frames.main() == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|") and ", codecfleet " in line]
+    assert len(rows) == 11
+
+
+def test_ratios_of_frames_are_of_one_case_and_film() -> None:
+    """Codecfleet's pictures a second over a peer's, above 1 if it is faster; wrong and other colours are told apart."""
+    fps = {("codecfleet", "a"): 6.0, ("decord", "a"): 3.0, ("codecfleet", "b"): 8.0}
+    records = [
+        {"case": "every", "film": film, "reader": reader, "fps": spread([rate])} for (reader, film), rate in fps.items()
+    ]
+    assert frame_ratios(records) == [{"case": "every", "film": "a", "over": "decord", "fps": 2.0}]
+    truth = np.arange(0, 100, 10, dtype=np.float32)[:, None, None] * np.ones((1, 16, 16), np.float32)
+    assert likeness_of(truth[[2, 5]] + [[[0]], [[4]]], truth, [3, 5, 7]) == Likeness(1, 1, 1)
 
 
 @given(st.floats(0.5, 2), st.floats(-0.5, 0.5))

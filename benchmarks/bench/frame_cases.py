@@ -1,0 +1,62 @@
+"""The work that readers of frames are compared in."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+__all__ = ["MEAN", "STD", "Case", "Clip", "Job"]
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+"""Of ImageNet, by which most networks want values of 0 to 1 normalised."""
+
+
+class Case(StrEnum):
+    """A kind of work."""
+
+    RANDOM = "random"
+    RANDOM_KEPT = "random, kept open"
+    BATCHES = "batches"
+    SEQUENTIAL = "sequential"
+    EVERY = "every"
+    FILMS = "films at once"
+    CLIPS = "clips"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A part of a film."""
+
+    film: str
+    first: int
+    """The number of its first picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a reader is asked for; fields apply to the cases that need them."""
+
+    case: Case
+    films: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    pictures: int = 0
+    """Of a batch or clip."""
+    side: int = 0
+    """Of the square that batches are resized to."""
+    step: int = 0
+    clips: tuple[Clip, ...] = ()
+    workers: int = 1
+    """How many threads read clips."""
+    looks: bool = False
+    """Whether small pictures are returned, and no times."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the job that ``to_dict`` gave."""
+        clips = tuple(Clip(**clip) for clip in values["clips"])
+        lists = {name: tuple(values[name]) for name in ("films", "indices")}
+        return cls(**{**values, **lists, "case": Case(values["case"]), "clips": clips})

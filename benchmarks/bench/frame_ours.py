@@ -1,0 +1,82 @@
+"""codecfleet as a reader of frames: on the processor, or on the first GPU with the frames left there."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from bench.frame_cases import MEAN, STD, Clip
+
+import codecfleet
+from codecfleet import FrameStream, TensorFormat
+from codecfleet.actors.tensors.host_tensor import to_tensor
+
+BATCH = 16
+RGB = TensorFormat()
+"""Planar RGB of 8 bits."""
+
+
+def open_reader(name: str, place: str) -> "Ours":
+    """Return the reader for a place: "host" or "device"."""
+    del name
+    return Ours(place)
+
+
+def batched(frames: Any, pictures: int, format_: TensorFormat) -> Iterator[Any]:
+    """Yield batches of frames as tensors; of a version without ``batches`` by its conversion on the host."""
+    if hasattr(frames, "batches"):
+        yield from frames.batches(pictures, format_)
+        return
+    left = iter(frames)
+    while part := list(islice(left, pictures)):
+        yield to_tensor(part, format_)
+
+
+class Ours:
+    """Frames of ``codecfleet.frames`` in batches."""
+
+    def __init__(self, place: str) -> None:
+        self.version = f"codecfleet {codecfleet.__version__}"
+        self._is_device = place == "device"
+        self._kept: dict[str, FrameStream] = {}
+
+    def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Any]:
+        """Yield the pictures of these numbers in one tensor."""
+        if kept:
+            if film not in self._kept:
+                self._kept[film] = self._opened(film)
+            yield from batched(self._kept[film].at(indices), len(indices), RGB)
+            return
+        with self._opened(film) as frames:
+            yield from batched(frames.at(indices), len(indices), RGB)
+
+    def batches(self, film: str, pictures: int, side: int) -> Iterator[Any]:
+        """Yield resized and normalised batches."""
+        with self._opened(film) as frames:
+            yield from batched(frames, pictures, TensorFormat(dtype="float32", size=(side, side), mean=MEAN, std=STD))
+
+    def sequential(self, film: str) -> Iterator[Any]:
+        """Yield all pictures."""
+        with self._opened(film) as frames:
+            yield from batched(frames, BATCH, RGB)
+
+    def every(self, film: str, step: int) -> Iterator[Any]:
+        """Yield every ``step``-th picture."""
+        with self._opened(film, every=step) as frames:
+            yield from batched(frames, BATCH, RGB)
+
+    def clip(self, clip: Clip, pictures: int) -> Iterator[Any]:
+        """Yield a clip."""
+        with self._opened(clip.film, threads=1) as frames:
+            yield from batched(frames[clip.first : clip.first + pictures], pictures, RGB)
+
+    def wait(self) -> None:
+        """Wait for the GPU, on which batches may still be made."""
+        if self._is_device:
+            import torch  # noqa: PLC0415 - the host needs none
+
+            torch.cuda.synchronize()
+
+    def _opened(self, film: str, **options: Any) -> FrameStream:
+        if self._is_device:
+            return codecfleet.frames(film, place="device", decoder="nvdec", **options)
+        return codecfleet.frames(film, decoder="software", **options)
