@@ -1,4 +1,4 @@
-"""Tracks whose picture format changes: the packets of several clips, one after the other, as one track."""
+"""Tracks whose picture format changes: the packets of several clips in a row."""
 
 import tempfile
 from collections.abc import Iterator, Sequence

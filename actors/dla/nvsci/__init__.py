@@ -1,4 +1,4 @@
-"""NvSci, NVIDIA's buffers and fences outside CUDA, as a standalone DLA uses them."""
+"""NvSci: NVIDIA's buffers and fences outside CUDA, for a standalone DLA."""
 
 from .buffers import ALIGNMENT_BYTES, SciBuffer, SciBuffers
 from .library import NvSciFailure

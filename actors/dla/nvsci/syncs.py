@@ -9,7 +9,7 @@ from .library import Loader, NvSciFailure, SciLibrary
 _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2
 _TIMED_OUT: Final = 0x200
 WITHOUT_END: Final = -1
-"""A time limit that never ends a wait."""
+"""The time limit of an endless wait."""
 
 
 class Role(IntEnum):
@@ -25,14 +25,14 @@ class Role(IntEnum):
 
 
 class Fence:
-    """A point on a sync object's timeline: ``NvSciSyncFence``, cleared (all 0) until something fills it in."""
+    """A point on a sync object's timeline: ``NvSciSyncFence``, empty (all 0) until a call fills it in."""
 
     def __init__(self) -> None:
         self.payload = (ctypes.c_uint64 * 6)()
 
     @property
     def address(self) -> int:
-        """Where C finds it."""
+        """Its address for C."""
         return ctypes.addressof(self.payload)
 
     @property
