@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost, Unsupported
 from ..nvsci.library import Loader
-from ..nvsci.sci import NvSci
+from ..nvsci.syncs import NvSci
 from .cuda_calls import CudaCalls, CudaFailure, lost
 from .hybrid import HybridSession
 from .library import Cudla, CudlaBinding, CudlaLibrary

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ...device.memory_choice import Waiting
 from ..nvsci.buffers import ALIGNMENT_BYTES
-from ..nvsci.sci import NvSci
-from ..nvsci.syncs import Fence, Role
+from ..nvsci.syncs import Fence, NvSci, Role
 from .library import Cudla
 from .session import DlaSession
 from .states import DlaMode

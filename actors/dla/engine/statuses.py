@@ -86,9 +86,6 @@ class FunctionMissing(CudlaFailure):
     def __init__(self, call: str) -> None:
         super().__init__(call, CudlaStatus.UNSUPPORTED_OPERATION)
 
-    def __reduce__(self) -> tuple[type["FunctionMissing"], tuple[str]]:
-        return type(self), (self.call,)
-
 
 def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
     """Return the error for a failure of NvSci, whose memory and fences every session needs."""

@@ -2,7 +2,6 @@
 
 from .buffers import ALIGNMENT_BYTES, SciBuffer, SciBuffers
 from .library import NvSciFailure
-from .sci import NvSci
-from .syncs import Fence, Role, SciSyncs
+from .syncs import Fence, NvSci, Role, SciSyncs
 
 __all__ = ["ALIGNMENT_BYTES", "Fence", "NvSci", "NvSciFailure", "Role", "SciBuffer", "SciBuffers", "SciSyncs"]

@@ -1,9 +1,10 @@
-"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4)."""
+"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4); and NvSci as a whole."""
 
 import ctypes
 from enum import IntEnum
 from typing import Final
 
+from .buffers import SciBuffers
 from .library import Loader, NvSciFailure, SciLibrary
 
 _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2
@@ -120,3 +121,21 @@ class SciSyncs:
         """Return the wait context that this object's calls in one thread share."""
         self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
         return self._context
+
+
+class NvSci:
+    """Buffers and sync objects of one session, in modules of their own; ``OSError`` if a library is missing."""
+
+    def __init__(self, load: Loader = ctypes.CDLL) -> None:
+        self.buffers = SciBuffers(load)
+        self.syncs = SciSyncs(load)
+
+    def open(self) -> None:
+        """Open both modules; ``NvSciFailure`` if NvSci refuses."""
+        self.buffers.open()
+        self.syncs.open()
+
+    def close(self) -> None:
+        """Close both, after everything made from them."""
+        self.buffers.close()
+        self.syncs.close()

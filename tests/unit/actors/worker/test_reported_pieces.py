@@ -2,7 +2,7 @@
 
 import time
 
-from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, EndedPieces, Ending, KeptPieces, Piece
+from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, Ending, KeptPieces, Piece
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
 from codecfleet.testing.fleet.fake_worker import host_in_process
 from codecfleet.testing.works import Count
@@ -21,15 +21,6 @@ async def test_work_of_all_processes_is_told_with_its_age() -> None:
         ("c:2", "segment 2", "done"),
     }
     assert all(ended_s is not None and -RECENT_S <= began_s <= ended_s <= 0 for *_, began_s, ended_s, _ in told)
-
-
-def test_what_has_ended_is_taken_once() -> None:
-    """A process reports each ended piece once, however many there were."""
-    pieces, runs = EndedPieces(), Piece("c:3", "j", "segment 3", 40.0)
-    pieces.extend([ended(1, 10.0), runs])
-    pieces.extend([ended(2, 20.0)])
-    assert [piece.run for piece in pieces.take()] == ["c:1", "c:2"]
-    assert pieces.take() == ()
 
 
 def test_what_has_just_ended_is_told_for_a_few_seconds() -> None:
