@@ -53,7 +53,7 @@ class InferredSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferSegment(Work[InferredSegment]):
-    """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
+    """Run a network over the frames of ``decode`` whose time is in [``start_ticks``, ``end_ticks``).
 
     In hybrid mode NVDEC decodes, if the machine has it, and pictures are copied to the host. With ``on_device`` they
     stay on the GPU, which converts them in the DLA's stream as ``device_input`` does; without NVDEC the host computes

@@ -124,7 +124,7 @@ class SciSyncs:
 
 
 class NvSci:
-    """Buffers and sync objects of one session, in modules of their own; ``OSError`` if a library is missing."""
+    """The buffers and sync objects of one session, in its own modules; ``OSError`` if a library is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self.buffers = SciBuffers(load)

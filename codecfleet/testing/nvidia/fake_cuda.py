@@ -1,6 +1,6 @@
 """The CUDA driver for machines without a GPU: one device, whose memory is host memory.
 
-It proves nothing about a driver. Streams do their work only when somebody waits for them, new memory holds noise, and
+It proves nothing about a driver. Streams do their work only when they are synchronised, new memory holds noise, and
 copies of unallocated memory fail. Source: CUDA Driver API, for the calls of ``actors/nvidia/cuda/context.py``.
 """
 
