@@ -15,26 +15,19 @@ _EXP_GOLOMB_ZEROS = 32
 
 
 _CONTINUES: Final = 0xFF
-"""A byte of a number in an SEI message that is followed by another byte, to be added."""
+"""In a number of an SEI message: the next byte is added to this one."""
 
 
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"
-    """Nothing after the packet, in either order, refers to anything before it."""
-    CRA = "cra"
-    """HEVC clean random access: pictures that follow it but are shown before it may be undecodable."""
-    BLA = "bla"
-    """HEVC broken link: like CRA, and the pictures before it belong to another stream."""
-    RECOVERY_POINT = "recovery-point"
-    """H.264: the encoder promises correct pictures from here on in presentation order."""
-    INTRA_ONLY = "intra-only"
-    """H.264: coded without references, but nothing is promised about the pictures after it."""
-    FLAGGED = "flagged"
-    """The container flags a keyframe; the codec's packets are not read."""
-    NONE = "none"
-    """Decoding cannot start here, even if the container flags a keyframe."""
+    IDR = "idr"  #: nothing after the packet, in either order, refers to anything before it
+    CRA = "cra"  #: HEVC clean random access: pictures that follow it but are shown before it may be undecodable
+    BLA = "bla"  #: HEVC broken link: like CRA, and the pictures before it belong to another stream
+    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, as presented
+    INTRA_ONLY = "intra-only"  #: H.264: coded without references; later pictures may still need earlier ones
+    FLAGGED = "flagged"  #: the container flags a keyframe; the codec's packets are not read
+    NONE = "none"  #: decoding cannot start here, even if the container flags a keyframe
 
 
 class BitReader:

@@ -15,7 +15,7 @@ from .packet_headers import ObuKind, open_bitstream_units
 _HEAD_BYTES: Final = 256
 """More bytes than are read from either header."""
 _SELECTED: Final = 2
-"""A tool that each frame turns on or off itself."""
+"""Each frame turns the tool on or off itself."""
 _KEY_FRAME: Final = 0
 _REFRESHES_ALL: Final = 0xFF
 _TIERED_LEVEL: Final = 7
@@ -29,8 +29,7 @@ class Av1Sequence:
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()
-    """The layers of each operating point, and whether frames state their removal time for it."""
+    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: its layers, and whether frames state removal times
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0

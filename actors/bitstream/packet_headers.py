@@ -16,7 +16,7 @@ CodedSequence: TypeAlias = frozenset[object]
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
-"""SEI messages and sequence parameter sets."""
+"""The units that are read: SEI messages and sequence parameter sets."""
 _CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
 """The beginning of closed captions in a message: ATSC's country and provider codes and type (A/53 part 4, 6.2.3)."""
 _H264_IDR: Final = 5
@@ -44,7 +44,7 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """The facts about one packet; damaged headers are believed."""
+    """The facts about one packet; damaged headers are not detected."""
 
     shown: int = 1  # how many pictures it shows
     sequence: CodedSequence | None = None  # the sequence from there on, None if it states none

@@ -19,7 +19,7 @@ _HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are cached."""
 _READ_BYTES = 4096
-"""How much of a sequence parameter set is read at most: a damaged one may span megabytes."""
+"""The most that is read of a sequence parameter set: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class _SequenceSet:
 
     number: int
     size: PictureSize
-    whole_frames_only: bool
-    is_cropped: bool
-    reorder_frames: int | None
-    fields: "H264Fields | None" = None
+    whole_frames_only: bool  # neither fields nor macroblock pairs are coded
+    is_cropped: bool  # at the left or the top
+    reorder_frames: int | None  # None: not stated
+    fields: "H264Fields | None" = None  # of H.264
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +39,14 @@ class H264Fields:
     """How a picture's fields are coded and signalled, by a sequence parameter set of H.264."""
 
     frame_num_bits: int
-    has_plane_numbers: bool
-    """Whether slices name a colour plane (``separate_colour_plane_flag``)."""
-    adapts_by_pair: bool
-    """Whether frames are coded in pairs of macroblocks, as frame or as fields (``mb_adaptive_frame_field_flag``)."""
-    delay_bits: int = 0
-    """How many bits precede ``pic_struct`` in a picture timing message."""
-    states_structure: bool = False
-    """Whether picture timing messages have a ``pic_struct``."""
+    has_plane_numbers: bool  # slices name a colour plane (``separate_colour_plane_flag``)
+    adapts_by_pair: bool  # macroblock pairs are coded as frame or fields (``mb_adaptive_frame_field_flag``)
+    delay_bits: int = 0  # before ``pic_struct`` in a picture timing message
+    states_structure: bool = False  # picture timing messages have a ``pic_struct``
 
 
 def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
-    """Return the largest difference of coding order and presentation order, in frames; None if not stated."""
+    """Return the largest difference between coding order and presentation order, in frames; None if not stated."""
     stated = (found.reorder_frames for found in _codec_sequences(codec, extradata))
     return next((value for value in stated if value is not None), None)
 
@@ -132,7 +128,7 @@ def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int
     return at
 
 
-@lru_cache(_KEPT)  # segments have the same few configurations
+@lru_cache(_KEPT)  # all segments share a few configurations
 def _sequences(extradata: bytes, *, hevc: bool) -> tuple[_SequenceSet, ...]:
     found = []
     for unit in sequence_sets(extradata, hevc=hevc):
@@ -215,8 +211,7 @@ class _Window:
 
     columns: int = 0
     rows: int = 0
-    is_cropped: bool = False
-    """Whether samples are cropped at the left or the top."""
+    is_cropped: bool = False  # at the left or the top
 
     def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
         return PictureSize(width - self.columns, height - self.rows, shape)

@@ -13,7 +13,7 @@ from .parameter_sets import configuration_units, hevc_layer, is_sequence_set, se
 from .vp9 import vp9_frames
 
 _LONGEST_SIDE: Final = 16_888
-"""The longest of any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
+"""The longest side at any level of these codecs (H.265 section A.4.2: the root of 8 times MaxLumaPs)."""
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
 _H264_PICTURE_SET, _HEVC_PICTURE_SET = 8, 34
@@ -31,10 +31,9 @@ class PictureSizes:
         self._extradata = extradata
         self._sizes: dict[int, PictureSize] = {}
         self._sets: dict[int, bytes] = {}
+        # Of the last access point of H.264 and HEVC: its sequence parameter set, b"" if unknown, and its NAL units.
         self.sequence_set = b""
-        """H.264 and HEVC: the sequence parameter set that the last access point refers to; b"" if unknown."""
         self.units: list[bytes] = []
-        """H.264 and HEVC: the NAL units of the last access point."""
         self._of_picture_set: dict[int, int] = {}
         self._sequence = av1_sequence(extradata[_AV1C_HEAD_BYTES:]) if extradata[:1] == _AV1C else None
         if codec in ("h264", "hevc"):

@@ -30,7 +30,7 @@ SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
-"""The flags before captions that announce them: process_cc_data_flag, and a cc_count above 0."""
+"""The flags that announce captions: process_cc_data_flag, and a cc_count above 0."""
 _ACTIVE: Final = rb"[\x40-\x7f\xc0-\xff]"
 _REGISTERED: Final = re.compile(
     rb"\xb5\x00\x31(?:(?P<A53_CC>GA94\x03%b)|(?P<AFD>DTG1%b))"
@@ -67,7 +67,7 @@ _ORIENTATION_CANCELLED: Final = 1 << 18
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
-"""Nearly always more bytes than precede a picture's first slice."""
+"""Usually more bytes than precede a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
 """The end of a packet, which contains the RPU: its last unit."""
 _METADATA_OBU: Final = 5
@@ -83,11 +83,10 @@ class RiderReader:
         self._is_hevc = codec == "hevc"
         self._prefix_bytes = prefix_bytes(extradata, hevc=self._is_hevc)
         stated = configuration_units(extradata, hevc=True) if self._is_hevc else ()
+        # The content of HEVC's layer above the base layer.
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
-        """The content of HEVC's layer above the base layer."""
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
-        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}
-        """Whether packets of this codec are read at all."""
+        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read at all
 
     def kinds(self, packet: memoryview) -> set[str]:
         """Return the kinds of side data on a packet's pictures."""
@@ -111,7 +110,7 @@ class RiderReader:
             for unit in _annex_b_heads(packet, hevc=self._is_hevc):
                 self._read(unit, found)
             return found
-        # Runs for each unit of each packet: no generator, and no copy of units that are not read.
+        # This runs for every unit of every packet: no generator, and no copies of units that are not read.
         length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
         length = _LENGTHS[length_bytes]
         begin = length_bytes

@@ -34,7 +34,7 @@ _AAC_LAYOUTS: Final = {
     12: "7.1",
     14: "5.1.2",
 }
-"""By channel configuration, by the names of FFmpeg's decoder, which reads 7 as 7.1, as encoders mean it."""
+"""FFmpeg's layouts by channel configuration; its decoder reads 7 as 7.1, which encoders mean."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
 _MPEG_MONO: Final = 3
@@ -50,14 +50,11 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """The configuration of a packet's decoder; it has changed between two packets if their headers differ."""
+    """The configuration of a packet's decoder, which changes if and only if the header does."""
 
-    sample_rate: int
-    """The rate of the coded sound, which a decoder may double (spectral band replication); 0 if not stated."""
-    layout: str
-    """FFmpeg's name; "" if not stated."""
-    detail: tuple[int, ...] = ()
-    """Other fields of the configuration."""
+    sample_rate: int  # coded, which a decoder may double (spectral band replication); 0 if not stated
+    layout: str  # FFmpeg's name; "" if not stated
+    detail: tuple[int, ...] = ()  # other fields of the configuration
 
 
 def sound_header(codec: str, data: bytes) -> SoundHeader | None:
@@ -108,7 +105,7 @@ def _ac3(data: bytes) -> SoundHeader | None:
     if bsid >= _EAC3_BSID:
         return _eac3(data)
     bits = _bits_of(data[6:8], 3)
-    # The centre level, the surround level and Dolby Surround's mark are present only in modes that have those channels.
+    # The centre level, surround level and Dolby Surround's mark exist only in modes with those channels.
     bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == _AC3_STEREO))
     layouts = _AC3_LAYOUTS_LFE if bits.flag() else _AC3_LAYOUTS
     return SoundHeader(_AC3_RATES[data[4] >> 6] >> max(0, bsid - _AC3_BSID), layouts[mode])

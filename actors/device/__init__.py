@@ -1,1 +1,1 @@
-"""What a worker offers: a device's interface, its sessions, and the work it is given."""
+"""A worker's device, its sessions, and the work that it runs."""

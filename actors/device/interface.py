@@ -1,4 +1,4 @@
-"""What a worker's device offers to the work that runs on it."""
+"""The interface of a worker's device for the work that runs on it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class SessionCounts:
     decoding: int = 0  # now
     encoding: int = 0  # now
     refusals: int = 0  # of encoder sessions beyond the driver's limit
-    refused_at: int = 0  # encoder sessions that this process had open at the last refusal
+    refused_at: int = 0  # this process's open encoder sessions at the last refusal
 
 
 class PictureMover(ABC):
@@ -88,7 +88,7 @@ class PicturePacker(ABC):
 
 
 class WorkerDevice(ABC):
-    """One GPU or slice, as work may use it. Thread-safe; opened on first use.
+    """A GPU or MIG slice for work to use. Thread-safe; opened on first use.
 
     ``pictures`` decodes into host memory, ``surfaces`` into the device's. Both wait for a session;
     ``non_blocking_pictures`` does not.
@@ -124,11 +124,11 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def use(self) -> SessionCounts:
-        """Return the use of its sessions, without waiting."""
+        """Return the counts of its sessions, without waiting."""
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return what its encoder can do; ``EngineUnfit`` if it has none for the codec, else ``DeviceError``."""
+        """Return its encoder's capabilities; ``EngineUnfit`` if it has none for the codec, else ``DeviceError``."""
 
     @abstractmethod
     def encoder_package(self) -> str:
@@ -162,8 +162,8 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":
-        """Open a conversion to ``pix_fmt`` for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""
+        """Open a conversion to ``pix_fmt`` for one thread; raises as ``open_packer`` does."""
 
     @abstractmethod
     def open_tensors(self) -> "TensorMaker":
-        """Open a maker of tensors for one thread; ``EngineUnfit`` or ``DeviceError`` as ``open_packer``."""
+        """Open a maker of tensors for one thread; raises as ``open_packer`` does."""

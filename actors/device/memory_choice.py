@@ -1,4 +1,4 @@
-"""Which memory a buffer is in, and how a thread waits. Each choice names its section of CUDA for Tegra."""
+"""Chooses a buffer's memory, and how a thread waits; each choice names its section of CUDA for Tegra."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from enum import Enum, Flag, auto
 from typing import Final
 
 SMALL_BYTES: Final = 256 << 10
-"""Up to here a buffer counts as small (3.1 gives no number; its example of a large one has 4 MiB): Xavier's GPU caches
-512 KiB."""
+"""The largest small buffer: 3.1 gives no number (its large buffer has 4 MiB); Xavier's GPU caches 512 KiB."""
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
@@ -20,7 +19,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 class Waiting(Enum):
     """How a thread waits for a device (3.5): the values are CUDA's flags of a context."""
 
-    AUTO = 0  #: as CUDA chooses for the platform, since CUDA 10.1
+    AUTO = 0  #: CUDA chooses by platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: returns at once, at the cost of a busy core
     BLOCK = 4  #: ``CU_CTX_SCHED_BLOCKING_SYNC``: the thread sleeps; saves power, and leaves its core to others
 
@@ -29,8 +28,8 @@ class Party(Flag):
     """Who reads or writes a buffer."""
 
     HOST = auto()  #: the processor
-    GPU = auto()  #: a GPU's kernels, copies and engines: the integrated one's, or that of a card
-    DLA = auto()  #: an accelerator beside CUDA, through addresses that CUDA gave it
+    GPU = auto()  #: the kernels, copies and engines of an integrated GPU or a card
+    DLA = auto()  #: an accelerator outside CUDA, which uses CUDA's addresses
 
 
 class Often(Enum):
@@ -43,14 +42,14 @@ class Often(Enum):
 class Memory(Enum):
     """A kind of memory, by Table 1."""
 
-    DEVICE = "device"  #: ``cuMemAlloc``: the device's alone
+    DEVICE = "device"  #: ``cuMemAlloc``: only for the device
     PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it in place, uncached
     MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
-    PAGEABLE = "pageable"  #: the processor's alone
+    PAGEABLE = "pageable"  #: only for the processor
 
 
 class Attach(Enum):
-    """To whom managed memory is attached (3.3): ``CU_MEM_ATTACH_*``."""
+    """The attachment of managed memory (3.3): ``CU_MEM_ATTACH_*``."""
 
     GLOBAL = 1
     HOST = 2
@@ -59,7 +58,7 @@ class Attach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferUse:
-    """What a buffer is for."""
+    """The use of a buffer."""
 
     size_bytes: int
     writers: Party
@@ -70,28 +69,28 @@ class BufferUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The properties of a machine that decide."""
+    """The properties of a machine on which the choice depends."""
 
-    integrated: bool  # the GPU shares the processor's memory
+    integrated: bool  # the GPU and the processor share their memory
     io_coherent: bool  # its reads are coherent with the processor's caches
     safety: bool = False  # a safety context: nothing may depend on software timing
 
     @classmethod
     def of(cls, attribute: Callable[[int], int]) -> "Platform":
-        """Return it by what a GPU says of itself: ``attribute`` is ``cuDeviceGetAttribute``, by its number."""
+        """Return a GPU's platform; ``attribute`` is ``cuDeviceGetAttribute`` for it, by the attribute's number."""
         capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
         return cls(integrated=bool(attribute(INTEGRATED)), io_coherent=capability >= IO_COHERENT_SINCE)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChoice:
-    """The memory to allocate, and to whom managed memory is attached."""
+    """The memory to allocate, and the attachments of managed memory."""
 
     memory: Memory
     section: str  # of CUDA for Tegra
-    first: Attach | None = None  # how managed memory is allocated: HOST, so that the processor may use it while idle
-    before_gpu: Attach | None = None  # attached in the stream before the GPU's work; None: no hint
-    before_host: Attach | None = None  # attached after the GPU's work, before the stream is waited for
+    first: Attach | None = None  # at allocation; HOST: the processor may use it before the GPU does
+    before_gpu: Attach | None = None  # queued before the GPU's work; None: no change
+    before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream
 
     @property
     def shares(self) -> bool:
@@ -116,7 +115,7 @@ PINNED: Final = MemoryChoice(Memory.PINNED, "3.2")
 
 
 def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
-    """Return which memory a buffer lies in; PINNED is for copies where the GPU has memory of its own."""
+    """Return the memory of a buffer; for a card, PINNED is the staging memory of copies."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
         return MemoryChoice(Memory.DEVICE, "5.1.3")  # registered CUDA memory; 5.4: no managed memory
@@ -144,7 +143,7 @@ def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return to whom a change of attachment prefetches managed memory, by Table 2; None: it prefetches nothing."""
+    """Return the party to which a change of attachment prefetches managed memory (Table 2), or None."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

@@ -1,4 +1,4 @@
-"""What a worker process runs and has just run: when each piece of work began and ended, and how."""
+"""The work that a worker process runs or has just run: when each run of it, a *piece*, began and ended, and how."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -11,17 +11,16 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still reported: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
-"""Of more ended pieces, only the newest are reported."""
+"""At most this many ended pieces are reported, the newest."""
 KEPT_S: Final = 900.0
-"""How far back a new supervisor gets reports: as far as it keeps its records."""
-TELLINGS: Final = 3
+"""A new supervisor gets the pieces of this time, for which it keeps its records."""
+FULL_REPORTS: Final = 3
 """How many heartbeats in a row report everything: the first only identifies the worker, and one may be lost."""
 
-ToldPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
-"""A piece in plain values for other processes, readable by every release: run, job, label, begin, end.
+ReportedPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
+"""A piece in plain values, which every release can read: run, job, label, begin, end, ending.
 
-Times are in seconds after the report, so none is positive. The end is None while it runs, and the last value, which
-says how it ended, "".
+Times are in seconds after the report, so none is positive. While it runs, the end is None and the ending "".
 """
 
 
@@ -52,14 +51,14 @@ def ending_of(error: CodecfleetError | None) -> Ending:
 class Piece(NamedTuple):
     """One run of work; times are of the machine's monotonic clock, which all its processes share."""
 
-    run: str  # names this run of (job, label)
+    run: str  # the name of this run of (job, label)
     job: str
     label: str
     began_s: float
     ended_s: float | None = None  # None while it runs
     ending: Ending | None = None  # None while it runs
 
-    def told(self, now_s: float) -> ToldPiece:
+    def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
         # Other processes only learn that another try may succeed.
@@ -71,7 +70,7 @@ class EndedPieces:
     """The pieces that have ended since they were last taken: the newest ``ENDED_KEPT``. Thread-safe."""
 
     def __init__(self) -> None:
-        # Without a lock, which threads that decode would queue for: both ends of a deque are put and taken atomically.
+        # No lock, for which decoding threads would queue: appending to a deque and popping from it are atomic.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
@@ -89,7 +88,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """What all processes of a worker ran: a supervisor gets the news, its successor everything kept.
+    """What all processes of a worker ran: a supervisor gets the news, a new one everything kept.
 
     At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """
@@ -97,21 +96,21 @@ class KeptPieces:
     def __init__(self) -> None:
         self._ended: deque[Piece] = deque(maxlen=ENDED_KEPT)
         self._term: int | None = None
-        self._tellings = 0
+        self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
         """Keep the ended pieces; each is kept once."""
         self._ended.extend(ended)
 
-    def told(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ToldPiece, ...]:
-        """Return what the supervisor of ``term`` gets: what runs, and what ended within ``RECENT_S``.
+    def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:
+        """Return the report for the supervisor of ``term``: what runs, and what ended within ``RECENT_S``.
 
-        ``running`` is what all processes say that they run; of what has ended since, the end is reported. A new
-        ``term`` is another supervisor's, which knows nothing.
+        ``running`` is what all processes report as running; pieces that have ended since are reported as ended. A new
+        ``term`` is that of another supervisor, which knows nothing.
         """
-        self._tellings = self._tellings + 1 if term == self._term else 1
+        self._reports = self._reports + 1 if term == self._term else 1
         self._term = term
-        since_s = now_s - (KEPT_S if self._tellings <= TELLINGS else RECENT_S)
+        since_s = now_s - (KEPT_S if self._reports <= FULL_REPORTS else RECENT_S)
         ended = {piece.run: piece for piece in self._ended if (piece.ended_s or 0.0) >= since_s}
         named = ended | {piece.run: piece for piece in running if piece.run not in ended}
-        return tuple(piece.told(now_s) for piece in named.values())
+        return tuple(piece.reported(now_s) for piece in named.values())

@@ -1,4 +1,4 @@
-"""Streams of pictures between programs, and pictures that other interfaces hold, as jobs use them."""
+"""Picture streams between programs, and pictures that other APIs hold: their interfaces for jobs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -41,9 +41,8 @@ class StreamConsumer(ABC):
     def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
         """Take the next picture; None if none came in time, or the producer is gone.
 
-        ``is_wanted`` decides from a picture's number, and whether it is new, whether to copy it.
-
-        ``Unsupported`` if there is no copy of its format where it was to go, ``DeviceError`` if the driver failed.
+        ``is_wanted(number, is_new)`` decides whether to copy a picture.
+        ``Unsupported`` if its format cannot be copied to the chosen place, ``DeviceError`` if the driver failed.
         """
 
     @abstractmethod
@@ -63,8 +62,8 @@ class StreamProducer(ABC):
         """Copy and present a picture, complete once the CUDA ``streams`` are; False if the consumer is gone.
 
         Raises:
-            UsageError: it is unlike the first one.
-            Unsupported: the stream has no such pictures.
+            UsageError: its size or format is not the first picture's.
+            Unsupported: no stream carries such pictures.
             DeadlineMissed: the consumer did not connect, or took nothing.
             DeviceError: the driver failed.
         """
@@ -75,11 +74,11 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def drain(self) -> bool:
-        """Wait until the consumer had every picture; return whether it had. Raises what ``present`` does."""
+        """Wait until the consumer has taken every picture; return whether it has. Raises as ``present`` does."""
 
     @abstractmethod
     def described(self) -> tuple[int, int, str]:
-        """Return width, height and FFmpeg's name of the format of its pictures."""
+        """Return its pictures' width, height and format (FFmpeg's name)."""
 
     @abstractmethod
     def close(self) -> None:
@@ -91,11 +90,11 @@ class PictureStream(ABC):
 
     fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
     wait_s: float  #: how long one end waits for the other
-    repeat_s: float | None  #: how long without a new picture before the last one is returned again
+    repeat_s: float | None  #: the time without a new picture after which the last one is returned again
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Become its consumer, whose copies are on the ``"host"``, the ``"device"``, or where they fit (``"auto"``).
+        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or where their format fits (``"auto"``).
 
         ``UsageError`` if it already has a consumer, ``DeviceError`` if the driver refused.
         """

@@ -21,8 +21,8 @@ class WorkContext:
     """What running work may use: its worker's GPU, if any, and progress reports, which also notice cancellation."""
 
     began_s: float = field(default_factory=time.monotonic)
-    frames_done: int = 0
-    frames_redone: int = 0
+    frames_done: int = 0  # since the last ``start_over``
+    frames_redone: int = 0  # done, and discarded by ``start_over``
     device: "WorkerDevice | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -70,18 +70,18 @@ class Work(ABC, Generic[ResultT]):
 
     job: str
     label: str  # names it in progress and errors: (job, label) is unique while it runs
-    apart_from: str = ""  # the station that runs this work of the job must not run this too; "": no such station
+    apart_from: str = ""  # a label: the station that runs that work of the job must not run this
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # it reads a file of its submitter's machine, which the pool has to serve
+    ships: bool = False  # it reads a file on its submitter's machine, which the pool must serve
 
     @property
     def may_wait(self) -> bool:
-        """Whether it waits for an encoder session when a limit refuses one, rather than fail."""
+        """Whether it waits for an encoder session, instead of failing, while a limit refuses one."""
         return False
 
     @property
     def file(self) -> str:
-        """Name what it works on, so that failures of one file are not held against several devices."""
+        """The name of its input: failures of one file are not counted against several devices."""
         return self.job
 
     @abstractmethod

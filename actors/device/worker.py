@@ -1,6 +1,6 @@
 """The core of a worker process: runs work in threads, reports its progress, and cancels it.
 
-Workers' hosts, their helpers and codecfleet.testing.LocalPool share it, so that all behave alike.
+Workers' hosts, their helpers and codecfleet.testing.LocalPool share it.
 """
 
 import os
@@ -54,7 +54,7 @@ class WorkerCore:
                 return awaited
             self._awaited.add(awaited)
         try:
-            # Not the thread's own future, which would stay pending if the thread never returned.
+            # Its future is not returned: it would stay pending if the thread never returned.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
             self.cancel(run)  # the executor keeps the work, which must not begin
@@ -95,7 +95,7 @@ class WorkerCore:
             return run in self._cancelled_early
 
     def progress(self) -> dict[str, int]:
-        """Return the frames done by each running work, by run."""
+        """Return how many frames each run has done."""
         with self._lock:
             return {run: context.frames_done for run, (_, context) in self._running.items()}
 
@@ -177,8 +177,10 @@ def _ran(work: Work[ResultT], context: WorkContext) -> ResultT:
     except CodecfleetError:
         raise
     except MemoryError as error:
-        message = f"{work.label} found no memory left in its worker, process {os.getpid()}"
-        raise WorkerOutOfMemory(message, "Give it more, or run fewer at a time with --workers N.") from error
+        message = f"{work.label} ran out of memory in its worker, process {os.getpid()}"
+        raise WorkerOutOfMemory(
+            message, "Give the worker more memory, or run fewer segments at a time with --workers N."
+        ) from error
     except BaseException as error:  # whatever users' work raises
         raise _as_work_error(work, error) from error
 

@@ -1,4 +1,4 @@
-"""A channel between two processes: each end calls what the other serves."""
+"""A channel between two processes: each end calls the other end's server."""
 
 import asyncio
 import itertools
@@ -111,7 +111,7 @@ class Channel(Generic[ServerT]):
             reply = await request.serve(self.serves)
         except CodecfleetError as error:
             frame = framed(FrameKind.ERROR, number, portable(error))
-        except Exception as error:  # noqa: BLE001 - the edge: the caller gets a defect as an error
+        except Exception as error:  # noqa: BLE001 - the edge of the process: a defect is sent to the caller
             defect = WorkError(f"{self._me} failed with {type(error).__name__}: {error}", _REPORT)
             frame = framed(FrameKind.ERROR, number, defect)
         else:
@@ -124,7 +124,7 @@ class Channel(Generic[ServerT]):
     async def _serve(self, request: Request[Any, None]) -> None:
         try:
             await request.serve(self.serves)
-        except Exception as error:  # noqa: BLE001 - nothing awaits it
+        except Exception as error:  # noqa: BLE001 - nobody awaits the request
             self.trouble = f"{type(request).__name__} failed with {type(error).__name__}: {error}"
             self.hang_up()
 

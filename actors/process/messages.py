@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
 
 LENGTH: Final = struct.Struct(">I")
 _JOINED_BYTES: Final = 1 << 16
-"""The parts of a frame up to this size are joined: a system call costs more than the copy."""
+"""Frames of up to this size are sent at once: a system call costs more than the copy."""
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):
@@ -89,6 +89,6 @@ def portable(error: CodecfleetError) -> CodecfleetError:
 
 
 def lost_result(what: str, error: Exception) -> WorkError:
-    """Return the error of a call whose result did not ``what``: pickle or unpickle."""
+    """Return the error of a call whose result failed to ``what``: pickle or unpickle."""
     message = f"the result does not {what}: {type(error).__name__}: {error}"
     return WorkError(message, "Return a value of importable classes.")

@@ -1,4 +1,4 @@
-"""An end of a channel without an event loop: values are sent and received one by one."""
+"""One end of a channel without an event loop: sends and receives single values."""
 
 import socket
 import time

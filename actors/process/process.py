@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
-    # Imports make many objects that stay: collecting garbage among them would take long.
+    # Imports create many lasting objects, through which garbage collection would search in vain.
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
 _FIRST_WORD_BYTES: Final = 1 << 16
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""Identifies this installation of the package: two of one version differ."""
+"""Identifies this installation of the package, even among those of one version."""
 
 
 class StartedProcess(NamedTuple):
@@ -27,7 +27,7 @@ class StartedProcess(NamedTuple):
     kill: Callable[[], object]
     ended: Callable[[], str]  #: waits a few seconds for its end, and returns how it ended; called once
     death: int | None = None  #: readable once it is dead; None if only ``end`` shows that
-    warm_fleet: int | None = None  #: the process of the warm fleet, where this is only a connection to one
+    warm_fleet: int | None = None  #: the warm fleet's process, if this is only a connection to it
     note: str = ""  #: for a job's report
 
     def first_word(self) -> bytes:
@@ -59,7 +59,7 @@ def run_program(
     limits: Limits = UNLIMITED,
     outlives: bool = False,
 ) -> Running:
-    """Start a module as ``start_program`` does, in an ``environment`` of its own unless it is None."""
+    """Start a module as ``start_program`` does; ``environment`` None is this process's."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
     # -P: no module of the current folder shadows one of ours.

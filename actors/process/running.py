@@ -1,4 +1,4 @@
-"""Starts a process of any program: its limits, its end, and its last words."""
+"""Starts a process of any program, limits it, and reports how it ended."""
 
 import ctypes
 import os
@@ -111,8 +111,8 @@ def start_command(
 ) -> Running:
     """Start a program whose standard input is its end of a pair of sockets; ``environment`` is None for this one's.
 
-    Its session and process group are its own, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only us. Raises
-    OSError: it cannot be started.
+    It gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this process.
+    Raises OSError: it cannot be started.
     """
     ours, theirs = socket.socketpair()
     said = -1
@@ -132,7 +132,7 @@ def start_command(
 def how_it_ended(code: int | None, last_line: str) -> str:
     """Return how a process ended, by its return code (None if it has not) and its last line of output."""
     if code is None:
-        return "it does not end, though it was killed"
+        return "it was killed but has not ended"
     if code >= 0:
         return last_line or f"it ended with exit code {code}"
     return f"it was killed by {signal_name(-code)}"

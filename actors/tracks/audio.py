@@ -1,4 +1,4 @@
-"""Encodes a whole audio track continuously: every seam between segments of an audio codec is audible."""
+"""Encodes a whole audio track at once: a seam between separately encoded parts would be audible."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
@@ -64,13 +64,10 @@ class EncodedTrack:
     payload: NDArray[np.uint8]
     initial_padding: int  # samples
     trailing_padding: int  # samples
-    damaged_packets: int
-    """How many packets of the source could not be decoded; silence replaces them."""
+    damaged_packets: int  # of the source, replaced by silence
     clock_resets: int
-    loudness: Loudness | None = None
-    """The measured loudness and the gain, if a loudness was requested."""
-    formats: tuple[tuple[str, int], ...] = ()
-    """The layouts and rates of the decoded source, each once, in the order of their first samples."""
+    loudness: Loudness | None = None  # measured, if a loudness was requested
+    formats: tuple[tuple[str, int], ...] = ()  # each layout and rate of the source once, in order of appearance
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield every packet as (pts, duration, payload)."""
@@ -84,7 +81,7 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track and encode it as ``codec`` (aac or opus) continuously, whatever changes in it."""
+    """Decode one audio track and encode it as ``codec`` (aac or opus) without seams, even if its format changes."""
 
     source: str
     stream_index: int
@@ -93,7 +90,7 @@ class EncodeAudio(Work[EncodedTrack]):
     end_s: Fraction | None = None
     bit_rate_bps: int | None = None  # None: 80 kbit/s per channel of AAC, 64 of Opus
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
-    loudness_lufs: Fraction | None = None  # target of one gain, which decodes twice; None keeps the loudness
+    loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
     later: tuple[tuple[str, int], ...] = ()  # later (layout, rate): the output keeps most speakers and the highest rate
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
     version: Hashable | None = None  # as in ``DecodeRange``
@@ -121,7 +118,7 @@ class EncodeAudio(Work[EncodedTrack]):
             for part in line.place(frame):
                 encode = encode or self._encoder(part, loudness)
                 encode.push(part)
-        if encode is None and first is not None:  # a part of the film before the track begins
+        if encode is None and first is not None:  # the part ends before the track begins
             encode = self._encoder(first, loudness)
         if encode is None or line.begin is None:
             message = f"audio track {self.stream_index} of {self.source} cannot be decoded"
@@ -242,7 +239,7 @@ class _Encode:
         return encoder
 
     def push(self, frame: AudioFrame) -> None:
-        """Take the next samples of the line."""
+        """Encode the next samples of the line."""
         for ready in self._conformer.take(frame):
             self._queue(ready)
 

@@ -1,4 +1,4 @@
-"""Decodes bitmap subtitles (PGS, DVB, VobSub): what each packet of a track puts on the screen, and when."""
+"""Decodes bitmap subtitles (PGS, DVB, VobSub): the bitmap that each packet shows, and when."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,8 +63,7 @@ class BitmapDecoder:
         self._context.options = {"max_pixels": str(MOST_PIXELS)}
         self._tick = Fraction(stream.time_base or 1)
         self._size = _DVB_CANVAS if context.codec.canonical_name == "dvb_subtitle" else size
-        self.failed = 0
-        """How many packets could not be decoded, or have no time."""
+        self.failed = 0  # packets that could not be decoded, or have no time
 
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
         """Yield a packet's showing, if it completes one; ``InputTooLarge`` if the canvas exceeds ``MOST_PIXELS``."""
@@ -113,7 +112,7 @@ class BitmapDecoder:
         if not width or not height:
             return self._size
         if width * height > MOST_PIXELS:
-            message = f"the subtitles have a screen of {width}x{height}, more than {MOST_PIXELS} samples"
+            message = f"the subtitles have a canvas of {width}x{height}, more than {MOST_PIXELS} samples"
             raise InputTooLarge(message, "Leave out --burn-subtitles.")
         return width, height
 

@@ -28,9 +28,9 @@ class Conformer:
     """Converts frames of any shape to one shape; used by one thread.
 
     When the input's shape changes, a new mixer and resampler take over, and the output is padded or cut to the input's
-    time, so nothing moves. Each output frame is checked: PyAV does not check frames after one that needed no
-    conversion, and its ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is the order of the
-    output's speakers, None for the layout's own; ``gain_db`` makes the output louder.
+    duration. Each output frame is checked: PyAV does not check frames after one that needed no conversion, and its
+    ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is that of the output's speakers, None
+    for the layout's own; ``gain_db`` changes the volume.
     """
 
     def __init__(
@@ -43,8 +43,7 @@ class Conformer:
         gain_db: Fraction = Fraction(0),
     ) -> None:
         self.shape: Shape = (sample_format, layout, rate)
-        self.formats: list[tuple[str, int]] = []
-        """The input's layouts and rates, each once, in the order of their first frames."""
+        self.formats: list[tuple[str, int]] = []  # each layout and rate of the input once, in order of appearance
         self._order = tuple(order or speakers(layout))
         self._gain = Gain(gain_db) if gain_db else None
         self._taken: Shape | None = None
@@ -77,7 +76,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield the rest of one shape, so that the output has as many samples as the input's duration."""
+        """Yield the rest of one shape: the output is then as long as the input so far."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:

@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The speaker that replaces another that the layout lacks: 5.1 has its surrounds at the side or the back."""
+"""The replacement of a speaker that the layout lacks: 5.1 has its surrounds at the side or the back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
@@ -57,8 +57,8 @@ Matrix = tuple[tuple[float, ...], ...]
 def mix_matrix(names: Sequence[str], target: Sequence[str]) -> Matrix:
     """Return for each speaker of ``target`` the coefficients of the input channels.
 
-    The largest sum of an output's coefficients is 1, so mixing clips nothing. ``Unsupported`` if a channel's place is
-    unknown, or there are only low-frequency effects.
+    The largest sum of an output's coefficients is 1, so mixing never clips. ``Unsupported`` if a channel's position is
+    unknown, or all channels are low-frequency effects.
     """
     unknown = [name for name in names if name not in _SHARES]
     is_mono = tuple(target) == ("FC",)
@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that mixes, then drops the fewest of the track's speakers; then the smallest."""
+    """Return the ``stated`` layout that mixes the fewest speakers, then drops the fewest, then is the smallest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

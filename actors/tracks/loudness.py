@@ -17,7 +17,7 @@ from ...errors import EncoderFailed
 TRUE_PEAK_DB: Final = Fraction(-1)
 """The highest true peak after the gain, in dBTP (EBU R 128, recommendation h)."""
 _SILENCE_LUFS: Final = Fraction(-70)
-"""BS.1770's absolute gate: if nothing is above it, the loudness is undefined."""
+"""BS.1770's absolute gate: the loudness of quieter sound is undefined."""
 _PEAK_STEP: Final = 0.0005
 """Half of the last digit of the peak that FFmpeg's filter reports."""
 _SAMPLES: Final = "dbl"
@@ -27,10 +27,10 @@ _SAMPLES: Final = "dbl"
 class Loudness:
     """A track's measured loudness, and its gain in dB."""
 
-    integrated_lufs: Fraction | None  # None if nothing is loud enough to measure
+    integrated_lufs: Fraction | None  # None: too quiet to measure
     true_peak_db: Fraction | None  # in dBTP, None for silence
     gain_db: Fraction
-    limited: bool = False  # whether the gain is less than requested: the true peak would exceed ``TRUE_PEAK_DB``
+    limited: bool = False  # the gain is less than requested, as the true peak would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:

@@ -17,17 +17,17 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""The canvas height per letter size; a canvas narrower than 16:9 counts as 16:9 of its width."""
+"""The canvas height in letter sizes; a canvas narrower than 16:9 counts as 16:9 of its width."""
 _EDGE_SHARE: Final = 14
-"""The letter size per width of the black edge."""
+"""The letter size in widths of the black edge."""
 _WIDEST: Final = 90
-"""The width at which lines are broken, in percent of the canvas."""
+"""The largest width of a line, in percent of the canvas."""
 _NO_CHARACTER: Final = "\U0010ffff"
 _FORMAT: Final = "Cf"
 _MARKS: Final = frozenset({"Mn", "Mc", "Me"})
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 _NAMED: Final = 12
-"""How many characters a message names."""
+"""The most characters that a message names."""
 
 
 class TextRenderer:
@@ -79,7 +79,7 @@ class TextRenderer:
         return mask.size, bytes(mask), self._font.getlength(letter)
 
     def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
-        """Return a bitmap of as many of these lines as fit; None if they are blank."""
+        """Return a bitmap of these lines, as many as fit; None if they are blank."""
         width, height = self._canvas
         step = self._above + self._below
         broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]

@@ -23,14 +23,13 @@ _HALF = Fraction(1, 2)
 
 @dataclass(slots=True)
 class SampleLine:
-    """The place of each decoded sample on the continuous line of samples."""
+    """The position of each decoded sample on the continuous line of samples."""
 
     start_s: Fraction | None
     end_s: Fraction | None
-    begin: int | None = None
-    """The number of the first kept sample, on the source's clock at the track's rate then."""
-    end: int = 0
-    rate: int = 0
+    begin: int | None = None  # the first kept sample, on the source's clock at the rate at that time
+    end: int = 0  # the number of the next sample
+    rate: int = 0  # of the last frame
     damaged_packets: int = 0
     clock_resets: int = 0
     _shift: int = 0

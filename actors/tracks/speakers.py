@@ -22,9 +22,9 @@ _USUAL: Final = {
 }
 """The usual layout of each number of channels."""
 _READ_OTHERWISE: Final = "3 channels"
-"""The unnamed layout for which FFmpeg's resampler does not assume the usual one (it assumes 2.1)."""
+"""The unnamed layout for which FFmpeg's resampler assumes an unusual one, 2.1."""
 MIXED: Final = {1: "mono", 2: "stereo"}
-"""The layouts that a track can be mixed to, by their number of channels."""
+"""The layouts to which a track can be mixed, by number of channels."""
 STATED: Final = {
     "aac": ("mono", "stereo", "2.1", "3.0", "3.0(back)", "4.0", "quad", "5.0", "5.1", "7.1"),
     "opus": ("mono", "stereo", "3.0", "quad", "5.0", "5.1", "6.1", "7.1"),
@@ -37,7 +37,7 @@ _ORDERS: Final = {
     ("opus", "5.0"): ("FL", "FR", "BR", "FC", "BL"),
     ("opus", "6.1"): ("FL", "FR", "BC", "LFE", "SL", "FC", "SR"),
 }
-"""FFmpeg's wrapper of libopus reorders channels by the inverse of the right order: this order compensates for it."""
+"""FFmpeg's wrapper of libopus reorders channels by the inverse of the right order, which this order undoes."""
 _BACK: Final = {"SL": "BL", "SR": "BR"}
 
 

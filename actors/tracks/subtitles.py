@@ -1,6 +1,6 @@
 """Converts text subtitles between codecs: words, line breaks and simple emphasis; the rest is lost.
 
-Only a format's own tags are tags; anything else in brackets is text ("if a < 5", "<MUSIC>"). Sources: 3GPP TS 26.245,
+Only a format's own tags count as tags; other text in brackets stays ("if a < 5", "<MUSIC>"). Sources: 3GPP TS 26.245,
 the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the tags that
 FFmpeg's, VLC's and MPC's readers share.
 """
@@ -111,7 +111,7 @@ def _read_webvtt(payload: bytes) -> str:
 def _read_ass(payload: bytes) -> str:
     text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     found, is_drawing = [], False
-    closed = text.rfind("}") + 1  # a bracket after it opens nothing; searching for each one's end would be slow
+    closed = text.rfind("}") + 1  # later brackets open nothing, and searching for their ends would be slow
     for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
         if place % 2:
             levels = _ASS_DRAWING.findall(part)

@@ -1,1 +1,1 @@
-"""A worker: the process that runs work on one device, and the processes beside it that run part of its work."""
+"""A worker: a process that runs work on one device, and its helper processes."""

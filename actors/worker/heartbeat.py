@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from ..device.pieces import Ending, ToldPiece
+from ..device.pieces import Ending, ReportedPiece
 
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
 MOST: Final = 0.75
-"""The fraction of a worker's sessions that must decode on the device: some have just finished, or not yet begun."""
+"""With sessions for this fraction of its work, a worker decodes on the device: some has just ended or not begun."""
 RECYCLE_S: Final = 6 * 3600.0
-"""The longest use of a GPU by one process; no test ran longer."""
+"""How long one process may use a GPU; no test ran longer."""
 SESSIONS_MAX: Final = 20_000
 """PyNvVideoCodec leaks about 1.5 KB of host memory with each decoder: 30 MB."""
 
@@ -46,10 +46,10 @@ class Heartbeat:
     decoding: int = 0  #: its device's decoder sessions in use
     recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
     encoding: int = 0  #: open encoder sessions
-    refusals: int = 0  #: encoder sessions that the driver refused for their number
+    refusals: int = 0  #: encoder sessions refused by the driver because too many were open
     refused_at: int = 0  #: how many were open at the last refusal
     ended: Mapping[Ending, int] = field(default_factory=dict)  #: how much work has ended
-    pieces: tuple[ToldPiece, ...] = ()  #: for a supervisor: the running work, and what ended in the last seconds
+    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the running work, and what ended in the last seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
 

@@ -1,7 +1,7 @@
 """A worker's helper: a child process that runs part of its work; other processes see one worker.
 
-It is a second process on the same GPU, as one interpreter keeps five 1080p sessions busy and a GPU with seven engines
-takes eighteen (docs/nvdec.md); or it runs work alone, so that a crash there affects no other work (``lone_runs.py``).
+It is a second process on the same GPU: one interpreter keeps five 1080p sessions busy, and a GPU with seven engines
+takes eighteen (docs/nvdec.md). Or it runs work alone, so that a crash affects no other work (``lone_runs.py``).
 """
 
 import asyncio
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""The work that one process runs before a second one may help: with five sessions two are hardly faster."""
+"""How much work one process runs before a second one may help: with five sessions, two are hardly faster."""
 ALONE_FPS: Final = 2000.0
-"""The least speed for a second process. CPU encoding beside the GPU is far slower, and needs none."""
+"""The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
 """The longest silence. A call that holds the GIL stops all threads of a helper, which only its worker can detect."""
 STARTING_S: Final = 300.0
-"""The time for opening its GPU, while the first process works on it."""
+"""How long it may take to open its GPU, on which the first process works."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
 """Starts a helper's process with a number of slots."""
@@ -71,7 +71,7 @@ class HelperCancel(Request["HelperHost", None]):
 class HelperReport(Request["Helper", None]):
     """Report to the worker, several times a second."""
 
-    state: HelperState | None  #: None once: the device is open
+    state: HelperState | None  #: None: its device is open now
 
     async def serve(self, server: "Helper") -> None:
         server.reported(self.state)

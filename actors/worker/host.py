@@ -1,6 +1,6 @@
-"""The actor on a device: runs work in threads of its process, or in helper processes.
+"""A worker: runs work in threads of its process, or in helper processes.
 
-It knows of the cluster only its arguments: how to log, how to start a helper, whose orders to obey.
+It knows the cluster only by its arguments: how to log, how to start a helper, and whose orders to obey.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class WorkerHost:
     Args:
         facts: the process's identity.
         spawn_lone: starts a process in which work runs alone.
-        killed_for_memory: whether the kernel's OOM killer explains the death of such a process just now.
+        killed_for_memory: returns whether the OOM killer explains that such a process has just died.
         gpu: the process's GPU.
         spawn_second: starts a second process on that GPU; None for never.
         term: the term of the supervisor that starts it; supervisors of older terms are refused.
@@ -173,13 +173,13 @@ class WorkerHost:
             used.refusals + beside.refusals,
             max(refused, default=0),
             dict(self._ended),
-            () if term is None else self._kept.told(running, term, self._renewed_s),
+            () if term is None else self._kept.reported(running, term, self._renewed_s),
             self._core.progress() | {run: done for each in helpers for run, done in each.state.progress.items()},
             self._facts,
         )
 
     def _look(self) -> None:
-        """Check on the helpers, and start the GPU's second process where this one is saturated."""
+        """Check on the helpers, and start the GPU's second process if this one is saturated."""
         now_s = self._renewed_s
         KEPT.close_idle()
         for helper in self._helpers:
@@ -195,7 +195,7 @@ class WorkerHost:
         second = self._second = Helper(spawn, self._facts.slots, lambda why: self._end_with(second, why))
 
     def _end_with(self, second: Helper, why: str) -> None:
-        """End this process after the second one had taken work: the cluster sees one worker, whose work is lost."""
+        """End this process if the second one had taken work: the cluster sees one worker, whose work is lost."""
         sys.stderr.write(f"codecfleet: the second process of this GPU's worker: {why}\n")  # Ray keeps workers' output
         sys.stderr.flush()
         if second.has_been_ready:
@@ -230,7 +230,7 @@ class WorkerHost:
         asyncio.get_running_loop().call_later(ANSWER_S, self.end)
 
     def fence(self, fence_s: float) -> None:
-        """End this process when it was not renewed for that long, even if its event loop hangs.
+        """End this process if it is not renewed for that long, even if its event loop hangs.
 
         A worker cut off from its supervisor would keep its device, and perhaps work beside its own replacement.
         """

@@ -1,4 +1,4 @@
-"""Helpers in which a worker runs work alone, so that a crash affects no other work; a sound one is used again."""
+"""Helpers in which a worker runs work alone, so that a crash affects no other work; they are reused."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""Processes beside one worker; on a GPU the context of each takes half a gigabyte."""
+"""The most such processes of one worker; on a GPU the context of each takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
@@ -23,7 +23,7 @@ _REPORT: Final = "Please report it, with the input and the options; --keep-evide
 
 
 class LoneRuns:
-    """The processes beside one worker, used from its event loop.
+    """The processes in which one worker runs work alone; used from its event loop.
 
     ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is ``WorkerHost``'s.
     """

@@ -13,11 +13,11 @@ _ON_EVERY_NODE: Final = "Give every node the input under the same name, or add -
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResultT]):
-    """A result, or an error: raised in an actor, it would arrive wrapped, or be lost if it does not pickle."""
+    """A result or an error; an error raised in an actor would arrive wrapped, or be lost if it does not pickle."""
 
     result: ResultT | None = None
     error: CodecfleetError | None = None
-    spoils_process: bool = False  #: the process should end: what broke in it, such as a CUDA context, stays broken
+    spoils_process: bool = False  #: the process should end: its broken CUDA context, for example, stays broken
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:

@@ -38,7 +38,7 @@ class BlobCache:
 
 
 def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
-    """Return the work, given its blobs in order. Raises UsageError, or a CodecfleetError of its own classes."""
+    """Return the work, given its blobs in order. Raises UsageError, or a CodecfleetError raised while unpickling."""
     try:
         work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     except CodecfleetError:

@@ -21,9 +21,11 @@ from ..actors.encode.scheduling import ordinary_scheduling
 class Clip:
     """A clip to make; the file's extension selects its container."""
 
-    times: tuple[int, ...]  # of the pictures, increasing, in ticks of ``time_base``
+    times: tuple[int, ...]  # presentation times, increasing, in ticks of ``time_base``
     time_base: Fraction = Fraction(1, 1000)
-    keyframes: frozenset[int] = field(default_factory=lambda: frozenset({0}))  # picture numbers
+    keyframes: frozenset[int] = field(
+        default_factory=lambda: frozenset({0})
+    )  # the numbers of pictures that are keyframes
     encoder: str = "libx264"
     options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the encoder
     muxer_options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the container

@@ -30,7 +30,7 @@ class FakeClock:
             due = [woken for at_s, woken in self._sleepers if at_s <= self._now_s]
             self._sleepers = [(at_s, woken) for at_s, woken in self._sleepers if at_s > self._now_s]
             for woken in due:
-                if not woken.done():  # its sleeper was cancelled
+                if not woken.done():  # a cancelled sleeper is done
                     woken.set_result(None)
             await all_quiet()
 

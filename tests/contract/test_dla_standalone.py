@@ -99,7 +99,7 @@ def test_a_fence_is_taken_once(loaded: Loaded) -> None:
     session = loaded.session
     written = session.event()
     fence = session.fence(written)
-    with pytest.raises(UsageError, match="a fence is there twice"):
+    with pytest.raises(UsageError, match="a fence is given twice"):
         session.submit([loaded.task], waits=[fence, fence])
     assert session.state is DlaSessionState.IDLE
     session.submit([loaded.task], waits=[fence])

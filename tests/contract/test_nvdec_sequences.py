@@ -29,7 +29,7 @@ from codecfleet.errors import EngineFailed, EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
-from codecfleet.testing.spliced import TrackPacket, decoded_packets, packets_of, splice
+from tests.spliced import TrackPacket, decoded_packets, packets_of, splice
 
 from .gpus import visible_gpu
 

@@ -1,6 +1,5 @@
 """NVML that cannot answer, and devices that fail: each absence has its reason, and none becomes a zero."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pynvml
@@ -32,19 +31,17 @@ from .nvml_nodes import (
 
 
 @pytest.mark.parametrize(
-    ("break_it", "absence", "says", "fix"),
+    ("code", "absence", "says", "fix"),
     [
-        (FakeNvml.mismatch_driver, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
-        (FakeNvml.remove_library, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
-        (FakeNvml.unload_driver, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, Absence.FAILED, "LIB_RM_VERSION_MISMATCH", "restart the machine"),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, Absence.NO_LIBRARY, "libnvidia-ml.so.1", "install NVIDIA's driver"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, Absence.NO_LIBRARY, "kernel driver is not loaded", "modprobe"),
     ],
 )
-def test_a_library_that_cannot_answer_says_how_to_fix_it(
-    break_it: Callable[[FakeNvml], None], absence: Absence, says: str, fix: str
-) -> None:
-    """Without a driver, or with one that was exchanged under us, there is one problem with its fix, and no device."""
+def test_a_library_that_cannot_answer_says_how_to_fix_it(code: int, absence: Absence, says: str, fix: str) -> None:
+    """Without a driver, or after an upgrade under the loaded kernel module, there is one problem with its fix."""
     fake = FakeNvml(node(L4))
-    break_it(fake)
+    fake.library_code = int(code)
     report = probed(fake)
     assert report.library_problem is not None
     assert report.library_problem.absence is absence
@@ -58,7 +55,7 @@ def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
     fake = FakeNvml(node(L4))
     fake.nvmlInit()
     assert probed(fake).library_problem is None
-    fake.mismatch_driver()
+    fake.library_code = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
     problem = probed(fake).library_problem
     assert problem is not None
     assert "LIB_RM_VERSION_MISMATCH" in problem.reason

@@ -122,7 +122,7 @@ async def test_foreign_exceptions_become_work_errors(narrow: Pool, kind: type[Ba
 
 async def test_a_lack_of_memory_is_named(narrow: Pool) -> None:
     """Work that finds no memory may be tried again, and says what it lacked; its slot is free again."""
-    with pytest.raises(WorkerOutOfMemory, match="a found no memory left"):
+    with pytest.raises(WorkerOutOfMemory, match="a ran out of memory"):
         await narrow.submit(works.Raise(job="j", label="a", error=MemoryError))
     assert await narrow.submit(works.Count(job="j", label="b")) == 1
 

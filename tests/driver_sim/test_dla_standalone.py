@@ -110,7 +110,7 @@ print(session.state.value)
     )
     first, later, state = ran.stdout.splitlines()
     assert first.startswith("EngineFailed ELSEWHERE DLA 0: cudlaSubmitTask: the engine refused the task's input")
-    assert later.startswith("DeviceLost ELSEWHERE DLA 0 failed before")
+    assert later.startswith("DeviceLost ELSEWHERE DLA 0 failed earlier")
     assert state == "abandoned"
 
 

@@ -13,7 +13,7 @@ import av
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.spliced import TrackPacket, splice
+from tests.spliced import TrackPacket, splice
 
 from .scenario import Action, Fault, Scenario, machine
 from .simulated_driver import Ran, run_simulated

@@ -39,7 +39,7 @@ from cuda.bindings import driver
 import codecfleet
 from codecfleet import EncodeFrame, RateChange, SeiMessage
 from codecfleet.cluster.worker.own_gpu import own_gpu
-from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
+from tests.device_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 320, 240, 6
 folder = sys.argv[1]

@@ -17,7 +17,7 @@ from codecfleet.errors import WouldLose
 from codecfleet.jobs.plan.plan import Plan, plan_transcode
 from codecfleet.jobs.probe.job import probe
 from codecfleet.testing.clips import Clip, constant_times
-from codecfleet.testing.spliced import write_spliced
+from tests.spliced import write_spliced
 
 from .local_jobs import lossless
 

@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 from codecfleet import Report
 from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times
-from codecfleet.testing.spliced import write_spliced
+from tests.spliced import write_spliced
 
 from .local_jobs import lossless
 

@@ -12,8 +12,8 @@ from codecfleet.actors.media import storage_retry
 from codecfleet.actors.media.opening import open_source
 from codecfleet.errors import CodecfleetError, InputUnreadable, NotSmaller, StorageFailed, Unsupported
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.flaky_storage import FlakyFileSystem
 from tests.chaos.shaky_server import Mood, shaky_server
+from tests.flaky_storage import FlakyFileSystem
 
 from .local_jobs import later, spec_of, transcode
 

@@ -89,11 +89,6 @@ def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
                     yield f"{path.relative_to(repository)}:{node.lineno}", node.func.id, node
 
 
-def test_errors_are_made_of_positional_arguments(repository: Path) -> None:
-    """Keyword arguments would not survive pickling."""
-    assert [place for place, _, call in raised(repository) if call.keywords] == []
-
-
 def test_errors_say_what_to_do_next(repository: Path) -> None:
     """Every error that can end a command says what to do next, wherever in the product it comes from.
 

@@ -1,4 +1,4 @@
-"""CUDA's driver API, as far as sessions use it, with the error rules of CUDA for Tegra 5.1.5."""
+"""The part of CUDA's driver API that sessions use, with the error rules of CUDA for Tegra 5.1.5."""
 
 from contextlib import suppress
 from functools import partial
@@ -38,7 +38,7 @@ class _ContextActive(CudaFailure):
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:
-    """Return our error for a failure of CUDA: beside cuDLA, nothing can be relied upon after any CUDA error."""
+    """Return the error for a failure of CUDA, which is final for cuDLA too."""
     message = f"DLA {device}: {failure.call} failed with CUDA error {failure.code} ({failure.name})"
     return DeviceLost(message, "Restart the process; codecfleet doctor shows what the machine can do.")
 
@@ -50,7 +50,7 @@ class CudaCalls:
         self._driver = driver
         self.call("cuInit", 0)
         gpus = [self.call("cuDeviceGet", ordinal) for ordinal in range(self.call("cuDeviceGetCount"))]
-        # Without an integrated GPU, cuDLA refuses the first one as unfit.
+        # Without an integrated GPU, take the first one: cuDLA refuses it.
         self._gpu = next((gpu for gpu in gpus if self._attribute(gpu, INTEGRATED)), gpus[0])
         self._platform = Platform.of(partial(self._attribute, self._gpu))
         with suppress(_ContextActive):

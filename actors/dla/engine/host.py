@@ -1,6 +1,6 @@
 """The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
 
-A process has one host: it ends things in order (tasks, handles, then the context).
+A process has one host, which ends tasks, then closes handles, then the context.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ....errors import CodecfleetError, DeviceLost, Unsupported
 from ..nvsci.library import Loader
-from ..nvsci.sci import NvSci
+from ..nvsci.syncs import NvSci
 from .cuda_calls import CudaCalls, CudaFailure, lost
 from .hybrid import HybridSession
 from .library import Cudla, CudlaBinding, CudlaLibrary
@@ -25,8 +25,8 @@ from .watchdog import Timing
 
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
-"""An accelerator's errors do not spoil the CUDA context. The other bit, 1, would let tasks run out of their stream's
-order, on which hybrid sessions rely: it is never set here.
+"""An accelerator's errors do not affect the CUDA context. Bit 1 is never set: tasks could then leave their stream's
+order, on which hybrid sessions rely.
 """
 
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
@@ -60,7 +60,7 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
 def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
     """Return how many DLAs this machine has: at least one.
 
-    The library alone proves nothing: NVIDIA ships it for machines without a DLA too.
+    That the library loads proves nothing: NVIDIA ships it for machines without a DLA too.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """
@@ -122,12 +122,10 @@ def open_host(
 
 
 class DlaHost:
-    """Opens sessions and keeps track of them; ``release`` closes what they share, after the last handle."""
+    """Opens sessions and tracks them; ``release`` closes their shared context, after the last handle."""
 
-    count: int
-    """How many DLAs there are."""
-    failure: str
-    """The failure in this process, "" if none; after one, only a new process can use the DLAs."""
+    count: int  # of the machine's DLAs
+    failure: str  # "" if none; after a failure only a new process can use the DLAs
 
     def __init__(
         self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing
@@ -180,7 +178,7 @@ class DlaHost:
         return found
 
     def condemn(self, error: CodecfleetError) -> None:
-        """Fail every session: nothing in this process can be relied upon."""
+        """Fail every session: after ``error`` no DLA of this process can be used."""
         with self._lock:
             self.failure = self.failure or error.message
             sessions = list(self._sessions)
@@ -193,10 +191,10 @@ class DlaHost:
             self._sessions = [other for other in self._sessions if other is not session]
 
     def close(self) -> None:
-        """Close every session, then release the context. Idempotent; a host that broke is only abandoned.
+        """Close every session, then release the context. Idempotent; after a failure nothing is released.
 
         Raises:
-            DeviceError: a session failed while it was closed; all others are abandoned then.
+            DeviceError: a session failed while closing; all others are then abandoned.
         """
         with self._lock:
             sessions, closed, self._closed = list(self._sessions), self._closed, True

@@ -34,13 +34,12 @@ _PER_THREAD_STREAM = 2
 class HybridSession(DlaSession):
     """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``).
 
-    Tasks and copies keep the order of the session's CUDA stream; put kernels of your own between them through
-    ``stream``. Not for memory of CUDA's virtual memory management (5.4).
+    Tasks and copies run in the order of the session's CUDA stream; use ``stream`` to put your own kernels between them.
+    Memory of CUDA's virtual memory management is not supported (5.4).
     """
 
     mode: ClassVar = DlaMode.HYBRID
-    stream: int
-    """The session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks."""
+    stream: int  # the session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks
 
     def __init__(self, library: Cudla, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
         self._cuda = cuda
@@ -49,8 +48,8 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # with work that nothing has waited for yet
-        self._foreign: set[int] = set()  # those of them that the session's own stream does not wait for
+        self._streams: set[int] = set()  # with work that was not waited for yet
+        self._foreign: set[int] = set()  # those for which the session's own stream does not wait
         super().__init__(library, device, timing, host)
 
     @property
@@ -79,9 +78,6 @@ class HybridSession(DlaSession):
         self._cuda.enter()
         self.stream = int(self._cuda.call("cuStreamCreate", _NON_BLOCKING))
         self._event = int(self._cuda.call("cuEventCreate", _WITHOUT_TIMES))
-
-    def _prepare(self) -> None:
-        """Need nothing of the handle."""
 
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
         is_managed = self._calls.ask("cuPointerGetAttribute", partial(self._cuda.is_managed, memory))
@@ -125,7 +121,7 @@ class HybridSession(DlaSession):
             self._cu("cuStreamWaitEvent", then, self._event, 0)
 
     def _put(self, function: str, *arguments: int) -> None:
-        """Put CUDA's work into the stream. It may wait for earlier tasks, as pageable copies do."""
+        """Put CUDA work into the stream. The call may wait for earlier tasks, as pageable copies do."""
         while self._foreign:
             self._order(self._foreign.pop(), self.stream)  # downloads come after the tasks
         self._streams.add(self.stream)
@@ -138,9 +134,6 @@ class HybridSession(DlaSession):
         self._streams.clear()
         self._foreign.clear()
         self._copied_arrays.clear()
-
-    def _release_events(self) -> None:
-        """Have none."""
 
     def _end_side(self) -> None:
         for choice, address in self._host_memory:

@@ -21,7 +21,7 @@ _ATTRIBUTES: Final = ("unified_addressing_supported", "device_version")
 
 
 class Cudla(Protocol):
-    """What sessions ask of cuDLA, whichever way it is reached."""
+    """The calls of cuDLA that sessions make."""
 
     def call(self, function: str, *arguments: object) -> Any:
         """Call a function by its C name, without its output parameters; return what it wrote there."""
@@ -60,11 +60,11 @@ class CudlaBinding:
         return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails where there are none."""
+        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are none."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
-        # Read as they are in memory: the binding's own fields are views that end with it.
+        # Read from memory, as the binding's fields are views that do not outlive it.
         return _read(b"".join(ctypes.string_at(each.ptr, TENSOR_DESCRIPTOR.itemsize) for each in found))
 
     def last_error(self, handle: int) -> CudlaStatus:

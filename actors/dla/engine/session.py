@@ -58,9 +58,7 @@ class DlaSession(Closing):
     """
 
     mode: ClassVar[DlaMode]
-    """What the handle is coupled with: its mode."""
-    device: int
-    """The number of the DLA."""
+    device: int  # the number of the DLA
 
     def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
         self._library, self._host = library, host
@@ -106,20 +104,18 @@ class DlaSession(Closing):
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``); ``b""`` with ``FAULT_DIAGNOSTICS``.
 
-        A handle takes one loadable ever (cuDLA API reference); ``close`` unloads it.
+        A handle takes one loadable in its life (cuDLA API reference); ``close`` unloads it.
 
         Raises:
             Unsupported: not a loadable, or not for this DLA and its software. Final for this session.
-            UsageError: the session has had a loadable.
+            UsageError: the session already had a loadable.
         """
         with self._turn:
             self._calls.refuse_unless(
                 not self._has_loaded, "a handle takes one loadable in its life: open another session"
             )
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
-            self._calls.refuse_unless(
-                diagnostics is not bool(loadable), "there is no loadable, or it is the library's own"
-            )
+            self._calls.refuse_unless(diagnostics is not bool(loadable), "give either a loadable or FAULT_DIAGNOSTICS")
             self._has_loaded = True
             # Empty bytes are passed as no address.
             arguments = loadable or 0, len(loadable), int(options)
@@ -133,14 +129,13 @@ class DlaSession(Closing):
             return self._module
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
-        """Make memory usable by the DLA. It stays the caller's, and must outlive this.
+        """Make memory usable by the DLA. It stays the caller's, and must outlive the registration.
 
         Hybrid mode takes a CUDA pointer (``cudlaMemRegister``), standalone mode an NvSciBuf object
         (``cudlaImportExternalMemory``).
 
         Raises:
-            UsageError: the memory is registered already (that registration remains), null, too small, or not aligned
-            for a DLA.
+            UsageError: the memory is already registered (that registration remains), null, too small, or not aligned.
         """
         with self._turn:
             self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
@@ -149,7 +144,7 @@ class DlaSession(Closing):
             return registration
 
     def unregister(self, registration: Registration) -> None:
-        """Take memory from the DLA; its tasks must be done (``cudlaMemUnregister``)."""
+        """End a registration; its tasks must be done (``cudlaMemUnregister``)."""
         with self._turn:
             held = self._registrations.get(registration.dla_address) is registration
             self._calls.refuse_unless(held, "the memory is not registered in this session")
@@ -227,7 +222,8 @@ class DlaSession(Closing):
                 self._calls.refuse_unless(not fault, fault)
             diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
             self._calls.refuse_unless(
-                diagnostics is self._diagnoses, "diagnostics run their own module, and nothing else does"
+                diagnostics is self._diagnoses,
+                "DIAGNOSTICS goes with a module of FAULT_DIAGNOSTICS",
             )
             self._queue(tasks, stream, options, waits)
 
@@ -270,7 +266,7 @@ class DlaSession(Closing):
     def close(self) -> None:
         """Wait for the tasks, unregister and unload everything, destroy the handle. Idempotent.
 
-        A session that failed or hung is abandoned: destroying a handle under a task may crash, so the process must end.
+        A session that failed or hung is abandoned, and the process must end: destroying its handle may crash.
         """
         with self._turn:
             if self.state in LIVE:
@@ -285,7 +281,7 @@ class DlaSession(Closing):
 
     def _limit_tasks(self, limits: TimeLimits) -> None:
         def limit() -> None:
-            # A cuDLA without this function (CUDA for Tegra lacks it) leaves the limit to the watchdog.
+            # Without this function (CUDA for Tegra lacks it) only the watchdog limits tasks.
             with suppress(FunctionMissing):
                 self._library.call("cudlaSetTaskTimeoutInMs", self.handle, limits.task_ms)
 
@@ -339,11 +335,10 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open what the handle needs, before the handle exists; in the session's thread."""
+        """Open what the handle requires, before it is created; in the session's thread."""
 
-    @abstractmethod
     def _prepare(self) -> None:
-        """Make what needs the handle to exist."""
+        """Set up what requires the handle."""
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
@@ -369,13 +364,12 @@ class DlaSession(Closing):
     def _queue(
         self, tasks: Sequence[DlaTask], stream: int | None, options: SubmitOption, waits: Sequence[Fence]
     ) -> None:
-        """Submit tasks that were checked."""
+        """Submit tasks that have been checked."""
 
     @abstractmethod
     def _wait_for_tasks(self) -> None:
         """Wait until every task is done, successfully or not."""
 
-    @abstractmethod
     def _release_events(self) -> None:
         """Unregister sync objects before the handle is destroyed; in the session's thread."""
 

@@ -76,7 +76,7 @@ class SessionCalls:
             if own is not CudlaStatus.SUCCESS:
                 found = {self._device: own}
             for device, status in found.items():
-                # A task of some earlier submission.
+                # The task may be of an earlier submission.
                 raise CudlaFailure("cudlaSubmitTask", status, device) from None
             raise
 
@@ -96,11 +96,11 @@ class SessionCalls:
         """Raise ``UsageError`` if the session is closed, ``DeviceLost`` if it has failed."""
         self.refuse_unless(self.state is not DlaSessionState.CLOSED, "the session is closed")
         if self.state not in LIVE:
-            message = f"DLA {self._device} failed before in this process ({self._failure})"
+            message = f"DLA {self._device} failed earlier in this process ({self._failure})"
             raise DeviceLost(message, "Restart the process.")
 
     def refuse_unless(self, sound: object, message: str) -> None:
-        """Raise ``UsageError`` with ``message`` unless ``sound``."""
+        """Raise ``UsageError`` with ``message`` unless ``sound`` is true."""
         if not sound:
             complete = f"DLA {self._device}: {message}"
-            raise UsageError(complete, "docs/dla.md says how sessions are used.")
+            raise UsageError(complete, "See how to use sessions: docs/dla.md.")

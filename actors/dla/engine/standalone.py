@@ -1,4 +1,4 @@
-"""A DLA without CUDA: memory of NvSciBuf, which the processor shares, and fences of NvSciSync (CUDA for Tegra 5.1)."""
+"""A DLA without CUDA: NvSciBuf memory shared with the processor, and NvSciSync fences (CUDA for Tegra 5.1)."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ...device.memory_choice import Waiting
 from ..nvsci.buffers import ALIGNMENT_BYTES
-from ..nvsci.sci import NvSci
-from ..nvsci.syncs import Fence, Role
+from ..nvsci.syncs import Fence, NvSci, Role
 from .library import Cudla
 from .session import DlaSession
 from .states import DlaMode
@@ -146,7 +145,7 @@ class StandaloneSession(DlaSession):
     ) -> None:
         self._calls.refuse_unless(stream is None, "standalone mode has no CUDA stream")
         self._calls.refuse_unless(
-            len({fence.content for fence in waits}) == len(waits), "a fence is there twice: cuDLA takes each once"
+            len({fence.content for fence in waits}) == len(waits), "a fence is given twice: cuDLA takes each only once"
         )
         end = Fence()
         events = TaskEvents(waits=tuple(waits), semaphore=self._done.dla_address, end=end)

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class DlaMode(Enum):
-    """What a handle is coupled with: ``cudlaMode``."""
+    """The partner of a handle: ``cudlaMode``."""
 
     HYBRID = 0  #: a GPU: tasks go into CUDA streams
     STANDALONE = 1  #: nothing: memory and fences are NvSci's
@@ -15,22 +15,22 @@ class DlaSessionState(Enum):
     """The state of a session."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
-    BUSY = "busy"  #: tasks were submitted and not waited for yet
-    DRAINING = "draining"  #: being closed: its tasks are waited for
+    BUSY = "busy"  #: tasks were submitted, and have not been waited for
+    DRAINING = "draining"  #: closing, and waiting for its tasks
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
     HUNG = "hung"  #: a call or a task did not end in time; its thread may never return
-    ABANDONED = "abandoned"  #: abandoned after FAILED or HUNG: nothing was destroyed, the process has to end
+    ABANDONED = "abandoned"  #: closed after FAILED or HUNG: nothing was destroyed, and the process must end
 
 
 class DlaEvent(Enum):
-    """What moves a session on."""
+    """An event that changes a session's state."""
 
     SUBMIT = "submit"  #: tasks were accepted
     ENDED = "ended"  #: all tasks are done, and no error was reported
-    FAIL = "fail"  #: an error that is final
-    HANG = "hang"  #: no answer in time
-    CLOSE = "close"  #: somebody closes it
+    FAIL = "fail"  #: a final error
+    HANG = "hang"  #: a call or a task did not end in time
+    CLOSE = "close"  #: ``close`` was called
 
 
 LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionState.DRAINING})

@@ -1,4 +1,4 @@
-"""cuDLA's status codes, the meaning of each, and our error for it.
+"""cuDLA's status codes, with the meaning of each and the error for it.
 
 Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra 5.4).
 """
@@ -23,8 +23,8 @@ class CudlaStatus(IntEnum):
         return status
 
     SUCCESS = 0, "no error"
-    INVALID_PARAM = 1, "a parameter is wrong"
-    OUT_OF_RESOURCES = 2, "the resources for it are missing"
+    INVALID_PARAM = 1, "a parameter is invalid"
+    OUT_OF_RESOURCES = 2, "too few resources"
     CREATION_FAILED = 3, "the device handle could not be created"
     INVALID_ADDRESS = 4, "the memory is not registered, or not valid"
     OS = 5, "the operating system failed"
@@ -32,7 +32,7 @@ class CudlaStatus(IntEnum):
     UMD = 7, "the DLA runtime failed"
     INVALID_DEVICE = 8, "the device handle is not valid"
     INVALID_ATTRIBUTE = 9, "there is no such attribute"
-    INCOMPATIBLE_DLA_SW_VERSION = 10, "the DLA runtime and cuDLA do not fit together"
+    INCOMPATIBLE_DLA_SW_VERSION = 10, "the DLA runtime and cuDLA are incompatible"
     MEMORY_REGISTERED = 11, "the memory is registered already"
     INVALID_MODULE = 12, "not a loadable for this DLA"
     UNSUPPORTED_OPERATION = 13, "this operation is not supported"
@@ -49,7 +49,7 @@ class CudlaStatus(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "CudlaStatus":
-        """Return the status of a code; one that this version does not know is ``UNKNOWN``."""
+        """Return the status of a code; ``UNKNOWN`` if this version does not know it."""
         try:
             return cls(code)
         except ValueError:
@@ -63,10 +63,10 @@ _SAME_EVERYWHERE: Final = frozenset(
 _LOADS: Final = "cudlaModuleLoadFromMemory"
 _UNSUPPORTED: Final = {
     _LOADS: "Build the loadable for this DLA and its software: docs/dla.md.",
-    "cudlaCreateDevice": "DLAs go with Tegra's own GPU alone, and hybrid mode with CUDA: docs/dla.md.",
+    "cudlaCreateDevice": "DLAs need Tegra's integrated GPU, and hybrid mode needs CUDA: docs/dla.md.",
     "cudlaImportExternalMemory": "Only handles in standalone mode take NvSci memory: docs/dla.md.",
 }
-_LOADING: Final = "Build the loadable again, for this DLA and its software: a damaged one fails like this, too."
+_LOADING: Final = "Build the loadable again, for this DLA and its software: it may be damaged."
 _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."
 
 
@@ -86,12 +86,9 @@ class FunctionMissing(CudlaFailure):
     def __init__(self, call: str) -> None:
         super().__init__(call, CudlaStatus.UNSUPPORTED_OPERATION)
 
-    def __reduce__(self) -> tuple[type["FunctionMissing"], tuple[str]]:
-        return type(self), (self.call,)
-
 
 def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
-    """Return our error for a failure of NvSci: nothing works without its memory and fences."""
+    """Return the error for a failure of NvSci, whose memory and fences every session needs."""
     return DeviceLost(f"DLA {device}: {failure.call}: {failure.meaning}", _RESTART)
 
 
@@ -101,12 +98,12 @@ def is_final(status: CudlaStatus) -> bool:
 
 
 def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
-    """Return our error for ``status``, any but ``SUCCESS``."""
+    """Return the error for ``status``, which is not ``SUCCESS``."""
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
     if status is CudlaStatus.MEMORY_REGISTERED:
-        return UsageError(message, "Unregister it first, or use the registration there is.")
+        return UsageError(message, "Unregister it first, or use its registration.")
     if status in _SAME_EVERYWHERE:
-        return Unsupported(message, _UNSUPPORTED.get(call, "docs/dla.md says what cuDLA can do."))
+        return Unsupported(message, _UNSUPPORTED.get(call, "See what cuDLA supports: docs/dla.md."))
     if status is CudlaStatus.DLA_ENGINE_TIMEOUT:
         return EngineHung(message, _RESTART)
     if _ENGINE_FIRST <= status < CudlaStatus.UNKNOWN:

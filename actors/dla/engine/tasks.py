@@ -13,10 +13,10 @@ from .tensors import TensorDescriptor
 
 
 class Access(IntFlag):
-    """What memory is registered for (``cudlaAccessPermissionFlags``)."""
+    """The purpose of registered memory (``cudlaAccessPermissionFlags``)."""
 
     READ_WRITE = 0
-    TASK_STATISTICS = 2  #: for the statistics of a task, never a tensor
+    TASK_STATISTICS = 2  #: receives the statistics of a task
 
 
 class LoadOption(IntFlag):
@@ -46,7 +46,7 @@ class DeviceAttributes:
 
 @dataclass(frozen=True, slots=True)
 class DlaModule:
-    """A loadable in a handle: ``cudlaModule`` with every attribute it has."""
+    """A loadable in a handle: ``cudlaModule`` with its attributes."""
 
     handle: int
     inputs: tuple[TensorDescriptor, ...]
@@ -66,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """Device memory of a session's own, registered with its DLA."""
+    """A session's own device memory, registered with its DLA."""
 
     memory: int
     size_bytes: int
@@ -85,7 +85,7 @@ class DlaTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
-    """What a standalone submission waits for and signals (5.1.4): the first task waits, the last one signals."""
+    """The fences of a standalone submission (5.1.4): its first task waits, its last one signals."""
 
     waits: tuple[Fence, ...]  # no two of the same point
     semaphore: int  # address of the sync object to signal, for the DLA
@@ -101,7 +101,7 @@ def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[i
         kinds.append(("statistics buffer", module.statistics, task.statistics))
     for kind, wanted, given in kinds:
         if len(wanted) != len(given):
-            return f"a task needs one {kind} for each of {len(wanted)}, and has {len(given)}"
+            return f"a task needs as many {kind}s as its module, {len(wanted)}, and has {len(given)}"
         for descriptor, memory in zip(wanted, given, strict=True):
             if registrations.get(memory.dla_address) is not memory:
                 return f"the {kind} for {descriptor.name} is not registered here"
@@ -138,7 +138,7 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """``cudlaTask`` structures and everything they point to (the binding's holds one). Keep it until they are done."""
+    """``cudlaTask`` structures and all they point to (the binding holds only one). Keep it until they are done."""
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
         self._kept: list[Any] = [events]

@@ -23,11 +23,11 @@ TENSOR_DESCRIPTOR: Final = np.dtype(
         "itemsize": 168,
     }
 )
-"""``cudlaModuleTensorDescriptor`` as it lies in memory."""
+"""The memory layout of ``cudlaModuleTensorDescriptor``."""
 
 
 class _OpenEnum(IntEnum):
-    """Numbers to which newer versions add: an unknown one is UNKNOWN, which is refused."""
+    """An enumeration that newer versions extend: unknown numbers become UNKNOWN, which is refused."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
@@ -41,11 +41,11 @@ class DataFormat(_OpenEnum):
     UNKNOWN = 0
     NCHW = 1
     NHWC = 2
-    NCxHWx = 3  #: channels in groups of 32 bytes, each group a plane of its own
+    NCxHWx = 3  #: channels in groups of 32 bytes, with a plane for each group
 
 
 class DataType(_OpenEnum):
-    """What one element is."""
+    """The type of an element."""
 
     UNKNOWN = 0
     FLOAT = 1
@@ -57,9 +57,9 @@ class DataType(_OpenEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element as NumPy knows it; ``Unsupported`` if the loadable does not state the type."""
+        """The NumPy type; ``Unsupported`` if the loadable does not state the type."""
         if self is DataType.UNKNOWN:
-            message = "the loadable does not say of which type its tensor is"
+            message = "the loadable does not state the type of its tensor"
             raise Unsupported(message, "Build the loadable with typed inputs and outputs.")
         return np.dtype(_DTYPES[self])
 
@@ -75,7 +75,7 @@ _DTYPES: Final = {
 
 
 class DataCategory(IntEnum):
-    """What a tensor is for."""
+    """The purpose of a tensor."""
 
     IMAGE = 0
     WEIGHT = 1
@@ -85,7 +85,7 @@ class DataCategory(IntEnum):
 
 
 class PixelFormat(_OpenEnum):
-    """How the samples of an image tensor lie in a pixel."""
+    """The order of samples in a pixel of an image tensor."""
 
     R8 = 0
     R10 = 1
@@ -128,7 +128,7 @@ class PixelFormat(_OpenEnum):
 
 
 class PixelMapping(IntEnum):
-    """How rows follow each other. cuDLA takes no block-linear memory (CUDA for Tegra 5.4)."""
+    """The order of rows. cuDLA takes no block-linear memory (CUDA for Tegra 5.4)."""
 
     PITCH_LINEAR = 0
     BLOCK_LINEAR = 1
@@ -185,5 +185,5 @@ class TensorDescriptor:
                 strides_bytes=tuple(int(stride) for stride in record["strides"]),
             )
         except ValueError as error:
-            message = f"the loadable describes a tensor in a way that is not known here: {error}"
+            message = f"the loadable's description of a tensor is not known here: {error}"
             raise Unsupported(message, "Build the loadable with a TensorRT that this cuDLA knows.") from None

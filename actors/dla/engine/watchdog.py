@@ -1,6 +1,6 @@
 """Time limits for calls and tasks: firmware can hang, and its caller with it (CUDA for Tegra 5.4).
 
-So a thread of the session's own makes every call (``actors/watchdog.py``); after the limit the caller abandons it.
+Each session therefore makes its calls in its own thread (``actors/watchdog.py``), and abandons it at the limit.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from ...watchdog import Patience, wait_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How long things may take, in seconds."""
+    """Time limits, in seconds."""
 
     task_s: float = 10.0  # a task on the engine: cuDLA then ends it with ``DLA_ENGINE_TIMEOUT``
-    grace_s: float = 5.0  # beyond that, before the firmware counts as hung
+    grace_s: float = 5.0  # after which the firmware counts as hung
     call_s: float = 60.0  # a call that runs no task: opening, loading, registering, closing
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Deadlines:
-    """When the tasks of one session must be done: they run one after the other, each with its own time."""
+    """The time by which a session's tasks must be done: they run in turn, each with its own limit."""
 
     limits: TimeLimits
     _due_s: float | None = field(default=None, init=False)

@@ -1,6 +1,6 @@
-"""From a picture on the GPU to a DLA's input tensor, in one CUDA stream: scaled, converted, normalised, laid out.
+"""Turns pictures on the GPU into a DLA's input tensors, in one CUDA stream.
 
-All arithmetic is in whole numbers, so the tensor equals ``ExactScaler``'s byte for byte.
+All arithmetic is in whole numbers, so the tensors equal ``ExactScaler``'s byte for byte.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 }
 """
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
-"""By the size of an element, whose bits the table holds."""
+"""By the size of an element in bytes."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
 """The format that a picture is scaled to: samples of the tensor's size, one plane each."""
 
@@ -130,7 +130,7 @@ class TensorFiller:
                 upload(cuda, self._table, table)
 
     def prepare(self, picture: DevicePicture) -> DevicePicture:
-        """Compile and prepare what pictures like this one need; return it.
+        """Compile the kernels for pictures like this one, and return the picture.
 
         ``EngineUnfit`` if kernels cannot be compiled here; ``DeviceError`` if the device refused, or lacks memory.
         """
@@ -139,7 +139,7 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Queue the filling of a tensor's ``place``-th picture in a stream, and keep the picture until it is done."""
+        """Queue the filling of a tensor's ``place``-th picture in a stream; the caller keeps the picture until then."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)
@@ -188,7 +188,7 @@ class FillKernels:
 
     def __call__(self, element_bytes: int, size: tuple[int, int], values: tuple[Any, ...]) -> "Launch":
         """Return a launch of the kernel; ``EngineUnfit`` if it cannot be compiled here."""
-        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only where pictures lie on a GPU
+        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only for pictures on a GPU
 
         try:
             if self._kernels is None:
@@ -213,6 +213,6 @@ OpenFiller = Callable[["OpenedGpu", TensorDescriptor, PixelRule, Colour | None],
 @cache
 def beside_gpu() -> "Gpu":
     """Return the GPU that this process's DLAs are coupled with; it is opened on first use."""
-    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - only where pictures are decoded on a GPU
+    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - only for pictures on a GPU
 
     return Gpu(open_beside)

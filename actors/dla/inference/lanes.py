@@ -21,7 +21,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Run one task for each input's memory; return their outputs, (n, c, h, w) each, in arrays of their own."""
+        """Run one task for each input's memory; return copies of their outputs, (n, c, h, w) each."""
 
 
 Fill = Callable[[DeviceBuffer, int], None]
@@ -44,7 +44,7 @@ class _Lane:
 
 
 class _CopiedLane(_Lane):
-    """With page-locked memory of the host beside each buffer."""
+    """A lane with page-locked host memory for each buffer."""
 
     def __init__(self, session: DlaSession, module: DlaModule) -> None:
         super().__init__(session, module)
@@ -53,13 +53,13 @@ class _CopiedLane(_Lane):
 
 
 class CopiedLanes(Lanes):
-    """Lanes beside CUDA: copies and tasks in one stream."""
+    """Lanes of hybrid mode: copies and tasks in one CUDA stream."""
 
     def __init__(self, session: HybridSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module
         self._lanes = [_CopiedLane(session, module) for _ in range(count)]
         for lane in self._lanes:
-            session.clear(lane.source)  # fills write elements alone
+            session.clear(lane.source)  # fills write only elements, not padding
         session.synchronize()
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
@@ -87,7 +87,7 @@ class CopiedLanes(Lanes):
 
 
 class _SharedLane(_Lane):
-    """With the processor's view of each buffer, and an event that says its input is written."""
+    """A lane with a processor's view of each buffer, and an event for its written input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
         super().__init__(session, module)
@@ -97,7 +97,7 @@ class _SharedLane(_Lane):
 
 
 class SharedLanes(Lanes):
-    """Lanes without CUDA: tasks are queued first, and each begins when the processor has written its input."""
+    """Lanes of standalone mode: each queued task begins once the processor has written its input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module

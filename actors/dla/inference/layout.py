@@ -1,4 +1,4 @@
-"""Where a tensor's elements are in its memory: from arrays of (pictures, channels, rows, columns), and back.
+"""Converts between arrays (pictures, channels, rows, columns) and a tensor's memory.
 
 NVIDIA's documents give no meaning to a loadable's strides: as in NVDLA's open runtime they go outwards (pixel, row,
 channel plane, picture), and 0 is the tightest packing. Not measured on hardware.
@@ -13,12 +13,12 @@ from ....errors import Unsupported
 from ..engine.tensors import DataFormat, PixelMapping, TensorDescriptor
 
 GROUP_BYTES: Final = 32
-"""How many bytes of channels lie side by side in NCxHWx: 16 of FP16, 32 of INT8."""
+"""The bytes of adjacent channels in NCxHWx: 16 channels of FP16, 32 of INT8."""
 _REBUILD: Final = "Build the loadable with linear inputs and outputs, for example DLA_LINEAR or CHW16."
 
 
 def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a tensor's memory with ``values`` in it, 0 between them; ``Unsupported`` if its layout is not known."""
+    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if its layout is not known here."""
     memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
@@ -55,7 +55,7 @@ def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[An
 def tensor_steps(
     descriptor: TensorDescriptor,
 ) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
-    """Return how many pictures, groups of channels, channels of a group, rows and columns, and their steps in bytes."""
+    """Return the numbers of pictures, channel groups, channels a group, rows and columns, and their steps in bytes."""
     element = descriptor.data_type.dtype.itemsize
     n, c, h, w = descriptor.shape
     pixel, row, plane, picture, *_ = descriptor.strides_bytes
@@ -74,4 +74,4 @@ def tensor_steps(
         row = row or w * GROUP_BYTES
         plane = plane or h * row
         return (n, groups, width, h, w), (picture or groups * plane, plane, element, row, GROUP_BYTES)
-    raise Unsupported(f"the tensor {descriptor.name} does not say in which order its elements lie", _REBUILD)
+    raise Unsupported(f"the tensor {descriptor.name} does not state the order of its elements", _REBUILD)

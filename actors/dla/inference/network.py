@@ -26,11 +26,11 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Which network, and how it is run."""
+    """A network, and how to run it."""
 
-    loadable: Blob  # what TensorRT built
+    loadable: Blob  # built by TensorRT
     tasks_at_once: int = 4  # submitted together
-    task_limit_s: float = 10.0  # limits for each task on the engine
+    task_limit_s: float = 10.0  # the limit of each task on the engine
     mode: DlaMode = DlaMode.HYBRID
     waiting: Waiting = Waiting.BLOCK  # how a thread waits for the DLA
 
@@ -53,7 +53,7 @@ def read_loadable(path: str) -> Blob:
 
 
 class Network:
-    """A loadable in a session of its own, which it closes, with buffers for ``tasks_at_once`` tasks.
+    """A loadable in its own session, which it closes, with buffers for ``tasks_at_once`` tasks.
 
     For one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
     """
@@ -62,8 +62,8 @@ class Network:
         self._session = session
         self._module = session.load(content)
         if len(self._module.inputs) != 1:
-            message = f"the loadable takes {len(self._module.inputs)} inputs, and a picture is one"
-            raise Unsupported(message, "Use the session itself for such a network: docs/dla.md.")
+            message = f"the loadable takes {len(self._module.inputs)} inputs instead of one"
+            raise Unsupported(message, "Run such a network in a session: docs/dla.md.")
         self._tasks_at_once = tasks_at_once
         self._lanes = open_lanes(session, self._module, tasks_at_once)
 
@@ -107,7 +107,7 @@ class Network:
 
         Raises:
             UsageError: standalone mode has no GPU.
-            DeviceError: see ``DlaSession``, or of the fills.
+            DeviceError: as in ``DlaSession``, or from a fill.
         """
         if isinstance(self._lanes, SharedLanes):
             raise UsageError("a DLA in standalone mode takes no pictures from a GPU", "Use --dla-input host.")
@@ -129,8 +129,7 @@ class WarmNetworks:
         self._own: int | None = None
         self._in_use: Counter[int] = Counter()
         self._times_chosen: Counter[int] = Counter()
-        self.created = 0
-        """How many networks were loaded so far."""
+        self.created = 0  # networks loaded so far
 
     def keep_to(self, device: int) -> None:
         """Use only this DLA from now on: the machine's others belong to other processes."""
@@ -138,9 +137,9 @@ class WarmNetworks:
 
     @contextmanager
     def acquire(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
-        """Provide a network for the time of the context; afterwards it is kept, unless it failed.
+        """Provide a network inside a ``with`` block; afterwards it is kept, unless it failed.
 
-        It runs on the least loaded DLA of ``among`` (None: of all), or on the only one that the process uses.
+        It runs on the least loaded DLA of ``among`` (None: all), or on the only one that the process uses.
         ``Unsupported`` if it does not load, or there is no such DLA; ``DeviceError`` if the DLA fails, or has failed
         before in this process.
         """
@@ -172,7 +171,7 @@ class WarmNetworks:
                 device = self._own
             else:
                 allowed = range(host.count) if among is None else among
-                # Where none of them is, opening the first says so.
+                # If none of them exists, opening the first one raises the error.
                 there = [number for number in allowed if number < host.count] or allowed[:1]
                 device = min(there, key=lambda number: (self._in_use[number], self._times_chosen[number], number))
             self._in_use[device] += 1

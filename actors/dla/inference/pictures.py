@@ -1,4 +1,4 @@
-"""From decoded pictures to the numbers of an input tensor: size, colour, and the arithmetic of normalisation."""
+"""Turns decoded pictures into an input tensor: size, colour and normalisation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ _YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) 
 class PixelRule:
     """The arithmetic on a sample of 0 to 255: (sample - mean) x scale.
 
-    ``mean`` and ``scale`` have one number, or one for each channel, in the network's order of channels. Where the
-    tensor's type is not a floating point type, the result is rounded half to even and kept within the type's limits.
+    ``mean`` and ``scale`` have one number, or one for each channel in the network's order. If the tensor's type is an
+    integer, the result is rounded half to even and clipped.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -43,8 +43,8 @@ class PixelRule:
             pictures = pictures[..., ::-1]
         for numbers in (self.mean, self.scale):
             if len(numbers) not in (1, channels):
-                message = f"{len(numbers)} numbers were given for the {channels} channels of the input"
-                raise UsageError(message, "Give one for all, or one for each.")
+                message = f"{len(numbers)} means or scales were given for an input of {channels} channels"
+                raise UsageError(message, "Give one for all channels, or one for each.")
         mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":
@@ -85,8 +85,8 @@ def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uin
 class PictureScaler:
     """Stretches every picture to the tensor's size, in 8-bit RGB or grey of full range.
 
-    Colour is converted by the picture's own matrix and range; where it names none, by BT.709 from 720 lines on, by
-    BT.601 below. The same scaling, bit for bit, on every processor.
+    Colour is converted by the picture's own matrix and range; a picture without a matrix has BT.709 from 720 lines on,
+    else BT.601. Every processor gives the same samples, bit for bit.
     """
 
     def __init__(self, descriptor: TensorDescriptor) -> None:

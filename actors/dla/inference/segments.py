@@ -53,11 +53,11 @@ class InferredSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferSegment(Work[InferredSegment]):
-    """Run a network over the frames of ``decode`` whose time lies in [``start_ticks``, ``end_ticks``).
+    """Run a network over the frames of ``decode`` whose time is in [``start_ticks``, ``end_ticks``).
 
-    In hybrid mode NVDEC, if there is one, decodes the pictures and they are copied to the host. With ``on_device`` they
-    stay on the GPU, which converts them in the DLA's stream by the arithmetic of ``device_input``; without NVDEC the
-    host uses the same arithmetic.
+    In hybrid mode NVDEC decodes, if the machine has it, and pictures are copied to the host. With ``on_device`` they
+    stay on the GPU, which converts them in the DLA's stream as ``device_input`` does; without NVDEC the host computes
+    the same.
     """
 
     segment: int
@@ -79,7 +79,7 @@ class InferSegment(Work[InferredSegment]):
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:
-        """Run in the calling thread; after a ``DeviceError`` this process is not to be used for the DLA again."""
+        """Run in the calling thread; after a ``DeviceError`` this process must not use the DLA again."""
         with self.networks().acquire(self.network, self.dlas) as network:
             check_input(network.source)
             paths = self._paths()
@@ -91,7 +91,7 @@ class InferSegment(Work[InferredSegment]):
             )
 
     def _paths(self) -> tuple[DecodePath[Any], ...]:
-        """Return the paths to the pictures, the best first: every path gives the same tensors."""
+        """Return the ways to decode, the best first: all give the same tensors."""
         in_software = DecodePath(SOFTWARE)
         if self.network.mode is DlaMode.STANDALONE:
             return (in_software,)
@@ -112,7 +112,7 @@ class _Input(Protocol):
     """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return what to keep of a decoded picture until its task is queued."""
+        """Return the form in which to keep a decoded picture until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
         """Run a task for each batch of the pictures; return the outputs."""

@@ -1,8 +1,7 @@
-"""NvSci, NVIDIA's buffers and fences outside CUDA, as a standalone DLA uses them."""
+"""NvSci: NVIDIA's buffers and fences outside CUDA, for a standalone DLA."""
 
 from .buffers import ALIGNMENT_BYTES, SciBuffer, SciBuffers
 from .library import NvSciFailure
-from .sci import NvSci
-from .syncs import Fence, Role, SciSyncs
+from .syncs import Fence, NvSci, Role, SciSyncs
 
 __all__ = ["ALIGNMENT_BYTES", "Fence", "NvSci", "NvSciFailure", "Role", "SciBuffer", "SciBuffers", "SciSyncs"]

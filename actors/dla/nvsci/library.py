@@ -1,4 +1,4 @@
-"""How NvSci's C libraries are called, by nvscibuf.h, nvscisync.h and nvscierror.h (DRIVE OS, Jetson Linux)."""
+"""Calls NvSci's C libraries, by nvscibuf.h, nvscisync.h and nvscierror.h (DRIVE OS, Jetson Linux)."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ ERRORS: Final = {
     0x30: "not enough memory",
     0x31: "not enough resources",
     0x32: "a resource failed",
-    0x100: "a parameter is wrong",
+    0x100: "a parameter is invalid",
     0x200: "timed out",
     0x10100: "the attributes cannot be reconciled",
-    0x2000001: "signaler and waiter do not fit each other",
+    0x2000001: "signaler and waiter are incompatible",
     0x2000002: "the fence is cleared",
 }
-"""The meaning of those ``NvSciError`` codes that buffers and fences return."""
+"""The meaning of the ``NvSciError`` codes that buffers and fences return."""
 
 
 class NvSciFailure(Exception):
@@ -48,7 +48,7 @@ Value = ctypes.c_bool | ctypes.c_uint32 | ctypes.c_uint64 | ctypes.Array[Any]
 
 
 class SciLibrary:
-    """One of the libraries, whose functions' names begin with ``prefix``; methods raise ``NvSciFailure``."""
+    """A library whose functions' names begin with ``prefix``; methods raise ``NvSciFailure``."""
 
     def __init__(self, name: str, prefix: str, load: Loader) -> None:
         self._library = load(name)
@@ -109,5 +109,5 @@ class SciLibrary:
 
 
 def _passed(argument: object) -> object:
-    """Whole numbers are addresses, handles and lengths: pass them as wide as a pointer."""
+    """Make whole numbers (addresses, handles and lengths) as wide as a pointer."""
     return ctypes.c_void_p(argument) if isinstance(argument, int) else argument

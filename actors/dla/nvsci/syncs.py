@@ -1,15 +1,16 @@
-"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4)."""
+"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4); and NvSci as a whole."""
 
 import ctypes
 from enum import IntEnum
 from typing import Final
 
+from .buffers import SciBuffers
 from .library import Loader, NvSciFailure, SciLibrary
 
 _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2
 _TIMED_OUT: Final = 0x200
 WITHOUT_END: Final = -1
-"""A time limit that never ends a wait."""
+"""The time limit of an endless wait."""
 
 
 class Role(IntEnum):
@@ -25,14 +26,14 @@ class Role(IntEnum):
 
 
 class Fence:
-    """A point on a sync object's timeline: ``NvSciSyncFence``, cleared (all 0) until something fills it in."""
+    """A point on a sync object's timeline: ``NvSciSyncFence``, empty (all 0) until a call fills it in."""
 
     def __init__(self) -> None:
         self.payload = (ctypes.c_uint64 * 6)()
 
     @property
     def address(self) -> int:
-        """Where C finds it."""
+        """Its address for C."""
         return ctypes.addressof(self.payload)
 
     @property
@@ -120,3 +121,21 @@ class SciSyncs:
         """Return the wait context that this object's calls in one thread share."""
         self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
         return self._context
+
+
+class NvSci:
+    """The buffers and sync objects of one session, in its own modules; ``OSError`` if a library is missing."""
+
+    def __init__(self, load: Loader = ctypes.CDLL) -> None:
+        self.buffers = SciBuffers(load)
+        self.syncs = SciSyncs(load)
+
+    def open(self) -> None:
+        """Open both modules; ``NvSciFailure`` if NvSci refuses."""
+        self.buffers.open()
+        self.syncs.open()
+
+    def close(self) -> None:
+        """Close both, after everything made from them."""
+        self.buffers.close()
+        self.syncs.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ....actors.device.pieces import ToldPiece
+from ....actors.device.pieces import ReportedPiece
 from ...worker_names import NodeId, StationId, WorkerId
 
 KEPT_S: Final = 900.0  # how far back it goes; less where more was done than is kept
@@ -96,7 +96,7 @@ class WorkHistory:
         self._stations: dict[StationId, _Station] = {}
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
-    def note(self, worker: WorkerId, pieces: Iterable[ToldPiece], now_s: float) -> None:
+    def note(self, worker: WorkerId, pieces: Iterable[ReportedPiece], now_s: float) -> None:
         """Note a worker's work items, whose times are relative to their heartbeat."""
         station = self._of(worker, now_s)
         reported = sorted(pieces, key=lambda piece: piece[3])

@@ -25,7 +25,7 @@ _OFFER = "Set `offers` to the number of nodes in each group."
 
 
 class FakeClusterBackend(ClusterBackend):
-    """Nodes, reservations and workers that exist only in this object; several supervisors may use it in turn.
+    """Nodes, reservations and workers in memory; one supervisor may follow another on the same backend.
 
     Reserving and releasing bundles updates the nodes' ``free_cores``.
     """
@@ -45,18 +45,15 @@ class FakeClusterBackend(ClusterBackend):
         self.renewed: list[WorkerId] = []
         self.starts = 0
         self.start_errors: list[Exception] = []
-        self.gpus: dict[str, str] = {}
-        """The device of each GPU station."""
+        self.gpus: dict[str, str] = {}  # the device of each GPU station
         self.healths: dict[str, Callable[[frozenset[int]], Maybe[tuple[DeviceHealth, ...]]]] = {}
         self.polled: list[str] = []
         self.polling_stopped: set[str] = set()
         self.ended = ""
         self.term: int | Exception = 0
-        self.offers: dict[str, int] | None = None
-        """How many nodes of each group can be requested; None without an autoscaler."""
+        self.offers: dict[str, int] | None = None  # the requestable nodes of each group; None: no autoscaler
         self.resized: list[Resize] = []
-        self.may_probe = asyncio.Event()
-        """Clear it to block probes."""
+        self.may_probe = asyncio.Event()  # clear it to block probes
         self.may_probe.set()
 
     @property
@@ -183,8 +180,8 @@ class FakeClusterBackend(ClusterBackend):
         if any(group.count > self.offers.get(group.group, 0) for group in order.wanted):
             raise FleetUnavailable("there are too few nodes for the request, so none is added", _OFFER)
         for group in order.wanted:
-            there = sum(group.labels.items() <= node.labels.items() for node in self._nodes.values())
-            for _ in range(group.count - there):
+            running = sum(group.labels.items() <= node.labels.items() for node in self._nodes.values())
+            for _ in range(group.count - running):
                 self.join(self._new_node(group))
 
     def _new_node(self, group: WantedNodes) -> RayNode:

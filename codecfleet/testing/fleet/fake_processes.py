@@ -1,4 +1,4 @@
-"""Simulated processes: each serves a worker or a pool from this event loop, over real sockets."""
+"""Simulated processes: each serves a worker or a pool in this event loop, over real sockets."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Pools without Ray: one that runs work in threads of this process, and one that makes another pool misbehave."""
+"""Pools without Ray: one runs work in threads of this process, the other injects faults into a pool."""
 
 import asyncio
 import itertools
@@ -69,7 +69,7 @@ class LocalPool(Pool):
         self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
-        """What jobs have reported about results."""
+        """The doubts that jobs have reported about results."""
 
     @property
     def state(self) -> PoolState:
@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # marks the error as retrieved: perhaps nobody awaits it any more
+            ended.exception()  # marks the error as retrieved: it may no longer be awaited
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -181,7 +181,7 @@ class FaultyPool(Pool):
     Args:
         inner: the pool that does the work; this one starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
-        hangs: pairs that hang, each on a station of its own, until written off or cancelled.
+        hangs: pairs that hang, each on its own station, until given up or cancelled.
         errors: the error that each pair raises instead of running; its ``where`` becomes HERE.
         finishing_order: labels in the order in which their results arrive; other labels follow in order of submission.
             A result is released whenever all running work is done.

@@ -30,7 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
-            machine_uuid=node.name,  # by this name a simulated hypervisor refers to its guests
+            machine_uuid=node.name,  # simulated hypervisors name their guests by it
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,
@@ -67,7 +67,7 @@ def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
 
 
 def documented_software_trials() -> tuple[Trial, ...]:
-    """Return the documented abilities of PyAV's wheels on any machine; they are not tried."""
+    """Return the documented decoders and encoders of PyAV's wheels, which are not tried."""
     decodes = (
         (sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec]) for sample in SAMPLES if sample.codec.value != "vc1"
     )

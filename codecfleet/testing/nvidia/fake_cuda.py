@@ -1,6 +1,6 @@
 """The CUDA driver for machines without a GPU: one device, whose memory is host memory.
 
-It proves nothing about a driver. Streams do their work only when somebody waits for them, new memory holds noise, and
+It proves nothing about a driver. Streams do their work only when they are synchronised, new memory holds noise, and
 copies of unallocated memory fail. Source: CUDA Driver API, for the calls of ``actors/nvidia/cuda/context.py``.
 """
 
@@ -46,12 +46,14 @@ class FakeCudaDriver:
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
     attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # of the device, by number
-    attached: dict[int, int] = field(default_factory=dict)  # attachment of managed memory: to the host, kernels fail
+    attached: dict[int, int] = field(default_factory=dict)  # of managed memory, by address; _HOST: kernels fail
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
-    events: dict[int, tuple[int, Callable[[], int]] | None] = field(default_factory=dict)  # those not destroyed
+    events: dict[int, tuple[int, Callable[[], int]] | None] = field(
+        default_factory=dict
+    )  # open ones, with their latest recording
     pools: bool = True  # whether the device has memory pools
-    pushed: int = 0  # how many contexts were pushed and not popped
+    pushed: int = 0  # how many contexts are pushed now
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _working: threading.RLock = field(default_factory=threading.RLock, repr=False)
 

@@ -122,9 +122,9 @@ class FakeCudlaError(Exception):
 
 
 class FakeMachine:
-    """A machine with ``dlas`` accelerators; it answers the calls of ``cuda.bindings.cudla`` itself.
+    """A machine with ``dlas`` accelerators, which replaces ``cuda.bindings.cudla``.
 
-    ``integrated`` says for each GPU, by ordinal, whether it belongs to the Tegra.
+    ``integrated`` states for each GPU, by ordinal, whether it is the Tegra's own.
     """
 
     CudlaError = FakeCudlaError
@@ -138,7 +138,7 @@ class FakeMachine:
         self.hanging: Future[None] = Future()  # completes once a call hangs
         self.released = Future[None]()
         self.isolated = False  # errors of the DLA do not affect CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
-        self.streams_waited: list[int] = []  # the streams that were waited for
+        self.streams_waited: list[int] = []  # the handles of synchronised streams
         self.tasks_of: Counter[int] = Counter()  # the number of tasks of each DLA
         self.memory: dict[int, NDArray[np.uint8]] = {}  # device memory, by address
         self.managed: dict[int, NDArray[np.uint8]] = {}  # managed memory, by address

@@ -2,9 +2,9 @@
 
     session = NvdecSession(FakeNvdec(driver := FakeCudaDriver()), Cuda(driver), key)
 
-It has the real one's pitfalls: surfaces are noise until their stream was waited for, and overwritten by the next call;
-timestamps are out of order, with VP9 one late; lost references and other sizes show noise, unless ``setReconfigParams``
-came first; a flush forgets the parameter sets. It proves nothing about a driver.
+It has the real one's pitfalls: surfaces are noise until their stream is synchronised, and the next call overwrites
+them; timestamps are out of order, and one late with VP9; lost references show noise, and so do other sizes, unless
+``setReconfigParams`` was called first; a flush discards the parameter sets. It proves nothing about a driver.
 """
 
 import ctypes
@@ -249,7 +249,7 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Note the stream's needs: the decoder keeps as many surfaces as its first stream needed."""
+        """Compare the stream with the first one: the decoder keeps as many surfaces as that one needed."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"

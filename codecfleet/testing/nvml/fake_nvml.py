@@ -33,7 +33,8 @@ class FakeNvml:
 
     ``clock`` is the clock for ``at``, such as a ``FakeClock``. ``faults`` maps a function's name to its return code on
     every device; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device. ``device(...)`` returns an
-    object on which a device's use is set. ``calls`` names every function that was called, in order.
+    object on which a device's use is set. ``calls`` names every function that was called, in order. ``library_code`` is
+    the code with which every call fails, such as that of a missing library or a mismatched driver; 0 for none.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -48,7 +49,7 @@ class FakeNvml:
         )
         self.gpm = GpmSamples()
         self._opened = 0
-        self._init_code = 0 if self.devices else int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+        self.library_code = 0 if self.devices else int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
         self._subjects: dict[int, FakeNvmlDevice | FakeSlice] = {}
         self._instances: dict[int, FakeGpuInstance] = {}
         self._event_sets: dict[int, list[FakeNvmlDevice]] = {}
@@ -77,18 +78,6 @@ class FakeNvml:
     def raise_xid(self, uuid: str, xid: int) -> None:
         """Raise an Xid error; it is kept until an event set that watches the device is read."""
         self.device(uuid).events.append((int(pynvml.nvmlEventTypeXidCriticalError), xid))
-
-    def mismatch_driver(self) -> None:
-        """Upgrade the driver's files under the loaded kernel module: every call fails."""
-        self._init_code = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
-
-    def remove_library(self) -> None:
-        """Remove libnvidia-ml.so.1, as on a machine without a driver."""
-        self._init_code = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    def unload_driver(self) -> None:
-        """Unload the kernel module: the library loads but gets no answer."""
-        self._init_code = int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     @property
     def is_open(self) -> bool:
@@ -129,8 +118,8 @@ class FakeNvml:
             return answer()
         if not self._opened:
             refuse(pynvml.NVML_ERROR_UNINITIALIZED)
-        if self._init_code and name != "nvmlShutdown":
-            refuse(self._init_code)
+        if self.library_code and name != "nvmlShutdown":
+            refuse(self.library_code)
         return answer(*arguments)
 
     def _ask_device(self, name: str, handle: object, *arguments: Any) -> Any:
@@ -191,8 +180,8 @@ class FakeNvml:
     # The functions that take no device, or that return handles.
 
     def _init(self) -> None:
-        if self._init_code:
-            refuse(self._init_code)
+        if self.library_code:
+            refuse(self.library_code)
         self._opened += 1
 
     def _shutdown(self) -> None:

@@ -164,7 +164,7 @@ def _max_clock(device: FakeNvmlDevice, clock: int) -> int:
 
 
 def _fan(device: FakeNvmlDevice) -> int:
-    # Server cards have no fans of their own.
+    # Server cards have no fans.
     return 30 if device.is_geforce else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 

@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[str, Mapping[int, int]]] = {
     "-me": {1: 13, 2: 14},
     "+me.all": {1: 15, 2: 16},
 }
-"""NVML_GPU_INSTANCE_PROFILE_* by what follows the size in a profile's name, and by slices."""
+"""NVML_GPU_INSTANCE_PROFILE_* by the suffix of a profile's name, and by slices."""
 
 _WIDE: Final = 9
 """NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2: one slice with the memory of two."""
@@ -44,17 +44,17 @@ _UNLISTED_ID: Final = 100  # made-up ids begin here, for GPUs that the guide doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeProfile:
-    """A kind of GPU instance. Placements count in slices of the GPU's memory: ``starts``, each ``size`` long."""
+    """A kind of GPU instance."""
 
-    kind: int
+    kind: int  # NVML_GPU_INSTANCE_PROFILE_*
     profile_id: int
     name: str
-    slices: int
+    slices: int  # compute slices
     memory_bytes: int
     engines: Mapping[Engine, int]
-    most: int
-    size: int
-    starts: tuple[int, ...]
+    most: int  # how many fit on the GPU
+    size: int  # in memory slices
+    starts: tuple[int, ...]  # the first memory slice of each possible placement
 
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
@@ -158,8 +158,8 @@ def _remaining(device: FakeNvmlDevice, profile_id: int) -> int:
     wanted = profile_with_id(device, profile_id)
     pieces = [piece.simulated for piece in device.slices]
     instances = {piece.gpu_instance: piece for piece in pieces}.values()
-    lain = placements_of(profiles_of(device), pieces).values()
-    taken = {each for start, size in lain for each in range(start, start + size)}
+    placed = placements_of(profiles_of(device), pieces).values()
+    taken = {each for start, size in placed for each in range(start, start + size)}
     places = sum(not taken & set(range(start, start + wanted.size)) for start in wanted.starts)
     slices = _slices_of(device) - sum(piece.gpu_slices for piece in instances)
     more = wanted.most - sum(piece.profile == wanted.name for piece in instances)
@@ -252,7 +252,7 @@ class GpmSamples:
             metric = asked.metrics[position]
             engine, index = METRICS[int(metric.metricId)]
             exists = index < first.simulated.engines.get(engine, 0)
-            is_told = exists or self.idle_for_missing
-            metric.nvmlReturn = pynvml.NVML_SUCCESS if is_told else pynvml.NVML_ERROR_NOT_SUPPORTED
+            is_reported = exists or self.idle_for_missing
+            metric.nvmlReturn = pynvml.NVML_SUCCESS if is_reported else pynvml.NVML_ERROR_NOT_SUPPORTED
             metric.value = first.gpm_percent.get(f"{engine.value}{index}", 0.0) if exists else 0.0
         return asked

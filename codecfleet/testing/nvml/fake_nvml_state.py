@@ -12,7 +12,7 @@ from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
-"""The answer of one function: takes its subject (the library, a device, a slice, a vGPU) and the other arguments."""
+"""One function's answer: it takes the subject (the library, a device, a slice or a vGPU) and the other arguments."""
 
 ARCHITECTURE_NUMBERS = {
     "kepler": 2,
@@ -51,7 +51,7 @@ def engine_counts(engines: Mapping[Engine, int], *, shared: bool) -> dict[str, i
 
 @dataclass(slots=True)
 class FakeFbcSession:
-    """A frame-buffer capture session in a vGPU's virtual machine."""
+    """A frame-buffer capture session in a vGPU's virtual machine, in NVML's units."""
 
     session: int
     pid: int

@@ -131,12 +131,6 @@ def test_a_call_that_comes_back_too_late_raises_what_was_told() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_an_error_of_a_call_in_time_passes() -> None:
-    """What a call raises in time is its own business."""
-    with pytest.raises(ZeroDivisionError), CallWatch().calling("CUDA", "cuInit"):
-        raise ZeroDivisionError
-
-
 def test_the_thread_sleeps_whatever_is_called() -> None:
     """It looks as often as the shortest limit is long; no call wakes it, however many begin and end."""
     time = Time()

@@ -16,7 +16,7 @@ import codecfleet
 from codecfleet import EncodeReport
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
-from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
+from tests.device_tensor import FakeDeviceTensor
 
 WIDTH, HEIGHT, COUNT = 64, 48, 12
 TIMES = [Fraction(n, 25) + Fraction(n // 4, 100) for n in range(COUNT)]

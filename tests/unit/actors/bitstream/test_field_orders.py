@@ -11,7 +11,7 @@ from codecfleet.actors.bitstream.field_orders import FieldOrders
 from codecfleet.actors.bitstream.picture_sizes import PictureSizes
 from codecfleet.actors.media.av_stream import FieldOrder
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.spliced import packets_of
+from tests.spliced import packets_of
 
 X264 = "bframes=2:scenecut=0"
 CLIPS = {

@@ -12,7 +12,7 @@ from codecfleet.actors.bitstream.picture_sizes import PictureSizes
 from codecfleet.actors.media.av_stream import extradata
 from codecfleet.actors.media.values import PictureSize
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.spliced import packets_of, splice
+from tests.spliced import packets_of, splice
 
 TIMES = constant_times(6)
 X264 = (("x264-params", "bframes=0:scenecut=0"),)

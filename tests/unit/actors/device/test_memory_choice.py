@@ -15,7 +15,6 @@ from codecfleet.actors.device.memory_choice import (
     Often,
     Party,
     Platform,
-    Waiting,
     choose_memory,
     prefetched_to,
 )
@@ -176,11 +175,6 @@ def test_a_choice_names_its_calls(choice: MemoryChoice, function: str, behind: t
     """How the driver allocates and frees each kind; idle managed memory is the processor's."""
     assert choice.allocating == (function, behind)
     assert choice.freeing == freeing
-
-
-def test_waiting_is_cuda_s_flag() -> None:
-    """3.5: spin for low latency, block for low power; 0 is what CUDA chooses since 10.1 (cuda.h: CU_CTX_SCHED_*)."""
-    assert {waiting.name: waiting.value for waiting in Waiting} == {"AUTO": 0, "SPIN": 1, "BLOCK": 4}
 
 
 @pytest.mark.parametrize(

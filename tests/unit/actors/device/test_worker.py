@@ -55,18 +55,6 @@ def test_frames_done_again_are_work_but_not_progress() -> None:
     core.close()
 
 
-def test_progress_and_result() -> None:
-    """Frames are told while the work runs; afterwards nothing is."""
-    core, gate = WorkerCore(1), Gate(job="j", label="a")
-    future = core.submit("0", gate)
-    assert gate.reached.wait(10)
-    assert core.progress() == {"0": 2}
-    gate.opened.set()
-    assert future.result(10) == "through"
-    assert core.progress() == {}
-    core.close()
-
-
 def test_cancelled_before_it_arrives() -> None:
     """A cancellation that overtakes its work is remembered, once."""
     core = WorkerCore(1)
@@ -116,6 +104,7 @@ def test_a_label_may_return_while_its_former_run_ends() -> None:
     assert core.progress() == {"1": 2}
     newer.opened.set()
     assert second.result(10) == "through"
+    assert core.progress() == {}
     core.close()
 
 

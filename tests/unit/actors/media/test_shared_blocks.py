@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.media.shared_blocks import BLOCK_BYTES, HeldBlocks, SharedBlocks
-from codecfleet.testing.flaky_storage import FlakyFileSystem
+from tests.flaky_storage import FlakyFileSystem
 
 URL = "flaky://films/film.mp4"
 CONTENT = bytes(range(256)) * (5 * BLOCK_BYTES // 512)

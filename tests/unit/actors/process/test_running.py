@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
         (1, "Ray itself ended", "Ray itself ended"),
         (-9, "a line before", "it was killed by SIGKILL"),
         (-99, "", "it was killed by signal 99"),
-        (None, "", "it does not end, though it was killed"),
+        (None, "", "it was killed but has not ended"),
     ],
 )
 def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.tracks.subtitles import TX3G_DESCRIPTION, plain_cue, read_cue, write_cue
+from codecfleet.actors.tracks.subtitles import plain_cue, read_cue, write_cue
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,11 @@ def test_what_each_format_names_is_a_tag_and_all_else_is_words(
 
 
 def test_each_target_is_written_in_its_own_way() -> None:
-    """mov_text is counted and plain, SubRip keeps emphasis, WebVTT also escapes."""
+    """mov_text is counted and plain, SubRip keeps emphasis and separates brackets from words, WebVTT escapes."""
     text = read_cue("subrip", b"<i>A</i> & B <3")
     assert write_cue("mov_text", text) == b"\x00\x08A & B <3"
     assert write_cue("subrip", text) == b"<i>A</i> & B <3"
     assert write_cue("webvtt", text) == b"<i>A</i> &amp; B &lt;3"
-
-
-def test_subrip_shows_what_would_be_a_tag_as_words() -> None:
-    """SubRip has no escape: a character that is not seen parts the bracket from the name."""
     assert write_cue("subrip", read_cue("text", b"<i> {\\an8}")).decode() == "<\u2060i> {\u2060\\an8}"
 
 
@@ -127,8 +123,3 @@ def test_hostile_text_is_read_in_time_that_grows_with_its_length(codec: str, pie
 def test_no_payload_breaks_a_reader(payload: bytes, codec: str) -> None:
     """Damaged subtitles become odd text, never an error."""
     assert isinstance(read_cue(codec, payload), str)
-
-
-def test_the_sample_description_names_a_font() -> None:
-    """3GPP TS 26.245 5.16: 30 bytes of defaults, then the font table."""
-    assert TX3G_DESCRIPTION[34:38] == b"ftab"

@@ -12,9 +12,5 @@ def test_a_missing_input_is_missing_somewhere() -> None:
     assert isinstance(error, InputNotFound)
     assert error.message == "there is no file /in/a.mkv as process 7 on node gpu-3 sees it"
     assert "under the same name" in error.next_step
-
-
-def test_other_outcomes_are_left() -> None:
-    """A result, and an error that has nothing to do with the place."""
     for outcome in (Outcome(7), failed(InputDamaged("damaged"))):
         assert located(outcome, "anywhere") is outcome

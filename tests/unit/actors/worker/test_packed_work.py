@@ -65,12 +65,6 @@ def test_blobs_are_told_apart_by_their_contents() -> None:
     assert "another" not in repr(SMALL)
 
 
-def test_work_that_does_not_pickle_is_refused() -> None:
-    """The error is the caller's, and names the work."""
-    with pytest.raises(UsageError, match="one cannot be pickled"):
-        BlobCache(bytes).pack(Weigh(job="j", label="one", blobs=(), spare=lambda: None))
-
-
 def test_packed_work_runs_as_the_work_would() -> None:
     """With its blobs; a pool sees the same job, label and file."""
     work = Weigh(job="j", label="a", blobs=(SMALL,))
@@ -80,8 +74,10 @@ def test_packed_work_runs_as_the_work_would() -> None:
     assert passed_on.run(WorkContext()) == len(SMALL.content)
 
 
-def test_a_class_that_is_not_installed_here() -> None:
-    """The user's error."""
+def test_work_that_does_not_pickle_or_unpickle_is_refused() -> None:
+    """Both are the caller's errors."""
+    with pytest.raises(UsageError, match="one cannot be pickled"):
+        BlobCache(bytes).pack(Weigh(job="j", label="one", blobs=(), spare=lambda: None))
     work = works.Count(job="j", label="a")
     with pytest.raises(UsageError, match="the work cannot be unpickled on the worker: "):
         packed_work(base_fields(work), b"cno_such_module\nWork\n.", ()).run(WorkContext())

@@ -32,11 +32,6 @@ def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates
     return rates
 
 
-def test_an_h200_starts_with_what_was_measured_on_one() -> None:
-    """One session 679 fps, 18 sessions 4,634: a worker's threads fill the 7 NVDEC with more than two for each."""
-    assert curve_of(START, gpu("H200", "n"), DECODE) == ((1, 679.0), (7, 4337.0), (14, 4551.0), (18, 4634.0))
-
-
 def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
     """Two sessions on one Ada NVDEC give the documented 903 fps, twice the clock twice that, 4K a quarter."""
     ada = gpu("RTX 4090", "n")

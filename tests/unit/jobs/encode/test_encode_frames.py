@@ -18,7 +18,7 @@ from codecfleet.errors import EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
-from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
+from tests.device_tensor import FakeDeviceTensor
 
 from ..frame_encoding import (
     CODECS,

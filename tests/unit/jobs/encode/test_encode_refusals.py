@@ -24,7 +24,7 @@ from codecfleet.jobs.encode.device_inputs import find_tensor
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 from codecfleet.testing.nvidia.fake_nvenc import FakeNvenc
-from codecfleet.testing.nvidia.fake_nvenc_tensor import FakeDeviceTensor
+from tests.device_tensor import FakeDeviceTensor
 
 from ..frame_encoding import CBR, COUNT, HEIGHT, TIMES, WIDTH, encode, failing, given, nv12, on_device, rgb, timed
 

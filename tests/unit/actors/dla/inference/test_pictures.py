@@ -88,7 +88,7 @@ def test_a_last_batch_is_filled_up_and_a_spare_channel_is_nothing() -> None:
 
 def test_wrong_numbers_of_means_are_refused() -> None:
     """Two means fit neither one channel nor three."""
-    with pytest.raises(UsageError, match="2 numbers were given for the 3 channels"):
+    with pytest.raises(UsageError, match="2 means or scales"):
         PixelRule(mean=(1.0, 2.0)).applied(np.zeros((1, 2, 2, 3), dtype=np.uint8), np.dtype(np.float32))
 
 

@@ -1,7 +1,6 @@
 from codecfleet.cluster.probes.tegra.rules import (
     System,
     TegraFacts,
-    features,
     host_register,
     io_coherency,
     unsupported_features,
@@ -51,11 +50,6 @@ def test_qnx_old_gpus_and_safety_take_more_away() -> None:
     assert {"host register", "RDMA", "cuSOLVER", "NVML"} <= _missing((11, 0), (13, 0), System.QNX)
     assert {"host register", "system-wide atomics"} <= _missing((6, 2), (10, 2))
     assert "just-in-time compilation" in _missing((8, 7), (12, 6), safety=True)
-
-
-def test_every_exception_of_the_document_is_a_feature() -> None:
-    """The list of 3.6 has thirteen features."""
-    assert len(features(TegraFacts(capability=ORIN, system=System.L4T, cuda=(12, 6)))) == 13
 
 
 def test_coherency_starts_with_xavier() -> None:

@@ -127,7 +127,7 @@ def test_polls_that_fail_forget_the_load_and_keep_the_damage(watched: Watched) -
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 80
     watched.poll()
-    watched.nvml.unload_driver()
+    watched.nvml.library_code = int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     watched.poll_health.close()
     watched.poll(2)
     assert watched.device.busy

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.actors.device.pieces import ToldPiece
+from codecfleet.actors.device.pieces import ReportedPiece
 from codecfleet.cluster.supervisor.status.history import (
     EACH_LEAST,
     EACH_MAX,
@@ -21,12 +21,12 @@ WORKER = WorkerId("node/cpu#0:7")
 STATION = "node/cpu#0"
 
 
-def running(run: str, began_s: float) -> ToldPiece:
+def running(run: str, began_s: float) -> ReportedPiece:
     """Return a piece that runs, begun so long before the heartbeat."""
     return run, "35daf5cc", f"segment {run}", -began_s, None, ""
 
 
-def ended(run: str, began_s: float, ended_s: float, ending: str = "done") -> ToldPiece:
+def ended(run: str, began_s: float, ended_s: float, ending: str = "done") -> ReportedPiece:
     """Return a piece that ended so long before the heartbeat."""
     return run, "35daf5cc", f"segment {run}", -began_s, -ended_s, ending
 

@@ -2,7 +2,7 @@
 
 import time
 
-from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, EndedPieces, Ending, KeptPieces, Piece
+from codecfleet.actors.device.pieces import ENDED_KEPT, KEPT_S, RECENT_S, Ending, KeptPieces, Piece
 from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
 from codecfleet.testing.fleet.fake_worker import host_in_process
 from codecfleet.testing.works import Count
@@ -23,23 +23,14 @@ async def test_work_of_all_processes_is_told_with_its_age() -> None:
     assert all(ended_s is not None and -RECENT_S <= began_s <= ended_s <= 0 for *_, began_s, ended_s, _ in told)
 
 
-def test_what_has_ended_is_taken_once() -> None:
-    """A process reports each ended piece once, however many there were."""
-    pieces, runs = EndedPieces(), Piece("c:3", "j", "segment 3", 40.0)
-    pieces.extend([ended(1, 10.0), runs])
-    pieces.extend([ended(2, 20.0)])
-    assert [piece.run for piece in pieces.take()] == ["c:1", "c:2"]
-    assert pieces.take() == ()
-
-
 def test_what_has_just_ended_is_told_for_a_few_seconds() -> None:
     """Its end is reported, though its process has just reported it as running."""
     kept = KeptPieces()
     kept.note([ended(1, 10.0)])
     runs = [Piece("c:1", "j", "segment 1", 9.0)]
-    beats = [kept.told(runs * (now_s == 11.0), 1, now_s) for now_s in (10.0, 10.5, 11.0, 10.0 + RECENT_S)]
+    beats = [kept.reported(runs * (now_s == 11.0), 1, now_s) for now_s in (10.0, 10.5, 11.0, 10.0 + RECENT_S)]
     assert [[ends_s for *_, ends_s, _ in told] for told in beats] == [[0.0], [-0.5], [-1.0], [-RECENT_S]]
-    assert kept.told([], 1, 10.0 + RECENT_S + 1) == ()
+    assert kept.reported([], 1, 10.0 + RECENT_S + 1) == ()
 
 
 def ended(run: int, ended_s: float) -> Piece:
@@ -52,15 +43,15 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
     kept, runs = KeptPieces(), Piece("c:3", "j", "segment 3", 40.0)
     kept.note([ended(1, 10.0)])
     kept.note([ended(2, 20.0)])
-    kept.told([], 1, 21.0)
+    kept.reported([], 1, 21.0)
     for now_s in (50.0, 51.0, 52.0):
-        told = kept.told([runs], 2, now_s)
+        told = kept.reported([runs], 2, now_s)
         assert [(run, begins_s, ends_s) for run, _, _, begins_s, ends_s, _ in told] == [
             ("c:1", 9.0 - now_s, 10.0 - now_s),
             ("c:2", 19.0 - now_s, 20.0 - now_s),
             ("c:3", 40.0 - now_s, None),
         ]
-    assert [run for run, *_ in kept.told([runs], 2, 54.0)] == ["c:3"]
+    assert [run for run, *_ in kept.reported([runs], 2, 54.0)] == ["c:3"]
 
 
 def test_what_is_kept_for_a_successor_is_bounded() -> None:
@@ -69,8 +60,8 @@ def test_what_is_kept_for_a_successor_is_bounded() -> None:
     for number in range(2 * ENDED_KEPT):
         kept.note([ended(number, float(number))])
     last_s = 2.0 * ENDED_KEPT - 1
-    assert [run for run, *_ in kept.told([], 1, last_s)] == [f"c:{n}" for n in range(ENDED_KEPT, 2 * ENDED_KEPT)]
-    assert [run for run, *_ in kept.told([], 2, last_s + KEPT_S)] == [f"c:{2 * ENDED_KEPT - 1}"]
+    assert [run for run, *_ in kept.reported([], 1, last_s)] == [f"c:{n}" for n in range(ENDED_KEPT, 2 * ENDED_KEPT)]
+    assert [run for run, *_ in kept.reported([], 2, last_s + KEPT_S)] == [f"c:{2 * ENDED_KEPT - 1}"]
 
 
 async def test_a_worker_tells_a_new_supervisor_what_it_ran_before() -> None:

@@ -6,7 +6,7 @@ tensor = FakeDeviceTensor(address, (1620, 1920), item_bytes=1)
 import ctypes
 from typing import Final
 
-from ...actors.surfaces.frames_dlpack import CUDA, DLTensor
+from codecfleet.actors.surfaces.frames_dlpack import CUDA, DLTensor
 
 _UNSIGNED: Final = 1
 

@@ -16,8 +16,8 @@ class FlakyFileSystem(MemoryFileSystem):  # type: ignore[misc] # fsspec has no t
     pseudo_dirs: ClassVar[list[str]] = [""]
     on_read: ClassVar[deque[Exception | int | None]] = deque()  # an error, the most bytes to return, or None: no fault
     on_write: ClassVar[deque[Exception | None]] = deque()  # an error, or None for no fault
-    reads: ClassVar[int] = 0  # how many reads there were
-    writes: ClassVar[int] = 0  # how many files were uploaded
+    reads: ClassVar[int] = 0  # the number of reads
+    writes: ClassVar[int] = 0  # the number of uploaded files
 
     @classmethod
     def start_over(cls) -> None:

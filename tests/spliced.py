@@ -1,4 +1,4 @@
-"""Tracks whose picture format changes: the packets of several clips, one after the other, as one track."""
+"""Tracks whose picture format changes: the packets of several clips in a row."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from ..actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
-from ..actors.surfaces.device_frame import PictureNotes
-from .clips import Clip, make_clip
+from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, PictureHash, picture_hash
+from codecfleet.actors.surfaces.device_frame import PictureNotes
+from codecfleet.testing.clips import Clip, make_clip
 
 if TYPE_CHECKING:
     from av.stream import Stream
