@@ -48,7 +48,7 @@ def test_a_gpu_that_is_lost_is_held_and_not_seen() -> None:
     nvml.lose_gpu("GPU-b")
     environment: dict[str, str] = {}
     taken = narrow(["1"], environment, nvml)
-    assert taken.trouble.startswith("Ray gave GPU 1, and nvmlDeviceGet")
+    assert taken.trouble.startswith("Ray assigned GPU 1, but nvmlDeviceGet")
     assert "GPU_IS_LOST" in taken.trouble
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
     assert narrow(["0"], {}, nvml) == TakenDevice("GPU-a")
