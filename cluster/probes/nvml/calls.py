@@ -1,7 +1,7 @@
-"""Calls NVML, and turns the return codes that its binding raises into values (NVML API Reference Manual,
-"nvmlReturn_t").
+"""Calls NVML, and turns the return codes that its binding raises into values.
 
-The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``.
+The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. Codes:
+NVML API Reference Manual, "nvmlReturn_t".
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Queries a device's utilisation, encoder sessions, processes and health.
 
-A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"); ``gpm.py`` measures its slices.
+A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"); ``gpm.py`` measures slices.
 """
 
 from collections.abc import Iterable
