@@ -1,1 +1,1 @@
-"""What a machine can really do, and why not: probes, and the values they return."""
+"""Probes that find out what a machine's GPUs and codecs can do, and the reports that they return."""

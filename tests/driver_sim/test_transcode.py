@@ -175,7 +175,7 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
         assert done.returncode == 5
         (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
         died = "every GPU's worker process died 5 times in a row: it did not start: " in line
-        is_lost = "Ray gave GPU 0, and nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
+        is_lost = "Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
         # The health poll may see Xid 79, or a worker the loss: the GPU is in quarantine before the fifth death.
         assert died or "no GPU came for it within" in line, line
         assert is_lost or (not died and "Xid 79" in line), line

@@ -1,1 +1,1 @@
-"""Questions asked in a child process, with a time limit."""
+"""Runs probes in child processes, with a time limit."""

@@ -1,9 +1,6 @@
-"""Runs a probe in a process of its own, with a time limit: for calls that may hang, crash or call exit().
+"""Runs a probe in a child process, with a time limit, because its calls may hang, crash or call exit().
 
-Initialising CUDA, importing PyNvVideoCodec and creating a decoder can end the process without an exception. So such a
-probe is an importable function that takes and returns values of importable classes. Many cases are tried in several
-children, so that a case which ends its process ends no other case: a child yields each case's name when it begins, and
-a pair of name and result when it is done.
+Initialising CUDA, importing PyNvVideoCodec and creating a decoder can all end a process without an exception.
 """
 
 import math
@@ -21,19 +18,19 @@ from ....actors.process.running import Limits, Running, signal_name
 from ... import machine
 
 Probe: TypeAlias = Callable[..., Any]
-"""An importable function, or generator function."""
+"""An importable function or generator function; its arguments and results can be pickled."""
 STUCK_S = 2.0
-"""How long to wait for a killed child: one stuck in a kernel driver never ends."""
+"""How long to wait for a killed child: a child stuck in a kernel driver never ends."""
 
 
 class ChildEnd(Enum):
     """How the child ended."""
 
-    RETURNED = "returned"  #: it returned, after its last value
-    RAISED = "raised"  #: an exception, which ``detail`` names
-    EXITED = "exited"  #: it called exit(); ``detail`` holds its exit code
-    KILLED = "killed"  #: a signal: a crash
-    TIMED_OUT = "timed out"  #: killed at its time limit
+    RETURNED = "returned"  #: the probe finished
+    RAISED = "raised"  #: the probe raised the exception that ``detail`` names
+    EXITED = "exited"  #: the process called exit() with the code that ``detail`` names
+    KILLED = "killed"  #: a signal ended the process, as in a crash
+    TIMED_OUT = "timed out"  #: the process was killed at its time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +38,20 @@ class ChildOutcome:
     """The result of a probe that ran in a child process."""
 
     end: ChildEnd
-    values: tuple[Any, ...] = ()  #: the value returned, or those yielded, however it ended
-    detail: str = ""  #: one readable line; "" if it returned
-    said: str = ""  #: the end of what it printed
+    values: tuple[Any, ...] = ()  #: all values that the probe returned or yielded before the process ended
+    detail: str = ""  #: how the process ended, in one line; "" if the probe finished
+    said: str = ""  #: the last lines that the process printed
     took_s: float = 0.0
 
     @property
     def returned(self) -> bool:
-        """Whether it ended by itself."""
+        """Whether the probe finished."""
         return self.end is ChildEnd.RETURNED
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The exception that ended the probe: the last message."""
+    """The child's last message: the exception that ended the probe."""
 
     error: str
 
@@ -65,14 +62,13 @@ def run_in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` in a child process; never raises for a failure there.
+    """Run ``probe`` with keyword ``arguments`` in a child process; never raises for a failure there.
 
-    ``probe`` is an importable function, or a generator function whose items are kept as they come; its keyword
-    ``arguments`` and all results pickle. After ``limit_s`` the child is killed, with its own children; it also ends
-    when this process does. ``environment`` overrides this process's own.
+    After ``limit_s`` the child is killed, with its own children; it also ends when this process does. ``environment``
+    is added to this process's variables.
     """
     began_s = time.monotonic()
-    # A stopped process cannot keep time, so the kernel limits the child too.
+    # The kernel limits the child's CPU time too, because this process may be stopped and miss the deadline.
     limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
         child = run_program(__name__, environment={**os.environ, **(environment or {})}, limits=limits)
@@ -93,13 +89,13 @@ def run_in_child(
 
 
 def _receive(child: Running, order: tuple[Probe, Mapping[str, Any]], until_s: float, values: list[Any]) -> str | None:
-    """Append to ``values`` what a child yields until then; return the error that ended it, if one did."""
+    """Append the child's values to ``values`` until the deadline; return the error that ended the probe, if any."""
     try:
         end = PlainEnd(child.end)
         end.send(order)
         while not isinstance(value := end.receive(until_s), Raised):
             values.append(value)
-    except (EOFError, OSError):  # the child has ended, or its time is up
+    except (EOFError, OSError):  # the child has ended, or the deadline has passed
         return None
     return value.error
 
@@ -125,12 +121,12 @@ def main() -> None:
         found = probe(**arguments)
         for value in found if isinstance(found, Iterator) else (found,):
             end.send(value)
-    except Exception as error:  # noqa: BLE001 - whatever the probe raised is its answer
+    except Exception as error:  # noqa: BLE001 - the exception is the probe's result
         end.send(Raised(f"{type(error).__name__}: {error}"))
 
 
 CHILDREN_MAX = 8
-"""If more cases than this kill their process, the machine has one fault, not many."""
+"""If this many cases kill their processes, the machine itself is at fault, and trying more would tell nothing."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 
@@ -142,10 +138,10 @@ RunChild: TypeAlias = Callable[..., ChildOutcome]
 class CasesOutcome:
     """The results of all cases."""
 
-    results: dict[str, Any]  #: results of the finished cases
-    deaths: dict[str, ChildOutcome]  #: how the child ended, by the case it was trying
+    results: dict[str, Any]  #: the result of each finished case
+    deaths: dict[str, ChildOutcome]  #: how the child ended, by the case that it was trying
     untried: tuple[str, ...]
-    problem: str  #: why some are untried, "" if none are
+    problem: str  #: why cases are untried; "" if all were tried
 
 
 def try_cases(
@@ -158,10 +154,10 @@ def try_cases(
     run: RunChild,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
-    """Try ``cases``, the most important first, in as many children as needed, within ``limit_s`` for all of them.
+    """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, another child continues.
 
-    ``probe`` is a generator function. ``arguments`` makes its keyword arguments from the remaining cases; the remaining
-    seconds are added to them as ``limit_s``.
+    ``probe`` is a generator function that yields each case's name when it begins, and (name, result) when it is done.
+    ``arguments`` makes its keyword arguments from the remaining cases; ``limit_s``, the remaining time, is added.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}

@@ -1,7 +1,7 @@
-"""Error messages of NVIDIA's codecs, translated to a reason and a fix in a sentence each.
+"""Translates error messages of NVIDIA's codecs into a reason and a fix.
 
-PyNvVideoCodec raises one exception for all faults; its message holds a CUresult for decoders and an NVENCSTATUS for
-encoders. A decoder that cannot make its CUDA context ends the process instead, so a dead child's output is read too.
+PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders and an NVENCSTATUS for
+encoders. A decoder that cannot create its CUDA context ends the process instead, so a dead child's output is read too.
 """
 
 import re
@@ -22,7 +22,7 @@ XID_FIX: Final = "look for Xid lines: sudo dmesg | grep Xid"
 class Fault:
     """Why an engine failed a case."""
 
-    code: int | None  #: the library's own number, None if it gave none
+    code: int | None  #: the library's error code, if the message contains one
     reason: str
     fix: str = ""
 
@@ -44,17 +44,17 @@ def encode_fault(message: str) -> Fault:
 
 
 def fault_of_death(death: ChildOutcome) -> Fault:
-    """Translate what a child printed before it ended."""
+    """Translate the last output of a child that ended during a trial."""
     found = _PRINTED_CODE.findall(death.said)
     code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
     if code is None:
-        return Fault(None, f"the trial ended its process: {death.detail}", XID_FIX)
+        return Fault(None, f"the trial crashed: {death.detail}", XID_FIX)
     reason, fix = _DECODE[code]
     return Fault(code, f"{reason} (error {code} ended the process)", fix)
 
 
 def is_whole_device(fault: Fault) -> bool:
-    """Return whether an encoder's fault means that the device has no encoder at all."""
+    """Whether an encoder's fault means that the device has no encoder at all."""
     return fault.code in _NO_ENCODER_CODES
 
 

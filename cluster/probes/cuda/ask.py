@@ -1,7 +1,7 @@
-"""Asks the CUDA driver, in a process of its own: initialising it may hang, crash or end the process.
+"""Asks the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
 
-It calls libcuda through ctypes, because it has to judge the driver whatever ``cuda.bindings`` are installed, if any.
-Each finding is yielded at once, so that a crash loses no earlier one.
+ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each finding is
+yielded at once, so that a crash loses no earlier ones.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..report.absence import Absence, Maybe, Unavailable
 from .packages import library_of
-from .report import CudaDevice, CudaReport
+from .report import NOT_ASKED, CudaDevice, CudaReport
 from .tables import cuda_error, cuda_version
 
 T = TypeVar("T")
@@ -34,28 +34,15 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""The driver API's CU_DEVICE_ATTRIBUTE_* that describe a device's memory, by our names."""
+"""CU_DEVICE_ATTRIBUTE_* numbers, by our names: compute capability, and what the device's memory can do."""
 
-NOT_ASKED = Unavailable(Absence.FAILED, "the probe ended before this question")
-UNASKED = CudaReport(
-    kernel_module=NOT_ASKED,
-    library=NOT_ASKED,
-    deployment=NOT_ASKED,
-    compat_libraries=(),
-    cuda_version=NOT_ASKED,
-    init_code=NOT_ASKED,
-    device_count=NOT_ASKED,
-    devices=(),
-    codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED),
-    nvenc_api=NOT_ASKED,
-    runtimes=(),
-    nvrtc=NOT_ASKED,
-)
-"""The report of a process that returned nothing."""
+
+UNASKED = CudaReport(codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED))
+"""The report if the child process returned nothing."""
 Found: TypeAlias = str | dict[str, Any]
-"""The next step's name, or fields of ``CudaReport``."""
+"""The name of the next step, or fields of ``CudaReport``."""
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "libcuda.so.1 is not installed")
-_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is too old for this question")
+_NOT_IN_DRIVER = Unavailable(Absence.FUNCTION_NOT_FOUND, "the driver is too old to answer this question")
 _NOT_INITIALISED = Unavailable(Absence.FAILED, "cuInit failed, so nothing more was asked")
 _NO_CONTEXT = Unavailable(Absence.FAILED, "there is no context")
 _NEED_LIBCUDA = ("cuda_version", "init_code", "device_count", "nvenc_api", "nvrtc")
@@ -64,10 +51,7 @@ _KERNEL = b'extern "C" __global__ void trial(int *out) { *out = 1; }'
 
 
 def ask(*, every_device: bool = False) -> Iterator[Found]:
-    """Yield all answers, the riskiest questions last.
-
-    ``every_device`` asks about all the machine's devices, ignoring CUDA_VISIBLE_DEVICES.
-    """
+    """Yield all answers, asking the riskiest questions last; ``every_device`` ignores CUDA_VISIBLE_DEVICES."""
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     cuda = None
@@ -105,7 +89,7 @@ def _ask_codec_libraries() -> Iterator[Found]:
 
 
 def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
-    """Look for NVRTC where ``cuda.core``, which compiles our kernels, looks for it; return it."""
+    """Load NVRTC from where ``cuda.core`` loads it to compile our kernels; return it, or None if that fails."""
     yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
@@ -133,7 +117,7 @@ def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Found
         yield f"asking about device {ordinal}"
         devices.append(_device(cuda, ordinal))
         yield {"devices": tuple(devices)}
-    # Contexts last: each takes memory and time, and may end this process.
+    # Contexts come last: each takes memory and time, and may end this process.
     for ordinal in range(count.value):
         yield f"retaining the primary context of device {ordinal}"
         for found in _in_context(cuda, nvrtc, devices[ordinal]):
@@ -148,7 +132,7 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
     name = text.value.decode(errors="replace")
     located = _call(cuda, "cuDeviceGetPCIBusId", text, _NAME_BYTES, device)
-    # The second version names a MIG instance, the first the GPU under it.
+    # The second version returns a MIG instance's UUID, the first one its GPU's.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
     if identified is None:
         identified = _call(cuda, "cuDeviceGetUuid", raw, device)
@@ -163,9 +147,6 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
         compute_capability=major if isinstance(major, Unavailable) else f"{major}.{minor}",
         is_integrated=integrated if isinstance(integrated, Unavailable) else bool(integrated),
         attributes=attributes,
-        context_code=NOT_ASKED,
-        free_bytes=NOT_ASKED,
-        total_bytes=NOT_ASKED,
     )
 
 
@@ -176,7 +157,7 @@ def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple
 
 
 def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
-    """Yield a device with its memory, then with the result of trying a kernel."""
+    """Yield the device with its memory, then also with the result of loading a kernel."""
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
@@ -204,7 +185,7 @@ def _in_words(code: int | None) -> Unavailable:
 
 
 def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Maybe[int]:
-    """Compile a kernel for the device and load it, as ``actors/nvidia/cuda/kernels.py`` does."""
+    """Compile and load a kernel, as ``actors/nvidia/cuda/kernels.py`` does; return the driver's code."""
     _, major = _attribute(cuda, device, "compute_capability_major")
     _, minor = _attribute(cuda, device, "compute_capability_minor")
     code, binary = _compiled(nvrtc, f"sm_{major}{minor}")
@@ -218,13 +199,13 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why there is no kernel to load, by NVRTC's code; None means an NVRTC that makes no machine code."""
+    """Return why NVRTC compiled no kernel, by its return code; None if this NVRTC cannot produce machine code."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
 
 def _compiled(nvrtc: ctypes.CDLL, architecture: str) -> tuple[int | None, bytes]:
-    """Return NVRTC's code and the machine code of a kernel; code None means an NVRTC that makes no machine code."""
+    """Return NVRTC's return code (None if it cannot produce machine code) and the kernel's machine code."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
     code = _call(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), _KERNEL, b"trial.cu", 0, None, None)
@@ -244,7 +225,7 @@ def _handle(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
 
 
 def _call(library: ctypes.CDLL, function: str, *arguments: object) -> int | None:
-    """Return the call's code, or None if the library is older than the function."""
+    """Return the function's return code; None if the library is too old to have the function."""
     found = getattr(library, function, None)
     return None if found is None else int(found(*arguments))
 
@@ -254,7 +235,7 @@ def _code(code: int | None) -> Maybe[int]:
 
 
 def _answer(code: int | None, value: T) -> Maybe[T]:
-    """Return a call's answer, or the absence that its code means."""
+    """Return the value of a successful call, else why there is none."""
     if code is None:
         return _NOT_IN_DRIVER
     error = cuda_error(code)
@@ -266,7 +247,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the file, among those mapped into this process, whose name begins so; "" for none."""
+    """Return the path of the file mapped into this process whose name starts with ``beginning``; "" for none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

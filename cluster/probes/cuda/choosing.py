@@ -1,7 +1,7 @@
-"""Chooses the user-mode driver that workers load: the system's, or a fitting compat package's that passed a trial.
+"""Chooses the user-mode driver that workers load: the system's, or that of a compat package which passed a trial.
 
-The guide's rules: a package is for what the driver itself does not support (CUDA Compatibility 3.3.1); all processes
-share the newest that fits (3.4); and if a package cannot be used, the system's own driver is (3.4).
+Rules of CUDA Compatibility: a package is needed only if the driver is older than a runtime (3.3.1); all processes share
+the newest package that fits; if none can be used, they use the system's driver (3.4).
 """
 
 import os
@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from ...fleet_variables import COMPAT, compat_folder, may_use_compat
 from ..report.absence import Unavailable, known
-from ..report.gpu_identity import is_geforce
 from .forward import cuda_of, why_unfit
 from .report import CudaLibrary, CudaReport, Deployment, is_compat_library
 from .tables import cuda_error, version_numbers
@@ -25,19 +24,19 @@ _BROKEN_PACKAGE: Final = (803, 804)
 class DriverChoice:
     """Which user-mode driver a machine's workers load."""
 
-    search_path: str | None = None  # their LD_LIBRARY_PATH; None leaves it as it is
-    folder: str = ""  # version of the compat package's driver, "" for the system's driver
+    search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None leaves it unchanged
+    folder: str = ""  # the compat package's folder; "" for the system's driver
     reason: str = ""  # a sentence without a full stop; "" if there was no choice
     failed: bool = False  # a trial failed, or no alternative could be tried
 
     @property
     def note(self) -> str:
-        """The line for a job's report; "" if nothing changed and nothing failed."""
+        """The line for a job's report; "" if workers load the system's driver and nothing failed."""
         return self.words if self.failed or self.search_path is not None else ""
 
     @property
     def words(self) -> str:
-        """The choice as a line; "" if there was none."""
+        """The choice in one line; "" if there was none."""
         loaded = f"the compat package in {self.folder}" if self.folder else "the system's CUDA driver"
         return f"workers load {loaded}: {self.reason}" if self.reason else ""
 
@@ -47,20 +46,20 @@ NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
 
 
 class Candidate(NamedTuple):
-    """A candidate for a trial: an LD_LIBRARY_PATH, the package's folder in front of it ("" removes one), and why."""
+    """A driver to try."""
 
-    search_path: str
-    folder: str
+    search_path: str  # LD_LIBRARY_PATH
+    folder: str  # the compat package's, first in the path; "" if the path leaves a broken package out
     why: str
 
 
 def choose_driver(
     system: CudaReport, environ: Mapping[str, str], try_path: Callable[[str], CudaReport]
 ) -> tuple[DriverChoice, CudaReport]:
-    """Return which driver workers load, and its report: ``system``, or the result of another driver's trial.
+    """Return which driver workers load, and its report: ``system``, or the report of the driver that was tried.
 
-    ``environ`` holds LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT as workers would have them without a choice;
-    ``try_path`` reports the CUDA driver that a process with another LD_LIBRARY_PATH loads.
+    ``environ`` contains the workers' LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT. ``try_path`` reports the driver that
+    a process with the given LD_LIBRARY_PATH loads.
     """
     candidate = worth_a_trial(system, environ)
     if isinstance(candidate, DriverChoice):
@@ -71,7 +70,7 @@ def choose_driver(
 
 
 def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate | DriverChoice:
-    """Return a candidate that may beat the current driver, or the choice to keep it, and why."""
+    """Return a driver that may be better than the current one, or the choice to keep the current one."""
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
@@ -88,7 +87,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice if no compat package is found, not even in a folder configured for one."""
+    """Return the choice on a machine without a compat package; it fails if a folder was configured for one."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -98,7 +97,7 @@ def without_packages(environ: Mapping[str, str]) -> DriverChoice:
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return which runtimes here are newer than the driver, in a few words; "" for none, or if unknown."""
+    """Return in a few words which runtimes are newer than the driver; "" for none, or if the version is unknown."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]
@@ -110,7 +109,7 @@ def needs_newer(system: CudaReport) -> str:
 
 
 def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice:
-    if any(is_geforce(device.name) for device in system.devices):
+    if system.has_geforce:
         return DriverChoice(reason=NOT_FOR_GEFORCE)
     newest_first = sorted(system.compat_libraries, key=lambda each: version_numbers(cuda_of(each)), reverse=True)
     for library in newest_first:
@@ -120,12 +119,12 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without a compat package that CUDA refuses, if the path is how it was loaded."""
+    """Return the search path without a compat package that CUDA refuses, if it was loaded through that path."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"
     if system.deployment not in (Deployment.SEARCH_PATH, Deployment.MODULES):
-        reason = f"{why}, and cannot be bypassed because it is not in {LIBRARY_PATH}"
+        reason = f"{why}; remove it, because only a package in {LIBRARY_PATH} can be bypassed"
         return DriverChoice(reason=reason, failed=True)
     here = Path(library.folder).resolve()
     kept = [folder for folder in path.split(os.pathsep) if folder and Path(folder).resolve() != here]
@@ -133,7 +132,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Return the candidate if CUDA starts with it on every device; otherwise nothing changes."""
+    """Choose the candidate if CUDA starts with it on every device where it starts now, else the current driver."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)

@@ -1,6 +1,6 @@
-"""Judges a machine's CUDA driver: pure rules over what the probes found, each verdict with the rule that decided.
+"""Judges a machine's CUDA driver from the probes' reports, by the rules of NVIDIA's "CUDA Compatibility".
 
-The rules are those of NVIDIA's "CUDA Compatibility". What was tried outranks its tables.
+The result of a trial outranks the document's tables.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
 _NO_DEVICE: Final = 100
-_VERSIONED_DOTS: Final = 3  # a library's name with a driver version has at least this many: "libnvcuvid.so.580.95"
+_VERSIONED_DOTS: Final = 3  # the least number of dots in a file name with a driver version: "libnvcuvid.so.580.95"
 
 
 def judge(
@@ -29,10 +29,10 @@ def judge(
     *,
     codecs_work: bool = False,
 ) -> tuple[Diagnosis, ...]:
-    """Return every verdict about the CUDA driver and what runs on it, causes before consequences.
+    """Return the verdicts about the CUDA driver and the software that uses it, causes before consequences.
 
-    A machine without any NVIDIA driver gets one verdict that says so: nothing is broken there. ``nvml_driver_version``
-    is "" if NVML names none; ``codecs_work`` says that a GPU here has decoded or encoded a picture.
+    A machine without an NVIDIA driver gets one verdict, which is not "broken". ``nvml_driver_version`` is "" if
+    unknown; ``codecs_work``: a GPU here has decoded or encoded a picture.
     """
     if not has_driver(report):
         rule = "a GPU needs a kernel driver and libcuda (CUDA Compatibility 1)"
@@ -56,16 +56,16 @@ def judge(
 
 
 def has_driver(report: CudaReport) -> bool:
-    """Whether any part of an NVIDIA driver is here: its kernel module or a libcuda."""
+    """Whether the machine has any part of an NVIDIA driver: the kernel module or libcuda."""
     return not (isinstance(report.kernel_module, Unavailable) and isinstance(report.library, Unavailable))
 
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
-    """Judge whether kernel driver and user-mode driver have equal versions, or a compat package in between."""
+    """Judge whether the kernel driver and the user-mode driver have equal versions, unless a compat package is used."""
     subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
-        # A Tegra without that file, or a container that hides it, still has a driver that initialises.
+        # The file is missing on a Tegra and in some containers, though the driver works.
         if report.init_code != 0:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             reason = module.reason
@@ -97,15 +97,15 @@ def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
 
 
 def _missing(absence: Unavailable) -> Grade:
-    """Return how serious an absence is: what could not be asked is not known to be missing."""
+    """Grade the absence of a library: it is broken only if it is known to be missing."""
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
 def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
-    """Judge what cuInit returned, or that it never did.
+    """Judge the result of cuInit.
 
-    An error that may pass by itself closes no device: a worker that meets it is restarted after a pause. Nor does a
-    process that ran out of time or memory, or that crashed on a machine where a codec session worked.
+    Some failures do not close devices: an error that may pass by itself, because workers that hit it are restarted
+    after a pause; a probe that ran out of time or memory; a crash on a machine where a codec session worked.
     """
     subject, rule = "CUDA initialisation", "what cuInit returned (CUDA Compatibility 3.3.3)"
     code = report.init_code
@@ -167,7 +167,7 @@ def _context(device: CudaDevice) -> Diagnosis:
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
-    """Judge whether toolkits and drivers know this generation of GPUs; ``driver`` is "" if no table has it."""
+    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if it is in no table."""
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
@@ -192,7 +192,7 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
 
 
 def _codec_packages(report: CudaReport) -> str:
-    """Return the step that installs the codec libraries, by the names of Debian's and Ubuntu's packages."""
+    """Return how to install the codec libraries, with the names of Debian's and Ubuntu's packages."""
     module = report.kernel_module
     branch = "" if isinstance(module, Unavailable) else f"-{version_numbers(module.version)[0]}"
     packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
@@ -203,7 +203,7 @@ def _codec_packages(report: CudaReport) -> str:
 
 
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
-    """Judge whether the driver's codec libraries load and have its version: a compat package contains none."""
+    """Judge whether the driver's codec libraries load, and whether their version is the kernel driver's."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:

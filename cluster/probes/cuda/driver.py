@@ -1,7 +1,4 @@
-"""The installed CUDA driver: asked in a child process, and read from the machine's files.
-
-Order and meaning follow "CUDA Compatibility" 3.3.3. Nothing here judges: that is ``compat.py``.
-"""
+"""Reports the installed CUDA driver, from a child process that calls it and from the machine's files."""
 
 import importlib.metadata
 import os
@@ -18,10 +15,10 @@ from ...fleet_variables import compat_folder
 from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 from ..report.gpu_identity import is_geforce
-from .ask import NOT_ASKED, UNASKED, ask
+from .ask import UNASKED, ask
 from .choosing import LIBRARY_PATH, NO_CHOICE, NOT_FOR_GEFORCE, DriverChoice, choose_driver, without_packages
 from .packages import compat_libraries
-from .report import CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
+from .report import NOT_ASKED, CudaLibrary, CudaReport, KernelModule, RuntimeInUse, deployment, is_compat_library
 from .tables import minor_version, newest_cuda_of
 
 _ROOT = Path("/")
@@ -36,8 +33,8 @@ def probe_cuda(
 ) -> CudaReport:
     """Report the CUDA driver of this machine; never raises or hangs, whatever the driver does.
 
-    After ``limit_s`` the asking process is killed; its answers so far are kept. ``every_device`` ignores
-    CUDA_VISIBLE_DEVICES, which Ray sets to nothing for tasks without a GPU.
+    After ``limit_s`` the child process is killed, and its answers so far are kept. ``every_device`` ignores
+    CUDA_VISIBLE_DEVICES, which is empty in Ray tasks without a GPU.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
     outcome = run_in_child(ask, {"every_device": every_device}, limit_s, searched)
@@ -58,7 +55,7 @@ def probe_cuda(
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
     """Return which CUDA driver processes on this machine should load, considering compat packages.
 
-    Without a fitting package no driver is loaded; else one is tried in a child process, for ``limit_s`` at most.
+    A package that fits is tried in a child process for up to ``limit_s``; otherwise no driver is loaded.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
@@ -76,7 +73,7 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
     )
     tried = partial(probe_cuda, limit_s, root=root)
     is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
-    # What processes load now is asked only if it may be a package; otherwise the files say enough.
+    # The current driver is called only if it may be a package's; otherwise the files are enough.
     system = tried(environ=environ) if is_in_path else from_files
     if not is_in_path and any(map(is_geforce, _models(root))):
         return DriverChoice(reason=NOT_FOR_GEFORCE)
@@ -92,7 +89,7 @@ def _models(root: Path) -> Iterator[str]:
 
 
 def kernel_module(root: Path) -> Maybe[KernelModule]:
-    """Return NVIDIA's kernel driver from ``/proc/driver/nvidia/version``, which describes the open one too."""
+    """Return NVIDIA's kernel driver, open or not, from ``/proc/driver/nvidia/version``."""
     path = root / "proc/driver/nvidia/version"
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -109,14 +106,14 @@ def kernel_module(root: Path) -> Maybe[KernelModule]:
 def packages_here(
     root: Path, module: Maybe[KernelModule], environ: Mapping[str, str], linked: Iterable[str]
 ) -> tuple[CudaLibrary, ...]:
-    """Return the compat packages in toolkits' folders, and in the folders searched for libraries (``linked`` too)."""
+    """Return the compat packages in toolkits' folders and on the library search paths, including ``linked``."""
     named = (*environ.get("LD_LIBRARY_PATH", "").split(":"), compat_folder(environ), *linked)
     found = compat_libraries(root, (folder for folder in named if folder.startswith("/")))
     return tuple(library for library in found if is_compat_library(library, module))
 
 
 def linker_folders(root: Path) -> tuple[str, ...]:
-    """Return the folders that the linker's configuration adds (ld.so.conf and ld.so.conf.d)."""
+    """Return the library folders in ld.so.conf and ld.so.conf.d."""
     folders: list[str] = []
     for path in (root / "etc/ld.so.conf", *sorted(root.glob("etc/ld.so.conf.d/*.conf"))):
         with suppress(OSError):
@@ -126,7 +123,7 @@ def linker_folders(root: Path) -> tuple[str, ...]:
 
 
 def find_runtimes() -> tuple[RuntimeInUse, ...]:
-    """Return the CUDA runtimes that this Python installation would use, from the packages' metadata; none is loaded."""
+    """Return the CUDA runtimes that this Python installation would use, from package metadata; none is loaded."""
     found: list[RuntimeInUse] = []
     for name in _RUNTIME_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -148,7 +145,7 @@ def _is_tegra(root: Path) -> bool:
 
 
 def report_of(outcome: ChildOutcome) -> CudaReport:
-    """Return the asking process's answers, as far as they came, without the machine's files."""
+    """Return the child process's answers, however many came."""
     found: dict[str, Any] = {}
     step = ""
     for value in outcome.values:
@@ -157,7 +154,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         else:
             found |= value
     ended = f"{outcome.detail} while {step}" if outcome.detail and step else outcome.detail
-    # SIGKILL comes from the machine when memory runs out.
+    # SIGKILL may mean that the machine ran out of memory, so it is no crash.
     was_killed = outcome.detail.endswith(signal.SIGKILL.name)
     crashed = outcome.end is ChildEnd.EXITED or (outcome.end is ChildEnd.KILLED and not was_killed)
     return replace(UNASKED, **found, ended=ended, has_crashed=crashed and step == "cuInit", took_s=outcome.took_s)

@@ -1,6 +1,6 @@
-"""Judges forward compatibility: a newer user-mode driver from a compat package, on an older kernel driver.
+"""Judges forward compatibility: a newer user-mode driver, from a compat package, on an older kernel driver.
 
-The library's own ELF note outranks the table; what cuInit returned outranks both.
+The library's ELF note outranks the document's table, and the result of cuInit outranks both.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
 _SINCE = {"libnvidia-nvvm": (11, 5), "libcudadebugger": (11, 8)}
-"""The CUDA version from which a library belongs to a compat package (CUDA Compatibility 3.2.1)."""
+"""The CUDA version since which compat packages contain a library (CUDA Compatibility 3.2.1)."""
 _NOT_FOR_WORK = ("libcudadebugger",)
 
 
 class ForwardAnswer(NamedTuple):
-    """Whether a compat library fits a kernel driver (None: unknown), by which rule, and why in one sentence."""
+    """Whether a compat library fits a kernel driver (None: unknown), the rule that decides, and the reason."""
 
     answer: Forward | None
     rule: str
@@ -38,11 +38,11 @@ class ForwardAnswer(NamedTuple):
 
 
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
-    """Return whether a compat library fits a kernel driver version ("550.54.15"), by its note, else by table.
+    """Return whether a compat library fits a kernel driver version ("550.54.15").
 
-    By its note it fits if the note lists the driver's branch, and its CUDA version is newer than the driver's. The
-    table is CUDA Compatibility 3.3.1's; beyond it, a library from a newer branch may work, and one from an older branch
-    never does.
+    A library with a note fits if the note lists the driver's branch and a newer CUDA version than the driver's. For
+    other libraries the table in CUDA Compatibility 3.3.1 decides. For branches that the table lacks, a newer library
+    may work, and an older one never does.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -78,9 +78,9 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
+    """Return what is wrong with a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
-    ``for_work`` leaves out the debugger's library, which no work needs.
+    ``for_work`` ignores the debugger's library, which work does not need.
     """
     if not library.companions:
         return ()
@@ -99,14 +99,14 @@ def _trouble_of(name: str, library: CudaLibrary) -> str:
 
 
 def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the files of each compat package here, in use or not, and whether an upgrade left it behind."""
+    """Judge the files of every compat package on the disk, and whether a driver upgrade should have removed it."""
     used = report.library
     for library in report.compat_libraries:
         is_used = not isinstance(used, Unavailable) and used.path == library.path
         subject = f"compat package in {library.folder}"
         if troubles := package_troubles(library):
             rule = "its libraries share one version and have their links (CUDA Compatibility 3.2.1, 3.2.2)"
-            grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used as it is",))
+            grade, limits = (Grade.LIMITED, ()) if is_used else (Grade.OK, ("it cannot be used until it is repaired",))
             yield Diagnosis(subject, grade, rule, "; ".join(troubles), _repair(library), limits)
         elif not is_used and report.driver:
             yield from _left_behind(subject, library, report.driver)
@@ -140,13 +140,13 @@ def cuda_of(library: CudaLibrary) -> str:
 
 
 def why_unfit(library: CudaLibrary, host_driver: str) -> str:
-    """Return why a compat package does not suit a kernel driver; "" if it does."""
+    """Return why a compat package cannot be used with a kernel driver; "" if it can."""
     found = forward_answer(library, host_driver)
     return "; ".join(package_troubles(library, for_work=True)) if found.answer is Forward.WORKS else found.because
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
-    """Return a compat library on the disk that fits this kernel driver and has at least this CUDA version, or None."""
+    """Return a compat library on the disk for this kernel driver and at least this CUDA version; None for none."""
     fitting = (
         library
         for library in report.compat_libraries
@@ -158,7 +158,7 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
 
 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the compat package in use: whether it fits, what it lacks, and how it was deployed."""
+    """Judge the compat package in use: whether it fits, its limits, and how it is deployed."""
     library = report.library
     if isinstance(library, Unavailable) or not is_compat_library(library, report.kernel_module):
         return
@@ -184,7 +184,7 @@ def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge an upgrade package of a Jetson: its note lists no branches, so only initialising can tell."""
+    """Judge a Jetson's upgrade package by the result of cuInit, since its note lists no driver branches."""
     rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")
@@ -196,7 +196,7 @@ def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _device_support(report: CudaReport) -> Diagnosis:
-    """Judge the rule that forward compatibility is for data-centre GPUs, select NGC-ready RTX boards and Jetson."""
+    """Judge whether the GPUs support compat packages."""
     subject = "hardware for compat packages"
     rule = "for data-centre GPUs and select NGC-ready RTX boards only (CUDA Compatibility 3.1)"
     if report.init_code == 0:
@@ -209,7 +209,7 @@ def _device_support(report: CudaReport) -> Diagnosis:
 
 
 def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Report the deployment model (CUDA Compatibility 3.4): NVIDIA recommends one package for all."""
+    """Report the deployment model (CUDA Compatibility 3.4)."""
     subject, rule = "compat package's deployment", "shared or per application (CUDA Compatibility 3.4)"
     how = report.deployment
     if isinstance(how, Unavailable):
@@ -220,7 +220,7 @@ def _deployed(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _limits(report: CudaReport) -> tuple[str, ...]:
-    """Return what forward compatibility lacks here (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
+    """Return the limits of forward compatibility on these GPUs (CUDA Compatibility 3.3.2, Table 4, and 3.3.3)."""
     features = (_limit(limit, report.devices) for limit in FORWARD_LIMITS)
     return (*(feature for feature in features if feature), _OPENCL_LIMIT, CODEC_LIMIT)
 

@@ -1,10 +1,8 @@
-"""Finds compat packages on the disk (CUDA Compatibility 3.2.1 and 3.2.2), and reads their libcuda's own note.
+"""Finds compat packages on the disk (CUDA Compatibility 3.2.1, 3.2.2), and reads the ELF note of their libcuda.
 
-A package from a network repository is in a toolkit's folder, with links; one from a runfile is anywhere, perhaps
-without links, so the search is for versioned files. A libcuda for forward compatibility has an ELF section
-``.note.cuda.fwd_compatibility``: a note of "NVIDIA Corporation" in JSON with the CUDA version, the driver branches it
-accepts and the kinds of device. Orin's note has only a CUDA version and claims two bytes more than its section has, so
-lengths are limited to the section, and missing lists are empty.
+Packages from a runfile may lack links, so the search is for versioned files. The note, in ``SECTION`` and by ``OWNER``,
+is JSON with the CUDA version, the accepted driver branches and the kinds of device. Orin's note has only a CUDA
+version, and its length exceeds the section by two bytes.
 """
 
 import json
@@ -21,16 +19,16 @@ from .report import LINKS, CudaLibrary, ForwardNote
 _LIBRARY_VERSION: Final = re.compile(r"^libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPANION: Final = re.compile(r"^(lib[a-z-]+)\.so\.(\d{3,}(?:\.\d+)+)$")
 _COMPAT_FOLDER: Final = re.compile(r"^compat([-_].+)?$|^cuda-compat")
-_NO_VERSION: Final = Unavailable(Absence.NOT_FOUND, "the library's name carries no driver version")
+_NO_VERSION: Final = Unavailable(Absence.NOT_FOUND, "the library's name contains no driver version")
 
 SECTION = b".note.cuda.fwd_compatibility"
 OWNER = b"NVIDIA Corporation"
 _DESCRIPTION_BYTES_MAX = 65536
 _NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
 _ENTRIES_MAX = 1024
-# elf(5), 64-bit and little-endian only, like every libcuda that has the note.
+# elf(5): 64-bit and little-endian, as every libcuda with the note is.
 _ELF = b"\x7fELF\2\1"
-_HEADER = struct.Struct("<40xQ10x3H")  # Elf64_Ehdr: offset of the section headers, size, number, index of the names
+_HEADER = struct.Struct("<40xQ10x3H")  # Elf64_Ehdr: the section headers' offset, size, number, and index of the names
 _SECTION_HEADER = struct.Struct("<I20x2Q")  # Elf64_Shdr: the name (an offset), the offset in the file, the size
 _NOTE_HEADER = struct.Struct("<3I")  # Elf64_Nhdr: the sizes of owner and description, the type
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
@@ -40,9 +38,9 @@ _Bytes: TypeAlias = bytes | mmap.mmap
 
 
 def compat_libraries(root: Path, folders: Iterable[str] = ()) -> tuple[CudaLibrary, ...]:
-    """Return the newest libcuda of each folder for compat packages, and of ``folders``, whether or not it is linked.
+    """Return the newest libcuda in each folder for compat packages and in each of ``folders``, with or without links.
 
-    The driver's own libcuda may be among them: ``report.is_compat_library`` distinguishes it.
+    This may include the driver's own libcuda; see ``report.is_compat_library``.
     """
     searched = [*sorted(root.glob("usr/local/cuda*/compat*")), *(root / folder.lstrip("/") for folder in folders)]
     found = {_newest(folder.resolve()) for folder in searched if folder.is_dir()}
@@ -50,7 +48,7 @@ def compat_libraries(root: Path, folders: Iterable[str] = ()) -> tuple[CudaLibra
 
 
 def _newest(folder: Path) -> Path | None:
-    """Return the newest libcuda in a folder; one without a version only if there is no other."""
+    """Return the newest libcuda in a folder, or ``libcuda.so.1`` if no file name has a version."""
     linked = folder / "libcuda.so.1"
     versioned = [path for path in folder.glob("libcuda.so.*") if _LIBRARY_VERSION.match(path.name) and path.is_file()]
     newest = max(versioned, key=lambda path: tuple(map(int, path.name.split(".")[2:])), default=None)
@@ -58,7 +56,7 @@ def _newest(folder: Path) -> Path | None:
 
 
 def library_of(path: str) -> CudaLibrary:
-    """Return what is known of a file that is, or could be, the machine's libcuda, and of those beside it."""
+    """Describe a file that is, or could be, the machine's libcuda, and the libraries in its folder."""
     file = Path(path)
     named = _LIBRARY_VERSION.match(file.name)
     in_compat_folder = any(_COMPAT_FOLDER.search(part) for part in file.parent.parts)
@@ -73,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return the versions of the libraries in a folder, by name: libcuda's version if they have it, else the newest."""
+    """Return each library's version, by name: ``version`` if there is such a file, else the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():
@@ -91,7 +89,7 @@ def forward_note_of(path: Path) -> Maybe[ForwardNote]:
 
 
 def read_forward_note(data: _Bytes) -> Maybe[ForwardNote]:
-    """Return the note of this ELF file; an absence for anything else."""
+    """Return the note in an ELF file, or why there is none."""
     try:
         section = _section(data)
         description = None if section is None else _description(section)
@@ -141,5 +139,5 @@ def _meaning(description: bytes) -> Maybe[ForwardNote]:
 
 def _numbers(value: Any) -> tuple[int, ...]:
     entries = value if isinstance(value, list) else []
-    # bool is an int in Python, but not a branch.
+    # type() excludes bool, a subclass of int.
     return tuple(entry for entry in entries if type(entry) is int and 0 <= entry < 1 << 31)

@@ -1,7 +1,7 @@
-"""What PyNvVideoCodec needs, and whether it works: a child tries the import, which may end the process.
+"""Judges PyNvVideoCodec: its requirements, and the result of importing it in a child process.
 
-The import loads libnvidia-encode.so.1, asks it for its newest NVENC interface, and picks one of the package's two
-builds by that: so even a host that only decodes needs libnvidia-encode.
+The import loads libnvidia-encode.so.1 and picks one of the package's two builds by its newest NVENC interface, so even
+a host that only decodes needs that library.
 """
 
 import importlib
@@ -34,19 +34,19 @@ class PyNvVideoCodecReport:
     """The installed PyNvVideoCodec, and the result of importing it."""
 
     version: Maybe[str]
-    builds: tuple[str, ...]  # the builds in the package, by their ending ("_130")
-    picked: Maybe[str]  # the build that the import chose; absent, with the reason, if the import failed
-    cuda_version: Maybe[str]  # the package's own values, such as ``sdk_version``
-    sdk_version: Maybe[str]
-    runtime_version: Maybe[str]  # the CUDA runtime that it bundles ("12.3.101")
+    builds: tuple[str, ...]  # suffixes of the builds in the package ("_130")
+    picked: Maybe[str]  # the build that the import chose, or why the import failed
+    cuda_version: Maybe[str]  # the package's ``__cuda_version__``
+    sdk_version: Maybe[str]  # the package's ``__video_codec_sdk_version__``
+    runtime_version: Maybe[str]  # the bundled CUDA runtime ("12.3.101")
     python_version: str  # "3.11"
-    glibc_version: Maybe[str]  # glibc's version "2.36"; absent on another C library
+    glibc_version: Maybe[str]  # "2.36"; absent with another C library
     machine: str  # "x86_64"
     took_s: float = 0.0
 
 
 def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
-    """Report PyNvVideoCodec as this Python imports it, within ``limit_s``; never raises, whatever the import does."""
+    """Report PyNvVideoCodec, importing it in a child process within ``limit_s``; never raises."""
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
@@ -75,9 +75,9 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
 
 
 def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package and return the build it chose; runs in a child process, and raises what the import raises."""
+    """Import the package and yield the build that it chose, and its versions; for a child process."""
     package = importlib.import_module("PyNvVideoCodec")
-    path = str(getattr(package, "module_path", ""))  # the file that the package chose, among its own names
+    path = str(getattr(package, "module_path", ""))  # the file of the chosen build
     found = _BUILD.search(path)
     yield "picked", found[1] if found else "unknown"
     yield "cuda", str(getattr(package, "__cuda_version__", ""))
@@ -93,16 +93,16 @@ def _package() -> tuple[Maybe[str], tuple[str, ...]]:
 
 
 def _failure(detail: str) -> Unavailable:
-    """Return why the import failed: the first line, since the package adds pages of advice."""
+    """Return the first line of an import error; the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
 
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
-    """Judge the package on a machine that has an NVIDIA driver: it works, or has a first unmet requirement.
+    """Judge the package on a machine with an NVIDIA driver: it works, or its first requirement that is not met.
 
-    Trials decide: the import's requirements explain only a failed import, and a session's (``codecs_work``) only if no
-    session was seen to work.
+    Trials decide: requirements of the import matter only if the import failed, and those of a session only if no
+    session worked (``codecs_work``).
     """
     if isinstance(package.version, Unavailable):
         because, limits = package.version.reason, ("decoding and encoding on NVIDIA's engines",)
@@ -125,7 +125,7 @@ def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, c
 def _system(package: PyNvVideoCodecReport) -> Iterator[Diagnosis]:
     python, oldest, newest = package.python_version, CODEC_PACKAGE["oldest_python"], CODEC_PACKAGE["newest_python"]
     if not version_numbers(oldest) <= version_numbers(python) <= version_numbers(newest):
-        because = f"there are builds for Python {oldest} to {newest}, and this is {python}"
+        because = f"it supports Python {oldest} to {newest}, and this is {python}"
         yield Diagnosis(_SUBJECT, Grade.BROKEN, "its installation page", because, "use one of those Python versions")
     new_arm = package.machine == "aarch64" and version_numbers(python) >= _AARCH64_NEW_PYTHON
     glibc = CODEC_PACKAGE["glibc_of_aarch64_with_python_3_13" if new_arm else "glibc"]

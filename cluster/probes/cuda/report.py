@@ -1,4 +1,4 @@
-"""A machine's CUDA driver, as values: ``driver.py`` fills them in, ``compat.py`` judges."""
+"""A report of a machine's CUDA driver: ``driver.py`` makes it, ``compat.py`` judges it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from ..report.absence import Absence, Maybe, Unavailable
+from ..report.gpu_identity import is_geforce
 from .tables import version_numbers
 
-_NVRTC_NOT_ASKED = Unavailable(Absence.FAILED, "NVRTC was not asked for")
+NOT_ASKED = Unavailable(Absence.FAILED, "the probe ended before this question")
 _KERNEL_NOT_TRIED = Unavailable(Absence.FAILED, "no kernel was tried")
 
 
 class Deployment(Enum):
-    """How a process came to load its libcuda; for compat packages by the models of CUDA Compatibility 3.4."""
+    """How a process finds its libcuda: the deployment models of CUDA Compatibility 3.4."""
 
     DRIVER = "installed with the driver"
     SEARCH_PATH = "shared, through LD_LIBRARY_PATH"
@@ -37,7 +38,7 @@ LINKS: Final = {
     "libnvidia-nvvm": "libnvidia-nvvm.so.4",
     "libcudadebugger": "libcudadebugger.so.1",
 }
-"""The libraries of a compat package, and the name by which each is loaded (CUDA Compatibility 3.2.1)."""
+"""The libraries of a compat package, and the names of their links (CUDA Compatibility 3.2.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class ForwardNote:
     """The note of a libcuda for forward compatibility."""
 
     cuda_version: str  # "13.1"
-    drivers: tuple[int, ...] = ()  # the branches of kernel drivers that it accepts; () if it does not say (Orin)
-    devices: tuple[int, ...] = ()  # kinds of device, as numbers whose meaning is not published
+    drivers: tuple[int, ...] = ()  # accepted branches of the kernel driver; () if it lists none (Orin)
+    devices: tuple[int, ...] = ()  # kinds of device; NVIDIA does not document the numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +56,10 @@ class CudaLibrary:
 
     path: str
     version: Maybe[str]  # the driver version in its name ("580.159.04"); a Tegra's libcuda.so.1.1 has none
-    in_compat_folder: bool  # it is in a folder for compat packages
+    in_compat_folder: bool  # whether its path has a folder for compat packages
     note: Maybe[ForwardNote]
-    companions: dict[str, str] = field(default_factory=dict)  # versions of the package's libraries beside it, by name
-    missing_links: tuple[str, ...] = ()  # names in ``LINKS`` that lead to no file in its folder
+    companions: dict[str, str] = field(default_factory=dict)  # versions of the libraries in its folder, by name
+    missing_links: tuple[str, ...] = ()  # links in ``LINKS`` that are missing in its folder, or broken
 
     @property
     def folder(self) -> str:
@@ -68,10 +69,10 @@ class CudaLibrary:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInUse:
-    """A CUDA runtime, toolkit or binding that this installation would run: its CUDA version is "13.4"."""
+    """A CUDA runtime or binding that this installation uses."""
 
     name: str
-    cuda_version: str
+    cuda_version: str  # "13.4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,52 +80,56 @@ class CudaDevice:
     """One device as CUDA sees it."""
 
     ordinal: int
-    uuid: Maybe[str]  # without "GPU-" or "MIG-": CUDA does not say which it is
+    uuid: Maybe[str]  # without a "GPU-" or "MIG-" prefix
     pci_bus_id: Maybe[str]
     name: str
     compute_capability: Maybe[str]  # "9.0"
     is_integrated: Maybe[bool]
-    attributes: dict[str, Maybe[int]]  # by our names of the driver's attributes ("host_register_supported")
-    context_code: Maybe[int]  # what retaining its primary context returned: 0 is success
-    free_bytes: Maybe[int]
-    total_bytes: Maybe[int]
-    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # what loading a kernel that NVRTC compiled for it returned
+    attributes: dict[str, Maybe[int]]  # by the names in ``ask.ATTRIBUTES`` ("host_register_supported")
+    context_code: Maybe[int] = NOT_ASKED  # the return code of retaining its primary context; 0 is success
+    free_bytes: Maybe[int] = NOT_ASKED
+    total_bytes: Maybe[int] = NOT_ASKED
+    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the return code of loading a kernel that NVRTC compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaReport:
-    """The CUDA driver of this machine, and what depends on it."""
+    """The CUDA driver of this machine, and the software that uses it."""
 
-    kernel_module: Maybe[KernelModule]
-    library: Maybe[CudaLibrary]  # the libcuda that processes load
-    deployment: Maybe[Deployment]
-    compat_libraries: tuple[CudaLibrary, ...]  # the libraries of compat packages on the disk
-    cuda_version: Maybe[str]  # CUDA version reported by ``library`` ("13.0")
-    init_code: Maybe[int]
-    device_count: Maybe[int]
-    devices: tuple[CudaDevice, ...]
-    codec_libraries: dict[str, Maybe[str]]  # the files that loaded, by the names that codecs and NVML need
-    nvenc_api: Maybe[str]  # the driver's newest NVENC interface ("13.0")
-    runtimes: tuple[RuntimeInUse, ...]
-    nvrtc: Maybe[str] = _NVRTC_NOT_ASKED  # version of NVRTC, the kernels' compiler; NO_LIBRARY without one
+    kernel_module: Maybe[KernelModule] = NOT_ASKED
+    library: Maybe[CudaLibrary] = NOT_ASKED  # the libcuda that processes load
+    deployment: Maybe[Deployment] = NOT_ASKED
+    compat_libraries: tuple[CudaLibrary, ...] = ()  # libcuda of each compat package on the disk
+    cuda_version: Maybe[str] = NOT_ASKED  # the CUDA version that ``library`` reports ("13.0")
+    init_code: Maybe[int] = NOT_ASKED  # the return code of cuInit
+    device_count: Maybe[int] = NOT_ASKED
+    devices: tuple[CudaDevice, ...] = ()
+    codec_libraries: dict[str, Maybe[str]]  # the file that each of ``ask.CODEC_LIBRARIES`` loaded
+    nvenc_api: Maybe[str] = NOT_ASKED  # the driver's newest NVENC interface ("13.0")
+    runtimes: tuple[RuntimeInUse, ...] = ()
+    nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
     is_tegra: bool = False
-    ended: str = ""  # how the asking process ended; "" if it returned
-    has_crashed: bool = False  # whether cuInit ended the process, rather than its time limit or the machine
+    ended: str = ""  # how the child process ended; "" if it returned
+    has_crashed: bool = False  # whether cuInit crashed; a timeout or an out-of-memory kill does not count
     took_s: float = 0.0
 
     @property
     def driver(self) -> str:
-        """The kernel driver's version; "" if unknown, and on a Tegra, which is in no table of drivers."""
+        """The kernel driver's version; "" if unknown, and on a Tegra, whose drivers are in no table."""
         return "" if isinstance(self.kernel_module, Unavailable) or self.is_tegra else self.kernel_module.version
+
+    @property
+    def has_geforce(self) -> bool:
+        """Whether one of the GPUs is a GeForce card."""
+        return any(is_geforce(device.name) for device in self.devices)
 
 
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
-    """Return whether a libcuda is a compat package's and not the driver's own.
+    """Return whether a libcuda belongs to a compat package rather than to the driver.
 
-    It is if it is in a compat folder or, since a package from a runfile may be anywhere (CUDA Compatibility 3.2.2), if
-    it has the note and is newer than the kernel driver. The note alone proves nothing: the driver's own libcuda has one
-    too (measured with 580.159.04).
+    Packages from a runfile may be in any folder (CUDA Compatibility 3.2.2): their libcuda has the note and is newer
+    than the kernel driver. The driver's libcuda has the note too (seen with 580.159.04).
     """
     if library.in_compat_folder:
         return True
@@ -136,7 +141,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Return how a libcuda came to be loaded (CUDA Compatibility 3.4); ``linker_folders`` are those of ld.so.conf."""
+    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` are those in ld.so.conf."""
     if not is_compat_library(library, module):
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))

@@ -1,13 +1,12 @@
-"""Judges what runs on the driver: each CUDA runtime in use, and the kernels that NVRTC compiles.
+"""Judges each CUDA runtime in use, and the kernels that NVRTC compiles.
 
-NVRTC must know the device's generation, and the driver must load what it made (CUDA Compatibility 2.3, 5). A kernel
-that was loaded outranks any version.
+NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility 2.3, 5). The
+result of loading a kernel outranks any version.
 """
 
 from collections.abc import Iterator
 
 from ..report.absence import Absence, Unavailable, known
-from ..report.gpu_identity import is_geforce
 from ..report.verdict import Diagnosis, Grade, Stops
 from .forward import usable_compat_library
 from .pynvvideocodec import INSTALL_EXTRA
@@ -31,12 +30,12 @@ _FORWARD = "across major versions only forward compatibility helps (CUDA Compati
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 # CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
 KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the CPU does it",)
-"""What a GPU cannot do without kernels; NVDEC and NVENC need none."""
+"""The limits of a GPU without kernels; NVDEC and NVENC need none."""
 _KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
 
 
 def minimum_driver(cuda_version: str) -> str:
-    """Return the oldest driver for a toolkit ("12.3"); "" if no table knows it (CUDA Compatibility 2.1)."""
+    """Return the oldest driver for a toolkit ("12.3"); "" if unknown (CUDA Compatibility 2.1)."""
     major, *minor = version_numbers(cuda_version)
     if major >= _FIRST_MINOR_COMPATIBLE:
         return MINOR_VERSION_MINIMUMS.get(major, "")
@@ -46,7 +45,7 @@ def minimum_driver(cuda_version: str) -> str:
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
     if isinstance(report.library, Unavailable):
-        return  # reported already, and nothing to compare with
+        return  # the missing library has its own verdict
     yield from (_judge_runtime(runtime, report) for runtime in report.runtimes)
 
 
@@ -75,7 +74,7 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 
 def _user_mode_driver(report: CudaReport) -> str:
-    """Return the version of the loaded libcuda, or of the kernel driver if its name has no version; "" on Tegra."""
+    """Return the loaded libcuda's version, else the kernel driver's; "" on Tegra."""
     loaded = "" if isinstance(report.library, Unavailable) else known(report.library.version, "")
     return "" if report.is_tegra else loaded or report.driver
 
@@ -95,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the step that installs a driver for the GPUs at hand; ``driver`` "" means any newer one."""
+    """Return the fix that installs ``driver`` ("": any newer one) if it supports these GPUs."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
@@ -107,7 +106,7 @@ def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
 
 
 def _last_branch(report: CudaReport) -> tuple[str, str]:
-    """Return the last driver branch that knows every GPU here, and the generation that it ends with; "" for no end."""
+    """Return the last driver branch that supports every GPU here, and the generation that ends with it; "" for none."""
     capabilities = [device.compute_capability for device in report.devices]
     found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
     ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]
@@ -117,7 +116,7 @@ def _last_branch(report: CudaReport) -> tuple[str, str]:
 def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
     if not report.driver:
         return "", ""
-    if any(is_geforce(device.name) for device in report.devices):
+    if report.has_geforce:
         return "", "compat packages are not for GeForce"
     branch = version_numbers(report.driver)[0]
     found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
@@ -129,13 +128,11 @@ def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
 
 def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
     fitting = usable_compat_library(report, runtime.cuda_version)
-    if fitting is None or any(is_geforce(device.name) for device in report.devices):
-        return []
-    return [f"put {fitting.folder} first in LD_LIBRARY_PATH"]
+    return [] if fitting is None or report.has_geforce else [f"put {fitting.folder} first in LD_LIBRARY_PATH"]
 
 
 def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge NVRTC, and a kernel on each device; an incomplete report gives no verdict."""
+    """Judge NVRTC, and a kernel on each device; if the probe did not reach NVRTC, there is no verdict."""
     found = report.nvrtc
     if isinstance(found, Unavailable):
         if found.absence is Absence.NO_LIBRARY:
@@ -149,7 +146,7 @@ def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
-    """Judge whether the driver loads what this NVRTC makes; a driver without a version may."""
+    """Judge whether the driver can load this NVRTC's code; it can if the driver's version is unknown."""
     made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
     if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")
@@ -162,7 +159,7 @@ def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
 
 
 def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
-    """Judge a device by the kernel that was tried on it, else by whether NVRTC knows its generation."""
+    """Judge a device by the kernel that it loaded, else by whether NVRTC supports its generation."""
     code = device.kernel_code
     if code == 0:
         return

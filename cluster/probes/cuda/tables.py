@@ -1,4 +1,4 @@
-"""The rules and tables of NVIDIA's "CUDA Compatibility": ``configs/cuda.toml``, and look-ups in it.
+"""The tables of NVIDIA's "CUDA Compatibility", from ``configs/cuda.toml``, and look-ups in them.
 
 A CUDA version is "13.4" as text and (13, 4) for comparison.
 """
@@ -11,7 +11,7 @@ from ..report.tables import read_tables
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), for comparison; stop at the first part that is not a number."""
+    """Return "580.159.04" as (580, 159, 4), for comparison; parts from the first non-number on are dropped."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -26,7 +26,7 @@ def minor_version(version: str) -> str:
 
 
 def cuda_version(number: int) -> str:
-    """Return the version "13.4" for 13040 of cuDriverGetVersion and NVML."""
+    """Return "13.4" for 13040, as cuDriverGetVersion and NVML encode it."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -39,28 +39,28 @@ class Forward(Enum):
 
 
 class FeatureLimit(NamedTuple):
-    """A feature that a compat package lacks unless the device has ``attributes`` (of ``ask.ATTRIBUTES``; () never)."""
+    """A feature that a compat package may lack."""
 
     feature: str
-    attributes: tuple[str, ...] = ()
-    condition: str = ""
+    attributes: tuple[str, ...] = ()  # of ``ask.ATTRIBUTES``: with all of them the device has the feature
+    condition: str = ""  # where the feature exists
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """The kernel drivers and toolkits for GPUs from a compute capability on (CUDA Compatibility 5)."""
+    """A GPU generation, with its kernel drivers and toolkits (CUDA Compatibility 5)."""
 
     name: str
     first_capability: list[int]
     first_driver: str
     first_toolkit: str  # the oldest that compiles for it
-    last_toolkit: str = ""  # the newest that compiles for it, "" for all later ones
-    last_driver_branch: str = ""  # "" for all later ones
+    last_toolkit: str = ""  # the newest that compiles for it; "" if all later ones do
+    last_driver_branch: str = ""  # the last that supports it; "" if all later ones do
 
 
 @dataclass(frozen=True, slots=True)
 class CudaError:
-    """An error code; ``is_passing``: the same call may succeed later without any repair."""
+    """An error code; ``is_passing``: the call may succeed later without a fix."""
 
     code: int
     name: str
@@ -71,9 +71,9 @@ class CudaError:
 
 _TABLES = read_tables("cuda.toml")
 TOOLKIT_DRIVERS: dict[str, str] = _TABLES["toolkit_drivers"]
-"""By CUDA version, newest first: the first driver that came with the toolkit and supports all of it."""
+"""By CUDA version, newest first: the oldest driver that supports the whole toolkit."""
 MINOR_VERSION_MINIMUMS: dict[int, str] = {int(major): driver for major, driver in _TABLES["minimum_drivers"].items()}
-"""By major version: the first driver on which any toolkit of that family runs."""
+"""By major CUDA version: the oldest driver for minor-version compatibility."""
 END_OF_LIFE_BRANCHES = frozenset(_TABLES["branches"]["ended"])
 NEW_FEATURE_BRANCHES = frozenset(_TABLES["branches"]["new_feature"])
 HARDWARE_GENERATIONS = tuple(HardwareGeneration(**row) for row in _TABLES["generations"])
@@ -81,12 +81,11 @@ CUDA_ERRORS = {int(code): CudaError(int(code), **row) for code, row in _TABLES["
 BRANCH_CUDA = {version_numbers(driver)[0]: cuda for cuda, driver in reversed(TOOLKIT_DRIVERS.items())}
 """The CUDA version of each driver branch."""
 FIRST_COMPATIBLE_NVRTC = (11, 3)
-"""From this driver on, any NVRTC of its own major version makes code that it loads (CUDA Compatibility 2.3, Figure 3).
-"""
+"""From this CUDA version on, a driver loads code from any NVRTC of its major version (CUDA Compatibility 2.3)."""
 FORWARD_LIMITS = tuple(FeatureLimit(**row) for row in _TABLES["forward_limits"])
-"""The features that forward compatibility lacks (CUDA Compatibility 3.3.2, Table 4)."""
+"""The features that forward compatibility may lack (CUDA Compatibility 3.3.2, Table 4)."""
 CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
-"""What PyNvVideoCodec needs."""
+"""PyNvVideoCodec's requirements."""
 
 
 def newest_cuda_of(driver: str) -> str:
@@ -97,7 +96,7 @@ def newest_cuda_of(driver: str) -> str:
 
 def _forward(tables: list[dict[str, Any]]) -> dict[tuple[str, int], Forward]:
     found: dict[tuple[str, int], Forward] = {}
-    for table in tables:  # the newer edition comes last, and overrides the older
+    for table in tables:  # the newer edition comes last and overrides the older one
         for cuda, works in table["works"].items():
             for branch in table["branches"]:
                 no = Forward.NOT_NEEDED if BRANCH_CUDA.get(branch) == cuda else Forward.NOT_SUPPORTED
@@ -106,14 +105,14 @@ def _forward(tables: list[dict[str, Any]]) -> dict[tuple[str, int], Forward]:
 
 
 FORWARD = _forward(_TABLES["forward"])
-"""By compat package (its CUDA version) and branch of the kernel driver (CUDA Compatibility 3.3.1, Table 3)."""
+"""By the compat package's CUDA version and the kernel driver's branch (CUDA Compatibility 3.3.1, Table 3)."""
 
 
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
-    """Return whether the compat package of a CUDA version works on a branch; None if no table knows the pair.
+    """Return whether the compat package of a CUDA version works on a driver branch; None if unknown.
 
-    Used for a library without a note. A package older than the driver never works; ended branches and new feature
-    branches are not targets (CUDA Compatibility 3.3.1).
+    A package older than the driver never works, and none supports ended or new feature branches (CUDA Compatibility
+    3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
     if (listed := FORWARD.get((minor_version(cuda_version), branch))) is not None:
@@ -125,10 +124,10 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
 
 
 def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
-    """Return the CUDA version of the oldest compat package that makes a toolkit run on a driver branch; "" for none.
+    """Return the CUDA version of the oldest compat package with which a toolkit runs on a driver branch; "" for none.
 
-    A package newer than the toolkit will do too (CUDA Compatibility 3.3.1). ``last_branch`` is the last driver branch
-    that knows the GPUs here, "" for no end: a package is a driver, too.
+    The package may be newer than the toolkit (CUDA Compatibility 3.3.1). Since it contains a driver, it must not be
+    newer than ``last_branch``, the last driver branch that supports these GPUs ("" if none is the last).
     """
     wanted = version_numbers(cuda_version)[:2]
     fitting = (
@@ -142,12 +141,12 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
 
 
 def generation_of(compute_capability: str) -> HardwareGeneration | None:
-    """Return the generation of a compute capability ("9.0"); None for one before Maxwell, or for no number."""
+    """Return the generation of a compute capability ("9.0"); None before Maxwell, or if it is not a number."""
     capability = list(version_numbers(compute_capability))
     return next((found for found in HARDWARE_GENERATIONS if capability >= found.first_capability), None)
 
 
 def cuda_error(code: int) -> CudaError:
-    """Return what is known of a code; a general answer for a code that says nothing about the machine."""
+    """Return an error's description; an unlisted code gets a general one."""
     general = ("the driver returned an error", "look for NVRM lines: sudo dmesg | grep NVRM")
     return CUDA_ERRORS.get(code) or CudaError(code, f"CUDA error {code}", *general)

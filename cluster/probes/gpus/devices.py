@@ -1,4 +1,4 @@
-"""What NVML says about this machine: its driver, and every device as values.
+"""Reports this machine's driver and devices from NVML.
 
 Each probe opens and closes the library, so that it notices a replaced driver.
 """
@@ -32,20 +32,20 @@ _IGPU_NAMES = ("orin", "thor", "xavier", "tegra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReport:
-    """What NVML says about a machine."""
+    """A machine's driver and devices, from NVML."""
 
     driver_version: Maybe[str]
     nvml_version: Maybe[str]
-    cuda_driver_version: Maybe[str]  # the newest CUDA that the loaded driver library supports ("13.0")
-    library_problem: Unavailable | None  # why no device could be asked
-    fix: str  # the user's next step, "" if unknown
+    cuda_driver_version: Maybe[str]  # the newest CUDA version that the loaded driver supports ("13.0")
+    library_problem: Unavailable | None  # why NVML could not be used
+    fix: str  # how to fix that, "" if unknown
     devices: tuple[DeviceReport, ...]
 
 
 def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlReport:
-    """Ask NVML everything about this machine; never raises, whatever the library or a device answers.
+    """Query everything about this machine from NVML; never raises.
 
-    ``sleep`` lets ``GPM_INTERVAL_S`` pass between two samples of the per-engine metrics.
+    ``sleep`` waits for ``GPM_INTERVAL_S`` between two samples of the per-engine metrics.
     """
     opened, code = ask_with_code(nvml, "nvmlInit")
     if isinstance(opened, Unavailable):
@@ -78,7 +78,7 @@ def _fix_of(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A device in progress: what the later measurement needs has been asked."""
+    """A device between the first and the second sample of its metrics."""
 
     index: int
     questions: DeviceQuestions
@@ -103,7 +103,7 @@ def _probe_devices(nvml: NvmlLike, count: int, sleep: Callable[[float], object])
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
-    """Return a device's questions: all are refused if its handle is, and a vGPU is not asked what cannot apply."""
+    """Return a device's questions; without a handle they have no answers, and a vGPU skips those that do not apply."""
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)
         questions.lost = handle.reason
@@ -116,7 +116,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
     virtualization = ask_virtualization(first := questions_for(nvml, handle))
     is_guest = virtualization == GUEST
     questions = questions_for(nvml, handle, virtualization) if is_guest else first
-    # The scheduler decides a guest's share of the engines; profiles would describe the physical GPU.
+    # A guest's profiles would describe the physical GPU.
     profiles = () if is_guest else probe_profiles(questions)
     mig = probe_mig(questions, profiles)
     return _Subject(
@@ -133,7 +133,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
 def _finish(
     subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
 ) -> DeviceReport:
-    """Ask for the rest; ``xids``, and why none would be seen (``refused``), are by UUID."""
+    """Query the rest. By UUID: ``xids``, and why a device's Xids cannot be seen (``refused``)."""
     questions, uuid = subject.questions, subject.uuid
     watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)
@@ -158,7 +158,7 @@ def _finish(
         use=probe_use(questions, whole_gpm),
         mig=mig,
         facts=facts,
-        # Last, so that it covers every answer that meant trouble.
+        # Health comes last, so that it includes trouble found by any earlier question.
         health=probe_health(questions, *watched),
     )
 
@@ -175,7 +175,7 @@ def _with_gpm(subject: _Subject) -> tuple[Maybe[MigReport], Maybe[dict[str, floa
 def _kind(virtualization: Maybe[str], name: Maybe[str], bus: Maybe[object] | None) -> DeviceKind:
     if virtualization == GUEST:
         return DeviceKind.VGPU
-    # Documented, not measured: on a Tegra SoC the name is the SoC's ("Orin (nvgpu)", "NVIDIA Thor"), the bus is FPCI.
+    # Documented, not measured: a Tegra's GPU is named after the SoC ("Orin (nvgpu)", "NVIDIA Thor"), its bus is FPCI.
     words = name.lower() if isinstance(name, str) else ""
     is_igpu = bus == "FPCI" or any(word in words for word in _IGPU_NAMES)
     return DeviceKind.IGPU if is_igpu else DeviceKind.GPU

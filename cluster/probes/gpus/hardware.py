@@ -1,6 +1,6 @@
 """Documented facts about video engines: ``configs/hardware.toml`` as frozen values.
 
-All are initial values: probes replace counts and capabilities, and workers' measurements replace rates.
+Probes replace the counts and capabilities, and workers' measurements the rates.
 """
 
 import re
@@ -15,8 +15,8 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the guide lists no type of these GPUs with more than 32 per GPU, however little memory it has
-_TIME_SHARED_MOST = 50  # made-up ids of types on GPU instances follow those of time-shared types at this distance
+_MOST_VGPUS = 32  # the most vGPUs of any type on one of these GPUs, according to NVIDIA's guide
+_TIME_SHARED_MOST = 50  # distance from the made-up ids of time-shared types to those of types on GPU instances
 
 
 class _Frozen(BaseModel):
@@ -24,7 +24,7 @@ class _Frozen(BaseModel):
 
 
 class Capability(_Frozen):
-    """A row of a capability table: what an engine supports, and up to which size in pixels."""
+    """A row of a capability table: a format that an engine supports, and its largest picture in pixels."""
 
     codec: MediaCodec
     chroma: str
@@ -34,36 +34,36 @@ class Capability(_Frozen):
 
 
 class DecoderRates(_Frozen):
-    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, by "<codec> <bit depth>"."""
+    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, by "CODEC DEPTH"."""
 
     reference_clock_mhz: int
     fps: dict[str, float]
 
 
 class MigProfileFacts(_Frozen):
-    """One instance of a MIG profile: [NVDEC, NVENC, NVJPG, OFA], its memory, and how many fit at most."""
+    """An instance of a MIG profile."""
 
-    engines: tuple[int, int, int, int]
+    engines: tuple[int, int, int, int]  # NVDEC, NVENC, NVJPG, OFA
     memory_mib: int
-    most: int
+    most: int  # how many instances fit on the GPU
 
     def engine_counts(self) -> dict[Engine, int]:
-        """Return the engines by kind, without absent kinds."""
+        """Return the count of each kind of engine that an instance has."""
         kinds = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA)
         return {kind: count for kind, count in zip(kinds, self.engines, strict=True) if count}
 
 
 class Architecture(_Frozen):
-    """The generations of engines of an architecture; "" for none. ``nvml`` is the driver's name for it."""
+    """The generations of an architecture's engines."""
 
-    nvdec: str
-    nvenc: str
-    nvml: str
+    nvdec: str  # "" for none
+    nvenc: str  # "" for none
+    nvml: str  # NVML's name for the architecture
     compute_capability: str
 
 
 class VgpuTypeEntry(_Frozen):
-    """A type of vGPU that a GPU can host."""
+    """A vGPU type that a GPU can host."""
 
     number: int
     name: str
@@ -73,19 +73,19 @@ class VgpuTypeEntry(_Frozen):
 
     @property
     def series(self) -> str:
-        """Return the series of the type, by the letter in its name: "Q", "B", "A" or "C"."""
+        """The letter of its series: "Q", "B", "A" or "C"."""
         return self.name.removesuffix("ME")[-1:]
 
 
 class VgpuBoard(_Frozen):
     """The vGPU types of one GPU."""
 
-    prefix: str  # the beginning of their names
-    memory_gib: int  # what they share
-    unlisted_id: int
-    series: dict[str, tuple[int, ...]]  # their sizes (GiB) by series
-    first_id: dict[str, int] = {}
-    fewer: dict[str, int] = {}
+    prefix: str  # the prefix of their names
+    memory_gib: int  # memory of the GPU
+    unlisted_id: int  # the first made-up id, for types without a known one
+    series: dict[str, tuple[int, ...]]  # their frame buffers in GiB, by series
+    first_id: dict[str, int] = {}  # NVML's id of the first type of each series
+    fewer: dict[str, int] = {}  # by size and series ("8Q"): types of which fewer run at once than memory allows
 
     def shared(self) -> Iterator[VgpuTypeEntry]:
         """Yield the types that time-share the GPU."""
@@ -99,7 +99,7 @@ class VgpuBoard(_Frozen):
                 )
 
     def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuTypeEntry]:
-        """Yield the types that have a whole GPU instance each: "A100-1-5C" a 1g.5gb, "A100-1-5CME" a 1g.5gb+me."""
+        """Yield the types on MIG profiles: "A100-1-5C" is on 1g.5gb, "A100-1-5CME" on 1g.5gb+me."""
         named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
         for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
             if parts is not None:
@@ -119,7 +119,7 @@ class GpuModel(_Frozen):
     architecture: str
     memory_mib: int
     engines: dict[Engine, int]
-    confidence: dict[str, str]  # how each figure is known
+    confidence: dict[str, str]  # how well each figure is known
     source: str
     video_clock_mhz: int | None = None
     mig: str = ""
@@ -129,23 +129,23 @@ class GpuModel(_Frozen):
 
 
 class MeasuredRates(_Frozen):
-    """Rates measured on a model: pairs of open sessions and the frames a second of all of them together."""
+    """Rates measured on a GPU model."""
 
     model: str
     case: str
     direction: Direction
     width: int
     height: int
-    curve: tuple[tuple[int, float], ...]
+    curve: tuple[tuple[int, float], ...]  # (number of sessions, frames a second of all together)
     source: str
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open (s), and the documented caps."""
+    """How sessions share engines, how long they take to open, and their documented caps."""
 
-    decoding: tuple[tuple[float, float], ...]  # sessions per engine, and the fraction of the documented speed
+    decoding: tuple[tuple[float, float], ...]  # (sessions per engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]
-    start_s: float
+    start_s: float  # how long a session takes to open
     first_start_s: float
     encoder_sessions_geforce_system: int
     source: str
@@ -161,33 +161,33 @@ class SessionMemory(_Frozen):
 
 
 class SoftwareRates(_Frozen):
-    """Frames a second of one reference core at 1080p 8 bits; encoders by preset 1 to 7, without decoding."""
+    """Frames a second of software codecs on one reference core, at 1080p and 8 bits."""
 
     reference_core: str
     encode_threads: int
-    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
+    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]  # by encoder: presets 1 to 7
     decode: dict[MediaCodec, float]
-    ten_bits: float
+    ten_bits: float  # the factor for 10 bits
     source: str
 
 
 class EncoderMemory(_Frozen):
-    """An encoder's memory beside its pictures, and how many it holds: with the first one, and at most by preset."""
+    """A software encoder's memory."""
 
-    mib: int
-    first_pictures: int
-    pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]
+    mib: int  # without pictures
+    first_pictures: int  # pictures that it holds from the start
+    pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]  # the most that it holds, by preset
 
 
 class HostMemory(_Frozen):
-    """A session's memory on its host: in MiB, and in pictures of the decoder, a filter and the encoder."""
+    """The host memory of a session, in MiB and in pictures."""
 
-    rest_mib: int  # for Ray, the driver and the worker's process
+    rest_mib: int  # for Ray, the job's driver and the worker process
     session_mib: int
     decode_pictures: int
     filter_pictures: int
-    pictures_per_frame: int  # additional pictures that an encoder holds for each picture of a segment, up to its most
-    pictures_per_thread: int  # additional pictures for each of its threads beyond two, without a limit
+    pictures_per_frame: int  # additional pictures in an encoder for each frame of a segment, up to the encoder's most
+    pictures_per_thread: int  # additional pictures for each encoder thread beyond two
     encode: dict[str, EncoderMemory]
     source: str
 
@@ -198,11 +198,11 @@ class Hardware(_Frozen):
     schema_version: int = Field(alias="schema")
     sources: dict[str, str]
     nvdec: dict[str, DecoderRates]
-    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]  # fps of one NVENC at 1080p: P1, P3, P5, P7
+    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]  # fps of one NVENC at 1080p, P1, P3, P5, P7
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
-    capabilities_of: dict[str, dict[str, str]]  # by engine: the tables of what it "decodes" and "encodes"
+    capabilities_of: dict[str, dict[str, str]]  # by engine generation: its tables in ``decodes`` and ``encodes``
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
@@ -227,10 +227,9 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return the model with this NVML name and our name for it; None if unknown.
+        """Return our name for the GPU with this NVML name, and its model; None if unknown.
 
-        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") that is named after its GPU counts as that
-        GPU.
+        A MIG slice ("NVIDIA H200 MIG 1g.18gb") and a vGPU ("NVIDIA L40S-12Q") count as the GPU in their names.
         """
         if name not in self._models:
             named = [
@@ -243,10 +242,9 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our name for an architecture: a known model's own, else by the driver's, else "".
+        """Return our name for a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
 
-        NVML calls both GA100 and GA10x "ampere", though their video engines differ: the compute capability
-        distinguishes them.
+        NVML calls both GA100 and GA10x "ampere"; the compute capability tells them apart.
         """
         known = self.model_of(name)
         if known is not None:
@@ -259,9 +257,9 @@ class Hardware(_Frozen):
         return next(iter(exact or alike), "")
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
-        """Return what the engines of a GPU would answer to every case in the tables, for a simulated fleet.
+        """Return the trials of a simulated GPU with NVML's ``name``: every case in the tables.
 
-        ``name`` is NVML's. Missing engines answer no, as the driver would.
+        Without an engine its cases do not work, as on a real GPU.
         """
         found = []
         for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):
@@ -301,7 +299,7 @@ def _begins(name: str, spelt: str) -> bool:
 
 @cache
 def load_hardware() -> Hardware:
-    """Return the tables that come with the package."""
+    """Return the package's tables."""
     document = read_tables("hardware.toml")
     capabilities = {
         name: {

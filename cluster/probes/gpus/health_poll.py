@@ -1,8 +1,6 @@
-"""Polls the state of every device of this machine, and watches for Xid errors in between.
+"""Polls the health of this machine's devices, and watches for Xid errors between polls.
 
-It asks about 30 questions a device, few enough to run beside work. The library stays open between polls, because only
-an open event set keeps events. While it is open, no GPU of the machine can be reset, so polling stops on a draining
-node.
+Events are kept only while NVML stays open, and no GPU can be reset meanwhile, so polling stops on a draining node.
 """
 
 from collections.abc import Callable
@@ -27,17 +25,17 @@ from .devices import questions_for
 from .live_health import DeviceHealth, own_use
 
 _US_PER_S = 1_000_000
-_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not asked")
+_NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 _NOT_MEASURED = Unavailable(Absence.NOT_FOUND, "it is measured from one poll to the next")
 _NO_HOST = Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs")
 _SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
 _UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
 _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
-"""Harmless reasons for a lower clock."""
+"""Reasons for a lower clock that are no problem."""
 
 
 class HealthPoll:
-    """Polls this machine's devices; licences are judged by ``now_utc``."""
+    """Polls this machine's devices; ``now_utc`` decides whether licences have expired."""
 
     def __init__(self, nvml: NvmlLike, now_utc: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._nvml = nvml
@@ -49,7 +47,7 @@ class HealthPoll:
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Return every device's health; ``pids`` are codecfleet's processes on this machine. Never raises.
 
-        A failure of the library itself is returned, and the next poll opens it again.
+        If the library fails, return the reason; the next poll opens it again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()
@@ -88,11 +86,11 @@ class HealthPoll:
 
 
 class _Polled:
-    """One device between polls: its handle, and the first samples of measurements over time."""
+    """A device that is polled: its handle, and the samples that the next poll compares with."""
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
-        self.name = str(index)  # what its events carry
+        self.name = str(index)  # identifies its events
         self.handle: Maybe[Any] = _NOT_ASKED
         self._nvml = nvml
         self._virtualization: Maybe[str] = _NOT_ASKED
@@ -101,7 +99,7 @@ class _Polled:
         self._reach()
 
     def _reach(self) -> None:
-        """Ask for the handle and the virtualization mode, which last as long as the device is there."""
+        """Query the handle and the virtualization mode, unless they are known."""
         if isinstance(self.handle, Unavailable):
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
         if isinstance(self._virtualization, Unavailable):
@@ -131,7 +129,7 @@ class _Polled:
         self, questions: DeviceQuestions, pids: frozenset[int], xids: tuple[int, ...], since_us: int, now_utc: datetime
     ) -> DeviceHealth:
         use = probe_use(questions, _NOT_MEASURED, since_us)
-        # Only a host of vGPUs knows of these (guide, 2.4).
+        # Only a vGPU host answers these (vGPU Management SDK guide, 2.4).
         is_host = self._virtualization == HOST
         hosting = DeviceQuestions(with_safe_vgpu_calls(self._nvml), self.handle) if is_host else None
         vgpus = () if hosting is None else running_vgpus(hosting)
@@ -156,7 +154,7 @@ class _Polled:
         )
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
-        """Ask for one of the device's names; a lost device keeps its last one."""
+        """Query one of the device's names; a lost device keeps the last answer."""
         answer = questions.ask(function, read=read)
         if isinstance(answer, Unavailable):
             return self._last_names.get(function, answer)
@@ -166,7 +164,7 @@ class _Polled:
     def _measured(
         self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Return each slice's use of engines since the last poll (GPM), and begin to measure for the next."""
+        """Return each slice's engine use since the last poll (GPM), and start the measurement for the next poll."""
         measured = {} if self._gpm is None else self._gpm.finish(slices)
         self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
@@ -200,7 +198,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down; by the newer name first, since drivers drop the older one."""
+    """Return why clocks are held down; newer drivers lack the function's older name."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:

@@ -1,6 +1,6 @@
-"""One device's current state, as values: ``health_poll.py`` asks every 10 s, and the supervisor decides by it.
+"""A device's current state, which ``health_poll.py`` reads every 10 s and the supervisor acts on.
 
-Percentages are as the device's driver counts them: ``vgpu/hosted.py`` says what a vGPU's refer to.
+Percentages are as the driver reports them; for vGPUs see ``vgpu/hosted.py``.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:
-    """What codecfleet's processes use of a device, as its driver names them."""
+    """The use of a device by codecfleet's processes, as its driver reports it."""
 
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
@@ -27,37 +27,37 @@ class OwnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """A whole GPU, a MIG slice or a vGPU at one poll; its names are as in ``DeviceReport``."""
+    """A whole GPU, a MIG slice or a vGPU at one poll; a slice has its GPU's health, throttling and licence."""
 
     index: int
-    uuid: Maybe[str]  # a slice's own UUID; health, throttling and licence are its GPU's
+    uuid: Maybe[str]
     pci_bus_id: Maybe[str]
     name: str
     is_slice: bool
     health: Health  # Xids since the last poll
     memory: Maybe[MemoryUse]
-    throttle: Maybe[str]  # the reasons why clocks are held down ("none")
+    throttle: Maybe[str]  # why clocks are held down; "none" if they are not
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
     encoder_sessions: Maybe[int]
-    ours: Maybe[OwnUse]
+    ours: Maybe[OwnUse]  # by codecfleet
     licence: "Maybe[Licence]"
     accounting: Maybe[bool]
-    scheduler: Maybe[str]  # how a host divides the GPU among ``vgpus``
-    vgpus: "tuple[VgpuLoad, ...]"
-    creatable: dict[str, int]  # how many more vGPUs of each type its host can make now, by the type's name
+    scheduler: Maybe[str]  # how a vGPU host divides the GPU among ``vgpus``
+    vgpus: "tuple[VgpuLoad, ...]"  # running vGPUs
+    creatable: dict[str, int]  # how many more vGPUs can be created now, by the name of their type
 
 
 _HIDDEN = Unavailable(
     Absence.NOT_FOUND,
-    "the driver names none of our processes: they are of another pid namespace, or it names none at all",
+    "the driver lists none of codecfleet's processes, perhaps because they are in another pid namespace",
 )
 
 
 def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
-    """Return what processes with these ids use.
+    """Return the use by processes with these ids.
 
-    If the driver names none of them, their use is unknown: in a container it may name processes by the host's numbers.
+    It is unknown if the driver lists none of them: for a container it may list the host's ids.
     """
     if isinstance(use.processes, Unavailable):
         return use.processes
@@ -79,4 +79,5 @@ def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
 
 def _percent(values: Iterable[int | None]) -> Maybe[int]:
     sampled = [value for value in values if value is not None]
-    return sum(sampled) if sampled else Unavailable(Absence.NOT_FOUND, "the driver has no sample of our processes")
+    none = Unavailable(Absence.NOT_FOUND, "the driver has no sample of codecfleet's processes")
+    return sum(sampled) if sampled else none

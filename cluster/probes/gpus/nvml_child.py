@@ -1,4 +1,4 @@
-"""NVML asked in a child process: a hanging driver must not hang this process."""
+"""Queries NVML in a child process, so that a hanging driver does not hang this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from .devices import NvmlReport, probe_nvml
 
 @dataclass(frozen=True, slots=True)
 class NvmlAnswers:
-    """NVML's answers about a machine, and about the vGPUs on it, by the GPU's UUID."""
+    """NVML's answers about a machine and its vGPUs."""
 
     nvml: Maybe[NvmlReport]
-    vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)
-    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)
+    vgpu_hosts: dict[str, VgpuHostReport] = field(default_factory=dict)  # by the GPU's UUID
+    vgpu_guests: dict[str, VgpuGuestReport] = field(default_factory=dict)  # likewise
     problems: tuple[str, ...] = ()
 
 
 def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> NvmlAnswers:
-    """Ask NVML within ``limit_s``; never raises and never hangs."""
+    """Query NVML within ``limit_s``; never raises and never hangs."""
     outcome = run(ask_nvml, {}, limit_s)
     kind = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
     parts: dict[str, Any] = {"nvml": Unavailable(kind, outcome.detail or "NVML said nothing")}
@@ -33,7 +33,7 @@ def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> Nvml
 
 
 def ask_nvml() -> Iterator[dict[str, Any]]:
-    """Yield NVML's answers, part by part, so that those before a hang count; runs in the child."""
+    """Yield NVML's answers in parts, so that a hang loses no earlier part; for a child process."""
     import pynvml
 
     report = probe_nvml(pynvml)
@@ -43,7 +43,7 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Ask NVML, or a substitute, in this process; ``sleep`` as in ``probe_nvml``. Never raises."""
+    """Query NVML, or a substitute, in this process; ``sleep`` as in ``probe_nvml``. Never raises."""
     report = probe_nvml(nvml, sleep=sleep)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))
 
@@ -53,7 +53,7 @@ def _read_vgpus(nvml: NvmlLike, report: NvmlReport) -> tuple[dict[str, VgpuHostR
     guests: dict[str, VgpuGuestReport] = {}
     handles: dict[str, object] = {}
     virtual = [device for device in report.devices if device.virtualization in (*GUEST_VIEWS, HOST)]
-    # If the driver was replaced after the report was made, this is refused.
+    # nvmlInit fails if the driver was replaced after the report was made.
     if not virtual or isinstance(ask_named(nvml, "nvmlInit"), Unavailable):
         return hosts, guests
     try:

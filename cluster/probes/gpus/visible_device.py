@@ -1,7 +1,7 @@
-"""Limits a worker process to the GPU, or slice, that Ray assigned to it.
+"""Limits a worker process to the GPU or slice that Ray assigned to it.
 
-Ray names a GPU by its index in NVML's order, or as CUDA_VISIBLE_DEVICES did when the node started. CUDA's order
-differs, so the process gets a UUID. PyNvVideoCodec's capability calls always ask ordinal 0.
+Ray names a GPU by its index in NVML's order, or by an entry of the node's CUDA_VISIBLE_DEVICES. CUDA's order differs,
+so the process gets a UUID.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -22,10 +22,10 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class TakenDevice:
-    """The device that a process sees, by its identity on its machine; ``trouble`` says why it sees none after all."""
+    """The device assigned to a process."""
 
-    identity: str
-    trouble: str = ""
+    identity: str  # on its machine; "" for none
+    trouble: str = ""  # why the process cannot see it; "" if it can
 
 
 def narrow(
@@ -37,16 +37,17 @@ def narrow(
     counts_slices: bool = False,
     avoided: Collection[str] = (),
 ) -> TakenDevice:
-    """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return which.
+    """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return the device.
 
-    ``given`` is the value of Ray's ``get_accelerator_ids()["GPU"]``; ``nvml`` is an initialised pynvml, or None without
-    a driver. ``part`` is the slice of Ray's GPU: without such a slice or GPU the identity is "" and the process sees no
-    GPU, nor does it if its device is in ``avoided``. Raises FleetUnavailable: Ray gave none or several, or there is no
-    driver.
+    ``given`` is Ray's ``get_accelerator_ids()["GPU"]``; ``nvml`` is an initialised pynvml, or None without a driver;
+    ``part`` is the index of the slice on Ray's GPU. The process sees no GPU if there is no such slice or GPU, or if the
+    device is in ``avoided``.
+
+    Raises FleetUnavailable: Ray assigned no GPU or several, or there is no driver.
     """
     if len(given) != 1:
-        message = f"Ray gave this worker {len(given)} GPUs instead of one"
-        raise FleetUnavailable(message, "Start the Ray node with --num-gpus, one for each GPU or slice.")
+        message = f"Ray assigned {len(given)} GPUs to this worker instead of one"
+        raise FleetUnavailable(message, "Start the Ray node with --num-gpus set to its number of GPUs and slices.")
     parts, trouble = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
     mine = parts[part] if part < len(parts) else DevicePart("", "")
     trouble = trouble or ("it is in quarantine" if mine.identity in avoided else "")
@@ -56,9 +57,9 @@ def narrow(
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
-    """Let a process without a Ray GPU see the machine's: a DLA is coupled with a GPU's context (CUDA for Tegra 5.1).
+    """Let a process without a GPU from Ray see the machine's GPU, which a DLA needs (CUDA for Tegra 5.1).
 
-    Call it before CUDA starts; a choice in ``environment`` is kept.
+    Call it before CUDA starts; a non-empty CUDA_VISIBLE_DEVICES is kept.
     """
     if environment.get(CUDA_VARIABLE) == "":
         del environment[CUDA_VARIABLE]
@@ -70,18 +71,18 @@ def _given_parts(
     if nvml is None:
         if not entry.isdigit():
             return (DevicePart(entry, entry),), ""
-        message = f"Ray gave GPU {entry}, and no NVIDIA driver is there to say which that is"
+        message = f"Ray assigned GPU {entry} to this worker, but its node has no NVIDIA driver"
         raise FleetUnavailable(message, "Install the driver, or start the Ray node without GPUs.")
     gpus = shown_gpus(nvml, environment).given
     parts = unit_given(entry, gpus, counts_slices=counts_slices)
     if parts is None:
-        return (), f"Ray gave GPU {entry}, which the NVIDIA driver does not know: start the Ray node again"
+        return (), f"Ray assigned GPU {entry}, which the NVIDIA driver does not list: restart the Ray node"
     trouble = next((gpu.trouble for gpu in gpus if gpu.trouble and not set(parts).isdisjoint(gpu.parts)), "")
-    return parts, f"Ray gave GPU {entry}, and {trouble}" if trouble else ""
+    return parts, f"Ray assigned GPU {entry}, but {trouble}" if trouble else ""
 
 
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
-    """Return this machine's GPUs by name, and which of them the environment shows; never raises."""
+    """Return this machine's GPUs, and which of them ``environment`` makes visible; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
     gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))
@@ -100,7 +101,7 @@ def _read_gpu(nvml: Any, index: int) -> NamedGpu:
 
 
 def open_nvml() -> Any | None:
-    """Return pynvml, initialised; None without a driver."""
+    """Return the initialised pynvml; None without a driver."""
     import pynvml
 
     try:

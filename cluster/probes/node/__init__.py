@@ -1,4 +1,4 @@
-"""A whole machine probed: one report."""
+"""Probes a whole machine, and returns one report."""
 
 from ..gpus.nvml_child import read_nvml
 from .probe import probe_node

@@ -1,7 +1,7 @@
-"""Which parts of NVIDIA's driver a container received, and the known traps.
+"""Reports which parts of NVIDIA's driver a container has, and judges the known pitfalls.
 
-A container's variables only explain; loading the codec libraries decides. On a real H200 the capabilities were compute,
-graphics and utility, without video, and the libraries were there.
+The codec libraries may load although the container's variables do not request video (seen on an H200), so loading them
+decides.
 """
 
 import operator
@@ -38,20 +38,20 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
-    """What a container's runtime passed into it."""
+    """A container's runtime, variables and devices."""
 
     runtime: Maybe[str]  #: "docker", "podman", "kubernetes"; absent outside containers
-    capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES, None if unset
-    visible_devices: str | None  #: NVIDIA_VISIBLE_DEVICES likewise
-    requirements: dict[str, str]  #: each NVIDIA_REQUIRE_* variable
-    is_requirement_disabled: bool  #: NVIDIA_DISABLE_REQUIRE
+    capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES; None if unset
+    visible_devices: str | None  #: NVIDIA_VISIBLE_DEVICES; None if unset
+    requirements: dict[str, str]  #: the NVIDIA_REQUIRE_* variables
+    is_requirement_disabled: bool  #: whether NVIDIA_DISABLE_REQUIRE is set
     compat_folders: tuple[str, ...]  #: folders of compat packages in LD_LIBRARY_PATH
-    device_minors: tuple[int, ...]  #: the N of each /dev/nvidiaN
+    device_minors: tuple[int, ...]  #: N of each /dev/nvidiaN
     shared_memory_bytes: Maybe[int]  #: the size of /dev/shm
 
 
 def probe_container(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> ContainerReport:
-    """Report the container that this process is in, from its variables and the files under ``root``; never raises."""
+    """Report this process's container, from its variables and the files under ``root``; never raises."""
     capabilities = environ.get("NVIDIA_DRIVER_CAPABILITIES")
     searched = environ.get("LD_LIBRARY_PATH", "").split(":")
     minors = (path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia[0-9]*"))
@@ -89,12 +89,12 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
     try:
         found = os.statvfs(folder)
     except OSError as error:
-        return Unavailable(Absence.NOT_FOUND, f"{folder} cannot be asked: {error.strerror}")
+        return Unavailable(Absence.NOT_FOUND, f"the size of {folder} cannot be read: {error.strerror}")
     return found.f_blocks * found.f_frsize
 
 
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
-    """Return a verdict for each trap of this container; none outside containers.
+    """Return a verdict for each pitfall; none outside containers.
 
     ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """
@@ -122,7 +122,7 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge a container of a CUDA image without a GPU: only if its variables request one."""
+    """Judge a container without a GPU whose variables mention one."""
     asked = container.visible_devices
     if asked is None or container.device_minors or cuda.init_code == 0:
         return
@@ -131,12 +131,12 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
     if asked in _VOID:
         because = f'it is "{asked}", so the container was given no GPU'
         fix = "to use GPUs, start it with --gpus all -e NVIDIA_VISIBLE_DEVICES=all"
-    rule = "the container runtime passes the devices that it names"
+    rule = "the container gets the devices that the variable names"
     yield Diagnosis("NVIDIA_VISIBLE_DEVICES", Grade.UNKNOWN, rule, because, fix)
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge by whether the codec libraries load; the variable only explains."""
+    """Judge whether the codec libraries load, and explain it by the container's capabilities."""
     if isinstance(cuda.library, Unavailable):
         return
     given = container.capabilities
@@ -154,17 +154,17 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
     else:
         because = f"{said}, without video, and {absent} cannot be loaded"
         fix = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
-    rule = "whether the codec libraries load decides; the variable only explains"
+    rule = "the codec libraries must load, whatever the variable says"
     yield Diagnosis("NVIDIA_DRIVER_CAPABILITIES", grade, rule, because, fix)
 
 
 def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Judge the image's requirements for the host; all of them must hold."""
-    rule = "an image's requirements: a space is or, a comma is and (NVIDIA Container Toolkit)"
+    """Judge each of the image's requirements for the host."""
+    rule = "an image's requirements: a space means or, a comma means and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
         met = evaluate(text, host)
         if met is None:
-            because = f"this cannot be checked here: {_short(', '.join(undecided(text, host)))}"
+            because = f"these conditions cannot be checked here: {_short(', '.join(undecided(text, host)))}"
             yield Diagnosis(name, Grade.UNKNOWN, rule, because, limits=("the image's requirement is not checked",))
         elif met:
             yield Diagnosis(name, Grade.OK, rule, "the host's driver meets it")
@@ -172,7 +172,7 @@ def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterat
             driver, newest_cuda = host.get("driver", ""), host.get("cuda", "")
             because = f'"{_short(text)}" does not hold: the driver is {driver}, for CUDA {newest_cuda}'
             if container.is_requirement_disabled:
-                because += " (NVIDIA_DISABLE_REQUIRE skips the check, not the need)"
+                because += " (NVIDIA_DISABLE_REQUIRE only skips the check)"
             fix = f"use an image for CUDA {newest_cuda} or older, or install a newer driver on the host"
             yield Diagnosis(name, Grade.LIMITED, rule, because, fix, ("the image's own CUDA programs may fail",))
 
@@ -182,11 +182,11 @@ def _short(text: str) -> str:
 
 
 def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Report a compat package in LD_LIBRARY_PATH: whether it fits is judged with the driver, not here."""
+    """Report a compat package in LD_LIBRARY_PATH; ``judge_forward`` judges whether it fits the driver."""
     if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
     folders, grade, fix = ":".join(container.compat_folders), Grade.OK, ""
-    because = f"{folders} is named, but the driver's own libcuda was loaded"
+    because = f"it names {folders}, but the driver's own libcuda was loaded"
     if cuda.library.in_compat_folder:
         because = f"libcuda comes from {cuda.library.path}"
         if cuda.init_code != 0:
@@ -196,14 +196,14 @@ def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 
 
 def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Warn of containers that see only some of a host's GPUs: with R570 and R580, codecs may work on only one of them.
+    """Warn if the container sees only some of the host's GPUs: with R570 and R580, codecs may work on only one of them.
 
-    Reported with GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); unknown for
-    data-centre GPUs.
+    Users reported it for GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); nothing is
+    known about data-centre GPUs.
     """
     minors = container.device_minors
     is_named = (container.visible_devices or "all") not in {"all", *_VOID}
-    # A gap in the devices' numbers shows it, too.
+    # A gap in the device numbers also means a subset.
     is_subset = bool(minors) and (is_named or minors != tuple(range(len(minors))))
     if isinstance(cuda.kernel_module, Unavailable) or not is_subset:
         return
@@ -220,10 +220,10 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 
 
 def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
-    """Return the facts that conditions may name, "" if unknown.
+    """Return the host's facts that conditions may name, "" if unknown.
 
-    ``cuda`` is the version that the driver was made for (a compat package does not change it). The first device stands
-    for all, as it does for the container runtime.
+    ``cuda`` is the kernel driver's CUDA version, without a compat package. ``arch`` is the first device's, as in the
+    container runtime.
     """
     module = report.kernel_module
     driver = "" if isinstance(module, Unavailable) else module.version
@@ -233,17 +233,17 @@ def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
 
 
 def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
-    """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None if an unknown fact decides.
+    """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None if that depends on an unknown fact.
 
-    ``cuda>=12.4 brand=tesla,driver>=470`` means: CUDA 12.4 or later, or else a Tesla with driver R470 or later (a space
-    is *or*, a comma is *and*). An empty requirement is met.
+    ``cuda>=12.4 brand=tesla,driver>=470`` means: CUDA 12.4 or later, or a Tesla with driver R470 or later. An empty
+    requirement is met.
     """
     found = ([_holds(each, host) for each in alternative.split(",")] for alternative in requirement.split())
     return max((min(each, key=_CERTAINTY.index) for each in found), key=_CERTAINTY.index, default=True)
 
 
 def undecided(requirement: str, host: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the conditions that cannot be decided: those about unknown facts of the host, and unreadable ones."""
+    """Return the conditions that cannot be checked: those about unknown facts of the host, and malformed ones."""
     conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
     return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 

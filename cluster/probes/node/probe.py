@@ -1,6 +1,6 @@
-"""Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node; never raises.
+"""Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node.
 
-Every probe has its own time limit, and there is one for all of them together.
+Each probe has a time limit, and so have all of them together.
 """
 
 import os
@@ -34,33 +34,33 @@ from .trials import TrialPlan, subjects, try_devices
 T = TypeVar("T")
 
 PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", "cuda-python")
-"""The packages that decide what a machine can do."""
+"""The packages whose versions are reported."""
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
 _AFTER_LIMIT_S: Final = STUCK_S + 1
-"""How long after its child's limit a probe answers at the latest."""
+"""The longest time from the end of a child's limit to its probe's answer."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
 
 
 class _Probes:
-    """Runs probes in parallel and collects what went wrong."""
+    """Runs probes in parallel and collects their problems."""
 
     def __init__(self, ends_s: float) -> None:
         self._ends_s = ends_s
         self.problems: list[ProbeProblem] = []
 
     def remaining_s(self, limit_s: float) -> float:
-        """Return ``limit_s``, or the rest of the total time if that is less."""
+        """Return ``limit_s``, or the remaining total time if that is less."""
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
-        """Run a probe in a daemon thread: a hanging probe must not keep the process alive."""
+        """Run a probe in a daemon thread, so that a hanging probe does not keep the process alive."""
         future: Future[T] = Future()
 
         def answer() -> None:
             try:
                 future.set_result(probe())
-            except BaseException as error:  # noqa: BLE001 - result() raises it
+            except BaseException as error:  # noqa: BLE001 - future.result() raises it
                 future.set_exception(error)
 
         threading.Thread(target=answer, daemon=True).start()
@@ -73,18 +73,17 @@ class _Probes:
             return future.result(timeout=wait_s)
         except TimeoutError:
             absence = Unavailable(Absence.TIMED_OUT, f"no answer within {wait_s:.3g} s")
-        except Exception as error:  # noqa: BLE001 - a probe that breaks must not take the others along
+        except Exception as error:  # noqa: BLE001 - a defect in one probe must not stop the others
             absence = Unavailable(Absence.FAILED, f"{type(error).__name__}: {error}")
         self.problems.append(ProbeProblem(name, absence.reason))
         return absence
 
 
 def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 120.0) -> NodeReport:
-    """Return everything that can be found out about this machine within ``limit_s``; never raises.
+    """Run all probes on this machine within ``limit_s``; never raises.
 
-    ``fresh`` tries every codec again, whatever earlier trials found. ``software`` always tries the software codecs,
-    which otherwise are tried only if a device needs their bitstreams. ``probe_problems`` names the probes that were cut
-    off.
+    ``fresh`` ignores cached trials. Without ``software``, software codecs are tried only if a device's trials need
+    their bitstreams. The report's ``probe_problems`` names the probes that did not finish.
     """
     began_s = time.monotonic()
     probes = _Probes(began_s + limit_s)
@@ -98,10 +97,10 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     cuda_found = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     choice, cuda_report = _chosen(probes, cuda_found)
     tegra = probes.start(lambda: _tegra_of(cuda_report))
-    # Named first: inside the call below a type checker would add the absence to the probe's return type.
+    # A variable, because mypy infers another type for this call inside NodeReport().
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    # Without PyNvVideoCodec nothing can be tried; its own verdict says so.
+    # Without PyNvVideoCodec no device can be tried; the package has its own verdict.
     can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
     to_try = subjects(found.nvml, cuda_report) if can_try else ()
     codecs = SoftwareTrials((), {}, ())
@@ -139,7 +138,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver workers load, and CUDA's answers with it; a fitting compat package is tried."""
+    """Return which driver workers load, and its CUDA report; a compat package that fits is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
@@ -164,7 +163,7 @@ def _trial_plan(
 
 
 def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
-    """Probe a Tegra with CUDA's report of its GPU; on other machines nothing is run."""
+    """Probe a Tegra, using CUDA's report on its GPU; on other machines no program is run."""
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
@@ -203,7 +202,7 @@ def _host_report() -> HostReport:
 
 
 def _machine_uuid() -> str:
-    """Return the machine's UUID by its firmware, which only root may read; "" for none."""
+    """Return the machine's UUID from its firmware, which only root may read; "" for none."""
     try:
         return Path("/sys/class/dmi/id/product_uuid").read_text(encoding="ascii", errors="replace").strip().lower()
     except OSError:

@@ -1,4 +1,4 @@
-"""All probe results of one machine, as one frozen value that is sent as msgpack or JSON."""
+"""The report on one machine: a frozen value that can be sent as msgpack or JSON."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
 SCHEMA_VERSION: Final = 3
-"""Incremented with every change of a report's fields; a report of another version is refused."""
+"""Incremented when the report's fields change; a report of another version is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class HostReport:
     kernel: str
     machine: str
     python: str
-    packages: dict[str, str]  #: a package's version by its name, "" if it is missing
-    machine_uuid: str = ""  #: a virtual machine's UUID, as its host knows it; "" if it may not be read
+    packages: dict[str, str]  #: package versions by name; "" if a package is missing
+    machine_uuid: str = ""  #: the UUID of a virtual machine, which its host also knows; "" if it cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class DeviceTrials:
     """The results of one device's engines."""
 
     device: str  #: its UUID, or CUDA's number if it has none
-    kind: str  #: devices of a kind share a matrix: one device was tried with every case, the others with one frame
+    kind: str  #: devices of one kind share the trials of one device, and try one frame each
     trials: tuple[Trial, ...]
-    smoke: Trial | None = None  #: the one frame, decoded; None on the first of its kind
-    smoke_encode: Trial | None = None  #: the one frame, encoded, if fresh trials were requested
-    from_cache: bool = False  #: the matrix is from an earlier run
+    smoke: Trial | None = None  #: this device's decoding of one frame; None if it ran all trials
+    smoke_encode: Trial | None = None  #: this device's encoding of one frame, if fresh trials were requested
+    from_cache: bool = False  #: whether the trials are from an earlier run
 
     def of(self, engine: Engine) -> tuple[Trial, ...]:
         """Return the trials of one engine."""
@@ -71,7 +71,7 @@ class NodeReport:
     schema: int = SCHEMA_VERSION
     host: HostReport
     nvml: Maybe[NvmlReport]
-    cuda: Maybe[CudaReport]  #: the driver that workers load by ``driver_choice``, with which all trials ran
+    cuda: Maybe[CudaReport]  #: the driver that workers load (``driver_choice``), with which the trials ran
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
@@ -80,7 +80,7 @@ class NodeReport:
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
-    simulated: str  #: the fleet of a simulated machine, "" for a real one
+    simulated: str  #: the fleet file of a simulated machine; "" for a real machine
     taken_at: str  #: UTC, ISO 8601
     took_s: float
     driver_choice: DriverChoice = NO_CHOICE
@@ -97,7 +97,7 @@ class NodeReport:
 
     @property
     def taken_utc(self) -> datetime | None:
-        """When the report was taken, None if it does not say."""
+        """When the report was taken; None if unknown."""
         return datetime.fromisoformat(self.taken_at) if self.taken_at else None
 
     @property
@@ -108,7 +108,7 @@ class NodeReport:
 
     @property
     def trials_by_device(self) -> dict[str, DeviceTrials]:
-        """The results of each device's engines, by its UUID, or its number if it has none."""
+        """The trials by ``DeviceTrials.device``."""
         return {each.device: each for each in self.devices}
 
 
@@ -126,7 +126,7 @@ _ABSENCES: Final = [absence.value for absence in Absence]
 
 @cache
 def _adapter() -> TypeAdapter[NodeReport]:
-    # Made on first use: it costs more than everything else imported from here at start.
+    # Made on first use, because it is slow to make.
     return TypeAdapter(NodeReport)
 
 
@@ -145,7 +145,7 @@ def from_json(document: Any) -> NodeReport:
     try:
         return _adapter().validate_python(_with_absences(document))
     except RecursionError:
-        message = "this node report is nested deeper than any report is"
+        message = "this node report is damaged: it is nested too deeply"
     except ValidationError as error:
         first = error.errors()[0]
         message = f"this node report is damaged at {'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -153,7 +153,7 @@ def from_json(document: Any) -> NodeReport:
 
 
 def _with_absences(document: Any) -> Any:
-    """Rebuild absences first: pydantic would read one as a map, in a field that is a map of texts."""
+    """Rebuild absences, which pydantic would read as maps in fields that may be maps of text."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
-"""Decides what to try on each device: the whole matrix once per kind, then one frame per device.
+"""Tries devices: every codec case on one device of each kind, then one frame on each other device.
 
-If the matrix meets faults on a device, the next device of its kind is tried with the matrix too.
+If a case fails on a device, the next device of its kind is tried with every case too.
 """
 
 import time
@@ -23,30 +23,30 @@ from .report import DeviceTrials
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 MATRICES_MAX = 3
-"""After faults on this many devices of a kind, the faults count as the kind's own."""
+"""After failures on this many devices of a kind, no more of them are tried with every case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A device to try."""
 
-    visible: str  #: what CUDA_VISIBLE_DEVICES takes
-    kind: str  #: devices of a kind share a matrix
+    visible: str  #: its name in CUDA_VISIBLE_DEVICES
+    kind: str  #: devices of one kind share trials
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What a machine's trials depend on, besides its devices."""
+    """The settings of a machine's trials."""
 
     driver: str
-    packages: tuple[str, ...]
-    folder: Path | None  #: of the cache
-    fresh: bool  #: ignores the cache, and encodes a frame on every device
-    ends_s: float  #: on the clock of ``try_devices``
+    packages: tuple[str, ...]  #: "name version" of each package that trials depend on
+    folder: Path | None  #: the cache's folder
+    fresh: bool  #: whether to ignore the cache, and encode a frame on every device
+    ends_s: float  #: the deadline on the clock of ``try_devices``
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return the GPUs, or the MIG instances of partitioned ones; without NVML, CUDA's devices."""
+    """Return the GPUs, with MIG slices in place of partitioned ones; without NVML, CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
     devices = () if isinstance(cuda, Unavailable) else cuda.devices
@@ -69,7 +69,7 @@ def try_devices(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[DeviceTrials, ...], tuple[str, ...]]:
-    """Try every device, kinds before single frames, until ``plan.ends_s``; return the trials and what went wrong."""
+    """Try every device until ``plan.ends_s``; return the trials and what went wrong."""
     matrices: dict[str, list[DeviceTrials]] = {}
     problems: list[str] = []
     for subject in found:
@@ -85,9 +85,9 @@ def try_devices(
         matrix = next((each for each in tried if _speaks_for_kind(each.trials)), tried[0])
         smokes = 2 if plan.fresh else 1
         if own is not None:
-            answers.append(own)  # this device has just been tried with every case
+            answers.append(own)  # this device was tried with every case
         elif plan.ends_s - clock() < SMOKE_LIMIT_S * smokes:
-            # A trial that is cut short proves nothing about the device.
+            # A trial that is cut short would prove nothing about the device.
             like_it = tuple(replace(trial, how=How.KIND) for trial in matrix.trials)
             answers.append(replace(matrix, device=subject.visible, trials=like_it))
             problems.append(f"{subject.visible}: no time to try it; assumed to work like others of its model")
@@ -97,7 +97,7 @@ def try_devices(
 
 
 def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
-    """Return whether no real frame failed, which could be this device's own fault."""
+    """Whether the trials hold for all devices of the kind: a failed frame may be one device's fault."""
     return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
@@ -120,7 +120,7 @@ def _matrix(
 def _smoked(
     subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
 ) -> DeviceTrials:
-    """Try one frame on a device: decode it, and with ``encodes`` also encode it, which takes an encoder session."""
+    """Decode one frame on a device; with ``encodes`` also encode one, which takes an encoder session."""
 
     def tried(engine: Engine) -> Trial | None:
         return smoke(engine, subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a kind's trial for a device whose ``own`` trial failed."""
+    """Return a kind's trial for one device: it fails if the device's ``own`` trial of that engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

@@ -10,14 +10,14 @@ from .report import NodeReport
 
 
 def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
-    """Return the verdicts about the CUDA driver and what runs on it; none for a simulated machine."""
+    """Return the verdicts about the CUDA driver and the software that uses it; none for a simulated machine."""
     if report.simulated or isinstance(report.cuda, Unavailable):
         return ()
     package = None if isinstance(report.pynvvideocodec, Unavailable) else report.pynvvideocodec
     tried = (trial for device in report.devices for trial in device.trials)
     codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
     said = (gpu.facts.get("brand") for gpu in report.gpus)
-    # The first GPU's brand counts for all, as it does for the container runtime.
+    # The container runtime, too, uses the first GPU's brand.
     brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
     judged = judge(report.cuda, package, report.driver, codecs_work=codecs_work)
     if isinstance(report.container, Unavailable):

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU."""
+"""Queries a GPU through NVML."""
 
 from .calls import can_load_nvml
 from .gpm import METRICS

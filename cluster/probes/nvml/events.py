@@ -1,7 +1,6 @@
-"""Watching devices for Xid errors without ever waiting for one (NVML API Reference Manual, "Event Handling Methods").
+"""Watches devices for Xid errors without blocking (NVML API Reference Manual, "Event Handling Methods").
 
-The driver keeps events for an event set from the moment a device is registered with it, so a watch belongs to a
-long-lived object: it is opened once, polled now and then, and closed.
+The driver keeps events only while the device is registered with an event set, so a watch stays open between polls.
 """
 
 import ctypes
@@ -15,12 +14,12 @@ from .calls import NvmlLike, ask_named
 
 XID = 0x8
 NO_INSTANCE = 0xFFFFFFFF
-EVENTS_PER_POLL = 1000  # a flood of events must not keep a poll from returning
+EVENTS_PER_POLL = 1000  # the most that one poll returns, so that a flood of events cannot keep it busy for ever
 
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """An Xid error of a device; ``gpu_instance`` is set if it hit one MIG slice."""
+    """A device's Xid error; ``gpu_instance`` is the MIG GPU instance that it hit, if any."""
 
     uuid: str
     xid: int
@@ -28,7 +27,7 @@ class XidEvent:
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices. ``unwatched`` names the devices without events, and why."""
+    """An open watch over devices; ``unwatched`` says why a device cannot be watched, by its name."""
 
     def __init__(
         self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]
@@ -40,10 +39,9 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
         self._uuids = dict(uuids)
 
     def poll(self) -> tuple[XidEvent, ...]:
-        """Return what happened since the last poll; never waits, never raises.
+        """Return the events since the last poll; never waits, never raises.
 
-        When the driver refuses, the events so far are returned and ``failure`` says why; the watch is then useless and
-        must be opened again.
+        If the driver refuses, ``failure`` says why, and the watch must be opened again.
         """
         events: list[XidEvent] = []
         while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:
@@ -51,7 +49,7 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
             if isinstance(data, Unavailable):
                 self.failure = None if data.absence is Absence.TIMED_OUT else data
                 break
-            # By its address, because a GPU that fell off the bus can no longer be asked for its UUID.
+            # Devices are found by address, because a GPU that fell off the bus no longer answers with its UUID.
             uuid, instance = self._uuids.get(_address(data.device), ""), int(data.gpuInstanceId)
             events.append(XidEvent(uuid, int(data.eventData), None if instance == NO_INSTANCE else instance))
         return tuple(events)
@@ -68,7 +66,7 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
 
 
 def watch_events(nvml: NvmlLike, handles: Mapping[str, Any]) -> DeviceWatch:
-    """Start watching devices, given by name and handle, in a library that stays initialised; never raises."""
+    """Watch devices, given as handles by name, while the library stays initialised; never raises."""
     event_set: Maybe[Any] = ask_named(nvml, "nvmlEventSetCreate")
     if isinstance(event_set, Unavailable):
         return DeviceWatch(nvml, event_set, {}, dict.fromkeys(handles, event_set))

@@ -1,7 +1,7 @@
-"""Facts about a GPU for display, unused by placement: ``configs/nvml.toml`` lists them.
+"""Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
-Every device query of the vGPU Management SDK guide's 3.3.2 is there or in ``use.py``. Functions that newer drivers have
-renamed are asked under both names (throttle and event reasons, temperature): one of the two may be gone.
+Every device query in 3.3.2 of the vGPU Management SDK guide is there or in ``use.py``. Functions that newer drivers
+renamed are called by both names (throttle and event reasons, temperature), since a driver may lack either.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ FactValue = str | int | float | bool
 NOT_SUPPORTED = 3
 WORDS: dict[str, list[str]] = read_tables("nvml.toml")["words"]
 BRANDS = dict(enumerate(WORDS["brand"]))
-"""nvmlBrandType_t, by the names that images use in NVIDIA_REQUIRE_CUDA."""
+"""The brand of each nvmlBrandType_t, as spelt in NVIDIA_REQUIRE_CUDA."""
 CLOCK_REASONS = {1 << bit: name for bit, name in enumerate(WORDS["clock_reasons"])}
 
 
 def ask_virtualization(questions: DeviceQuestions) -> Maybe[str]:
-    """Ask for a device's virtualization: "none", "passthrough", "vgpu", "host vgpu", "host vsga"."""
+    """Query a device's virtualization mode: "none", "passthrough", "vgpu", "host vgpu", "host vsga"."""
     modes = dict(enumerate(WORDS["virtualization"]))
     return questions.ask("nvmlDeviceGetVirtualizationMode", read=lambda mode: modes.get(int(mode), f"mode {int(mode)}"))
 
 
 def probe_facts(questions: DeviceQuestions) -> dict[str, Maybe[FactValue]]:
-    """Ask a device for every fact; never raises."""
+    """Query every fact about a device; never raises."""
     return {name: questions.ask(function, *arguments, read=read) for name, (function, read, arguments) in FACTS.items()}
 
 
@@ -40,7 +40,7 @@ def read_reasons(mask: int) -> str:
 
 def _bridge(hierarchy: Any, member: str) -> int:
     if int(hierarchy.bridgeCount) == 0:
-        raise CodeAnswered(NOT_SUPPORTED)  # a board without a bridge has no bridge type, which would read as type 0
+        raise CodeAnswered(NOT_SUPPORTED)  # the empty entry would read as bridge type 0
     return int(getattr(hierarchy.bridgeChipInfo[0], member))
 
 
@@ -64,7 +64,7 @@ def _reader(how: str, item: int | None) -> Callable[[Any], FactValue]:
 
 
 def read_structure(name: str, found: Any) -> dict[str, FactValue]:
-    """Read one of NVML's structures, by the table of that name."""
+    """Read an NVML structure by the table of that name."""
     rows = read_tables("nvml.toml")["structures"][name]
     return {key: _reader(how, None)(getattr(found, member)) for key, (member, how) in rows.items()}
 
@@ -73,4 +73,4 @@ FACTS = {
     name: (f"nvmlDeviceGet{row['ask']}", _reader(row["read"], row.get("item")), tuple(row.get("with", ())))
     for name, row in read_tables("nvml.toml")["facts"].items()
 }
-"""By a fact's name: the function, how to read the answer, and the arguments after the handle."""
+"""The function of each fact, the reader of its answer, and its arguments after the handle."""

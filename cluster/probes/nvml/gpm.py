@@ -1,6 +1,6 @@
-"""Utilisation of each engine of a GPU or MIG slice: NVML's GPU performance monitoring (GPM).
+"""Measures each engine of a GPU or MIG slice between two samples: NVML's GPU performance monitoring (GPM).
 
-A figure is what happened between two samples. Documented for Hopper and later.
+NVIDIA documents it for Hopper and later.
 """
 
 import math
@@ -19,11 +19,11 @@ METRICS: dict[int, tuple[Engine, int]] = {
     **{50 + index: (Engine.OFA, index) for index in range(2)},
     **{166 + index: (Engine.NVENC, index) for index in range(4)},
 }
-"""Metric number to engine and its index: NVML's ``NVML_GPM_METRIC_*_UTIL``."""
+"""The engine, and its index, of each ``NVML_GPM_METRIC_*_UTIL``."""
 
 WHOLE_GPU = None
 
-# A driver that does not know a number may refuse all numbers in the call, and encoders' numbers came late.
+# A driver that lacks one metric may refuse the whole call, and encoders' metrics were added later.
 _LATE = 100
 _GROUPS = (
     tuple(metric for metric in METRICS if metric < _LATE),
@@ -33,23 +33,22 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
-    """First samples that wait for their second; call ``finish`` once, whatever happens in between."""
+    """The first samples of a measurement; ``finish`` must be called once, to free them."""
 
     questions: DeviceQuestions
     _first: dict[int | None, Maybe[Any]]
 
     @property
     def needs_time(self) -> bool:
-        """Whether any sample was taken, so that waiting makes sense."""
+        """Whether a sample was taken, so that the measurement needs time to pass."""
         return any(not isinstance(sample, Unavailable) for sample in self._first.values())
 
     def finish(
         self, slices: Iterable[MigSlice] = (), whole: tuple[EngineCount, ...] = ()
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Take the second samples and return percent per engine name ("nvdec0") for each GPU instance, or WHOLE_GPU.
+        """Take the second samples; return percents by engine ("nvdec0") for each GPU instance and for WHOLE_GPU.
 
-        Engines that do not exist, by the counts of the slices and of the ``whole`` GPU, are left out: the driver may
-        report them as idle.
+        Engines beyond the counts of ``slices`` and of the ``whole`` GPU are left out; drivers may report them as idle.
         """
         engines: dict[int | None, tuple[EngineCount, ...]]
         engines = {WHOLE_GPU: whole, **{piece.gpu_instance: piece.engines for piece in slices}}

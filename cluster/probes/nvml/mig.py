@@ -1,7 +1,7 @@
-"""MIG: a GPU's slices and their engines, and the profiles of its possible slices.
+"""Queries MIG: a GPU's slices and their engines, and its profiles ("Multi Instance GPU Management").
 
-``nvmlDeviceGetAttributes_v2`` says which engines a slice has, not its name: an A100's 1g.5gb has no decoder. Profiles
-also say how many engines the whole GPU has, which NVML reports nowhere else ("Multi Instance GPU Management").
+A slice's engines do not follow from its name: an A100's 1g.5gb has no decoder. The engine counts of the whole GPU are
+only in its profiles.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
 
 MIB = 1024 * 1024
-PROFILES_MAX = 32  # NVML numbers the kinds of profile from 0, has 18 today, and refuses unknown numbers
+PROFILES_MAX = 32  # NVML's profiles are numbered from 0; it had 18 when this was written, and refuses other numbers
 SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Ask how a GPU is partitioned; ``profiles`` are from ``probe_profiles``. Never raises; omits ``gpm_percent``."""
+    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are its own. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -38,7 +38,7 @@ def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> M
 
 
 def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
-    """Ask which kinds of GPU instance the GPU can have; empty if it cannot be partitioned. Never raises."""
+    """Query a GPU's profiles; () if it cannot be partitioned. Never raises."""
     found = (_profile(questions, kind) for kind in range(PROFILES_MAX))
     return tuple(profile for profile in found if profile is not None)
 
@@ -46,7 +46,7 @@ def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
     """Return the engines of the whole GPU: those of the profile with the most memory, then the most engines.
 
-    Empty if the GPU has no profiles: then only a trial, ``GetDecoderCaps`` or a table can tell.
+    () without profiles.
     """
     ranked = sorted(profiles, key=lambda profile: (profile.memory_bytes, sum(count.count for count in profile.engines)))
     return ranked[-1].engines if ranked else ()
@@ -65,7 +65,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
 
 def _read_profile(info: Any) -> MigProfile:
     memory_mib = int(info.memorySizeMB)
-    # Version 1 has no name, which is made from slices and memory.
+    # Version 1 of the structure has no name, so it is made from slices and memory.
     name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
     return MigProfile(
         profile_id=int(info.id),
@@ -92,7 +92,7 @@ def _slices(
         piece = handle if isinstance(handle, Unavailable) else _slice(questions, handle, profiles)
         if isinstance(piece, MigSlice):
             slices.append(piece)
-        elif piece.absence is not Absence.NOT_FOUND:  # an index may be empty, even between two used ones
+        elif piece.absence is not Absence.NOT_FOUND:  # any index may be empty
             refused = refused or piece
     return tuple(slices), refused
 
@@ -123,7 +123,7 @@ def _shared_counts(said: Any) -> tuple[EngineCount, ...]:
 def _slice_profile(
     questions: DeviceQuestions, handle: object, gpu_instance: int, profiles: tuple[MigProfile, ...]
 ) -> str:
-    """Return "1g.10gb": from the slice's name, else from its GPU instance's profile, else from its attributes."""
+    """Return "1g.10gb", from the slice's name, its GPU instance's profile or its attributes."""
     name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
     if not isinstance(name, Unavailable) and " MIG " in name:
         return name.partition(" MIG ")[2].strip()

@@ -1,6 +1,6 @@
-"""A device's utilisation, encoder sessions and processes, and its health.
+"""Queries a device's utilisation, encoder sessions, processes and health.
 
-A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"): ``gpm.py`` asks each slice.
+A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"); ``gpm.py`` measures slices.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,10 @@ _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5:
 
 
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
-    """Ask how busy a device is, and with what; ``gpm_percent`` was measured separately. Never raises.
+    """Query how busy a device is; ``gpm_percent`` was measured separately. Never raises.
 
-    The driver keeps samples of long-idle processes: those before ``since_us`` (its clock) are left out.
+    The driver keeps samples of processes that have been idle for long; those before ``since_us`` (on its clock) are
+    left out.
     """
     ask = questions.ask
     stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
@@ -74,18 +75,18 @@ def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
 
 
 def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceProcess, ...]]:
-    """Join the processes that hold memory on the device with those that used its engines."""
+    """Join the lists of processes that hold memory on the device with the samples of engine use."""
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
-        # A device may have no list of one kind; an unreadable list must not count as complete.
+        # A device may lack a list, but one that could not be read must not count as empty.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, their use is not
+        samples = {}  # the processes are known, but not their use
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
@@ -93,7 +94,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # Version 3 by name: the unversioned function is the same, but hides an old driver behind another error.
+    # The name has the version, because the unversioned function raises another error on an old driver.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)
@@ -108,7 +109,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
 
 
 def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
-    """Return the newest sample of each process; the driver may leave part of its buffer empty, without a time."""
+    """Return each process's newest sample; samples without a time are empty."""
     timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
     return {
         int(sample.pid): DeviceProcess(
@@ -122,12 +123,12 @@ def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
 
 
 def _percent(value: int) -> int | None:
-    # A share over 100 is the driver's way to say that it has none.
+    # The driver returns more than 100 if it has no sample.
     return int(value) if int(value) <= FULL_PERCENT else None
 
 
 def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
-    """Ask about a device's health; ask this last, so that ``lost`` covers all answers. Never raises."""
+    """Query a device's health; call it last, so that ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
         ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
@@ -148,7 +149,7 @@ def _read_action(values: Any) -> str:
 
 
 def read_field(values: Any) -> float | int:
-    """Read the one field requested; raises ``CodeAnswered`` for the field's own return code."""
+    """Return the first field's value; raises ``CodeAnswered`` with its return code if that is not success."""
     value = values[0]
     if int(value.nvmlReturn) != SUCCESS:
         raise CodeAnswered(int(value.nvmlReturn))

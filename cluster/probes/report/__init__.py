@@ -1,4 +1,4 @@
-"""The values that probes return."""
+"""Values in the reports of probes."""
 
 from .absence import Absence, Maybe, Unavailable
 from .device_kinds import DeviceKind

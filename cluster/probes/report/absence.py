@@ -1,4 +1,4 @@
-"""A value that a machine lacks, and why: neither a failure nor a zero."""
+"""A missing value with its reason, instead of an exception or a zero."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,8 +13,8 @@ class Absence(Enum):
     NOT_SUPPORTED = "not supported"  #: the device or its driver has no such value
     NO_PERMISSION = "no permission"  #: it exists, but this user may not read it
     FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is too old to answer
-    NOT_FOUND = "not found"  #: nothing there now: no sample, no session, no such index
-    DOES_NOT_APPLY = "does not apply"  #: known to be meaningless here, so not asked (a vGPU's serial number)
+    NOT_FOUND = "not found"  #: there is none now: no sample, no session, no such index
+    DOES_NOT_APPLY = "does not apply"  #: it would be meaningless, so it was not queried (a vGPU's serial number)
     NO_LIBRARY = "no library"  #: the library or package that would answer is missing
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit
     FAILED = "failed"  #: another error, which the reason names
@@ -22,7 +22,7 @@ class Absence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """There is no such value here; ``reason`` says why in one sentence without a full stop."""
+    """A missing value; ``reason`` is a sentence without a full stop."""
 
     absence: Absence
     reason: str
@@ -33,5 +33,5 @@ Maybe: TypeAlias = T | Unavailable
 
 
 def known(value: Maybe[T], otherwise: T) -> T:
-    """Return the value, or ``otherwise`` if there is none: for sums and tables, never for decisions."""
+    """Return the value, or ``otherwise`` if it is missing."""
     return otherwise if isinstance(value, Unavailable) else value

@@ -1,4 +1,4 @@
-"""Kinds of devices and routes over them, a row each. Other code reads a row's fields, and compares no members."""
+"""Kinds of devices, and the routes of frames through them; other code reads their fields instead of comparing them."""
 
 from enum import Enum
 from typing import Final, Self
@@ -7,12 +7,12 @@ from .engines import Engine
 
 
 class Route(Enum):
-    """The path of a segment's frames, all on one host: which engine decodes them, and which one is next."""
+    """The path of a segment's frames on one host: the engine that decodes them, and the next engine."""
 
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # a lane's reason, to be formatted with the decoded codec and the encoders, or the number of the DLA
+    why: str  # format of a lane's reason, for the decoded codec and the encoders, or for the number of the DLA
 
     GPU = (
         *("gpu", Engine.NVDEC, Engine.NVENC),
@@ -27,19 +27,19 @@ class Route(Enum):
     DLA = "dla", Engine.CPU, Engine.DLA, "the processor decodes, and the network runs on DLA {}"
 
     def __new__(cls, name: str, decoder: Engine, encoder: Engine, why: str) -> Self:
-        """Make a row, whose value is its name."""
+        """Create a member with its name as its value."""
         route = object.__new__(cls)
         route._value_, route.decoder, route.encoder, route.why = name, decoder, encoder, why
         return route
 
     @property
     def is_software(self) -> bool:
-        """Whether only the processor takes part."""
+        """Whether only the processor is used."""
         return self.decoder is self.encoder
 
     @property
     def seat(self) -> str:
-        """The seat of the workers that serve it."""
+        """The seat of the workers for this route."""
         return _SEATS[self]
 
 
@@ -60,16 +60,16 @@ class _Row:
         is_guest: bool = False,
         is_integrated: bool = False,
     ) -> None:
-        self.seat = seat  # the beginning of its workers' stations' names; one kind of each seat has the seat's name
-        self.title = title  # displayed for a device without a name of its own
+        self.seat = seat  # prefix of the names of its stations; several kinds may share a seat
+        self.title = title  # the displayed name of a device that has no name
         self.engines = engines  # engines that it may have
         self.routes = routes  # routes that it may serve; one seat serves each route
-        self.is_processor = is_processor  # it runs software alone
-        self.takes_gpu = takes_gpu  # Ray reserves a share of a GPU for its worker, and chooses the GPU
-        self.runs_networks = runs_networks  # its station is named after it; it never transcodes
-        self.is_slice = is_slice  # part of a GPU, its ``parent``; NVML counts its engines
-        self.is_guest = is_guest  # its UUID changes, a licence limits it, its percentages may refer to the whole GPU
-        self.is_integrated = is_integrated  # its memory is the host's
+        self.is_processor = is_processor  # whether it only runs software
+        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for its worker, and chooses the GPU
+        self.runs_networks = runs_networks  # whether it runs networks, and never transcodes
+        self.is_slice = is_slice  # whether it is part of a GPU, its ``parent``
+        self.is_guest = is_guest  # whether it is a vGPU, with a changing UUID and a licence
+        self.is_integrated = is_integrated  # whether it uses the host's memory
 
 
 def _gpu(*, is_slice: bool = False, is_guest: bool = False, is_integrated: bool = False) -> _Row:
@@ -104,7 +104,7 @@ class DeviceKind(_Row, Enum):
     DLA = "dla", _DLA  #: one DLA of a Tegra SoC
 
     def __new__(cls, name: str, _row: _Row) -> Self:
-        """Make a member, whose value is its name."""
+        """Create a member with its name as its value."""
         kind = object.__new__(cls)
         kind._value_ = name
         return kind
@@ -115,5 +115,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""The kind that each seat is named after."""
+"""The kind with the same name as the seat, by seat."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}

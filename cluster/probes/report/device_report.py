@@ -1,6 +1,6 @@
-"""One device as NVML and the CUDA driver describe it: values only.
+"""The report on one device: values from NVML and the CUDA driver.
 
-Memory is in bytes, clocks in MHz, utilisation in percent of the sampling period, times in the unit of their name.
+Utilisation is in percent of the sampling period.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process that uses the device; utilisation in percent, memory None if the driver keeps it to itself."""
+    """A process that uses the device; values that the driver does not report are None."""
 
     pid: int
     memory_bytes: int | None = None
@@ -46,7 +46,7 @@ class CodecSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """How a device is used now."""
+    """A device's current use."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -72,16 +72,16 @@ class Health:
     retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
-    recovery_action: Maybe[str]  # the driver's own advice ("none", "reset", "reboot", "drain", ...)
-    xids: tuple[int, ...] = ()  # those raised since the watch began
-    lost: str = ""  # why it has fallen off the bus or needs a reset
-    xids_refused: Unavailable | None = None  # why no Xid would be seen
+    recovery_action: Maybe[str]  # the driver's advice ("none", "reset", "reboot", "drain", ...)
+    xids: tuple[int, ...] = ()  # Xid errors since the watch began
+    lost: str = ""  # why the device cannot be used; "" if it can
+    xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can
 
 
 def why_unplaceable(health: Health) -> str:
     """Return why a device may get no new work, as a sentence without a full stop; "" if it may.
 
-    NVML API Reference Manual, "Device Queries"; which of these a guest has: vGPU Management SDK guide, 3.3.2.
+    NVML API Reference Manual, "Device Queries"; for guests, vGPU Management SDK guide, 3.3.2.
     """
     if health.lost:
         return health.lost
@@ -98,7 +98,7 @@ def why_unplaceable(health: Health) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigSlice:
-    """One MIG instance; ``uuid`` is what CUDA_VISIBLE_DEVICES takes."""
+    """One MIG instance; ``uuid`` is its name in CUDA_VISIBLE_DEVICES."""
 
     uuid: str
     gpu_instance: int
@@ -111,7 +111,7 @@ class MigSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigProfile:
-    """A kind of GPU instance that the GPU can be cut into, with the engines each would get."""
+    """A MIG profile, with the engines of an instance."""
 
     profile_id: int
     name: str
@@ -126,33 +126,33 @@ class MigReport:
     """MIG on one GPU."""
 
     enabled: bool
-    pending: bool  # the state after a reset
+    pending: bool  # whether MIG is on after the next reset
     slices_max: Maybe[int]
     slices: tuple[MigSlice, ...]
     profiles: tuple[MigProfile, ...]
     slices_refused: Unavailable | None = None  # why slices may be missing
 
     def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share the engines and memory of a slice's GPU instance, itself included."""
+        """Return how many compute instances share a slice's GPU instance, including the slice."""
         return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One physical GPU, vGPU or iGPU of a node, with its MIG instances inside."""
+    """One GPU, vGPU or iGPU of a node, with its MIG instances."""
 
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool  # False on a vGPU guest, where the PCI bus id and the host identify it
+    uuid_is_stable: bool  # False for a vGPU, which its PCI bus id and host identify instead
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]
     compute_capability: Maybe[str]
     memory: Maybe[MemoryUse]
-    max_video_clock_mhz: Maybe[int]  # scales documented rates
+    max_video_clock_mhz: Maybe[int]  # documented rates are scaled by it
     virtualization: Maybe[str]
-    engines: tuple[EngineCount, ...]  # only counts that were asked or tried: a missing kind was not counted
+    engines: tuple[EngineCount, ...]  # only known counts, from the driver or trials
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
@@ -160,7 +160,7 @@ class DeviceReport:
 
     @property
     def key(self) -> str:
-        """The key in trials: the UUID, or NVML's number if it has none."""
+        """Its key in trials: the UUID, or NVML's number if it has none."""
         return known(self.uuid, str(self.index))
 
     @property
@@ -170,10 +170,10 @@ class DeviceReport:
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on: its slices are then the devices."""
+        """Whether MIG is on, so that its slices are the devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property
     def slices(self) -> tuple[MigSlice, ...]:
-        """Its MIG slices, including those that wait for a reset."""
+        """Its MIG slices."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices

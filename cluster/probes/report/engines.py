@@ -1,11 +1,11 @@
-"""Engines, codecs and trial results: the vocabulary of probes, inventory and placement."""
+"""Engines, codecs and trial results, as used by probes, inventory and placement."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Engine(Enum):
-    """A fixed-function unit of a device, or the processor where software codecs run."""
+    """A fixed-function unit of a device, or the processor, which runs software codecs."""
 
     NVDEC = "nvdec"
     NVENC = "nvenc"
@@ -16,24 +16,24 @@ class Engine(Enum):
 
 
 MEDIA_ENGINES = (Engine.NVDEC, Engine.NVENC)
-"""The engines whose use drivers report, and which trials try."""
+"""The engines that are tried, and whose use drivers report."""
 
 
 class Direction(Enum):
-    """Which way a codec works."""
+    """Decoding or encoding."""
 
     DECODE = "decode"
     ENCODE = "encode"
 
 
 class How(Enum):
-    """How something is known, the most reliable first."""
+    """How something is known, the most reliable way first."""
 
-    TRIED = "tried"  #: a real frame went through
-    KIND = "kind"  #: another device of its model did, and there was no time to try this one
-    ASKED = "asked"  #: the driver said so (GetDecoderCaps, MIG attributes)
-    DOCUMENTED = "documented"  #: a table says so; this machine was not asked
-    SIMULATED = "simulated"  #: a simulated fleet says so
+    TRIED = "tried"  #: a real frame was decoded or encoded
+    KIND = "kind"  #: another device of the same model was tried
+    ASKED = "asked"  #: the driver reports it (GetDecoderCaps, MIG attributes)
+    DOCUMENTED = "documented"  #: it is in a table of documented values
+    SIMULATED = "simulated"  #: a simulated fleet has it
 
 
 class MediaCodec(Enum):

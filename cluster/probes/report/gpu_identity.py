@@ -1,8 +1,7 @@
-"""Names of GPUs, their slices and vGPUs: one identity for probe, inventory, worker and supervisor.
+"""Names of GPUs, their slices and vGPUs. A *unit* is what Ray counts as one GPU: one device, or all slices of a GPU.
 
-Each GPU that Ray counts is called a *unit* here: one device, or all slices of a GPU that Ray counts as one. Sources:
-CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
-Enumeration"; vGPU Management SDK guide, 3.3.2 (the UUID of a vGPU is random); Ray's ``NvidiaGPUAcceleratorManager``.
+Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
+Enumeration"; vGPU Management SDK guide, 3.3.2 (a vGPU's UUID is random); Ray's ``NvidiaGPUAcceleratorManager``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +17,10 @@ _EVERYTHING_HIDDEN = ("", "NoDevFiles")
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """A device's names for others: its identity on its machine, and its value in CUDA_VISIBLE_DEVICES."""
+    """A device's names."""
 
-    identity: str
-    visible: str
+    identity: str  # on its machine
+    visible: str  # in CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,13 @@ class NamedGpu:
     uuid: str = ""
     bus_id: str = ""
     is_guest: bool = False
-    is_cut: bool = False  # MIG mode: its slices are the devices instead of the GPU
+    is_cut: bool = False  # whether it is in MIG mode, so that its slices are the devices
     slices: tuple[NamedSlice, ...] = ()
-    trouble: str = ""  # why NVML does not answer for it
+    trouble: str = ""  # why it cannot be used; "" if it can
 
     @property
     def identity(self) -> str:
-        """Its name on its machine: the UUID if that is permanent, else the PCI bus id, else NVML's number."""
+        """Its name on its machine: the UUID if it is permanent, else the PCI bus id, else NVML's number."""
         if self.uuid and not self.is_guest:
             return self.uuid
         return self.bus_id or str(self.index)
@@ -61,12 +60,12 @@ class NamedGpu:
 
 
 def is_geforce(name: str) -> bool:
-    """Return whether it is a GeForce card: compat packages exclude it, and its driver caps encoder sessions."""
+    """Whether it is a GeForce card: these cannot use compat packages, and their driver caps encoder sessions."""
     return "GeForce" in name
 
 
 def on_node(node: str, identity: str) -> str:
-    """Return a device's identity in the cluster: a UUID is unique, any other name only on its machine."""
+    """Return a device's identity in the cluster: a UUID, else ``NODE/IDENTITY``."""
     if not identity or identity.startswith((*_UNIQUE, f"{node}/")):
         return identity
     return f"{node}/{identity}"
@@ -96,15 +95,15 @@ def named(report: DeviceReport) -> NamedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What Ray gives out."""
+    """The units that Ray can assign on a node."""
 
-    units: tuple[tuple[str, ...], ...]  # the identities behind each of its GPUs, in its order
-    hidden: dict[str, str]  # why it does not give out others
-    counts_slices: bool  # it counts more GPUs than there are, so its GPU 2 is the third of all devices
+    units: tuple[tuple[str, ...], ...]  # the identities of each unit's devices, in Ray's order
+    hidden: dict[str, str]  # why Ray cannot assign a device, by its identity
+    counts_slices: bool  # whether Ray counts each slice as a GPU
 
     @property
     def parts_max(self) -> int:
-        """How many devices the unit with the most has; at least one."""
+        """The number of devices in the largest unit; at least 1."""
         return max(map(len, self.units), default=1) or 1
 
 
@@ -118,9 +117,9 @@ class ShownGpus:
 
     @property
     def given(self) -> tuple[NamedGpu, ...]:
-        """The GPUs and slices that this container was given.
+        """The GPUs and slices that this container may use.
 
-        A device plugin names them by UUID, also to a privileged container, which sees all. Numbers are the host's.
+        Device plugins name them by UUID. Numbers in NVIDIA_VISIBLE_DEVICES are the host's, and ignored.
         """
         entries = [entry.strip() for entry in (self.container or "").split(",")]
         wanted = [entry for entry in entries if entry.startswith(_UNIQUE)]
@@ -129,16 +128,16 @@ class ShownGpus:
 
     @property
     def count(self) -> int:
-        """How many GPUs Ray counts if it uses these names."""
+        """How many GPUs Ray counts with this CUDA_VISIBLE_DEVICES."""
         return len(self._offered())
 
     @property
     def parts(self) -> tuple[DevicePart, ...]:
-        """The devices that its names mean, slices one by one, in Ray's order."""
+        """The devices of all units, in Ray's order."""
         return tuple(part for unit in self._offered() for part in unit)
 
     def units(self, count: int) -> Units:
-        """Return what Ray gives out, if it counts ``count`` GPUs there."""
+        """Return the units that Ray can assign if it counts ``count`` GPUs."""
         gpus = self.given
         counts_slices = self.cuda is None and 0 < len(gpus) < count
         offered = self._offered()
@@ -163,7 +162,7 @@ class ShownGpus:
 
     @property
     def for_ray(self) -> str | None:
-        """CUDA_VISIBLE_DEVICES for a Ray that counts each slice as a GPU (with ``--num-gpus``); None without slices."""
+        """CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU (``--num-gpus``); None without slices."""
         slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
         has_slices = any(part.identity in slices for part in self.parts)
         return ",".join(part.visible for part in self.parts) if has_slices else None
@@ -177,7 +176,7 @@ def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
 
 
 def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePart, ...]]:
-    """Yield the devices of each entry of CUDA_VISIBLE_DEVICES, up to the first invalid or repeated one, like CUDA."""
+    """Yield the devices of each entry of CUDA_VISIBLE_DEVICES up to the first invalid or repeated one, as CUDA does."""
     seen: set[DevicePart] = set()
     for entry in () if visible in _EVERYTHING_HIDDEN else visible.split(","):
         parts = _named_by(entry.strip(), gpus)
@@ -210,7 +209,7 @@ def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
-    """Return the devices behind one of Ray's GPUs: none for a MIG GPU without slices, None if there is no GPU."""
+    """Return the devices of a unit that Ray assigned: () for a MIG GPU without slices, None if there is no such GPU."""
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
         return tuple(parts[int(entry) : int(entry) + 1]) or None

@@ -1,4 +1,4 @@
-"""NVIDIA's tables that come with the package, as TOML."""
+"""Reads the TOML tables in ``configs``."""
 
 import tomllib
 from functools import cache
@@ -8,6 +8,6 @@ from typing import Any
 
 @cache
 def read_tables(name: str) -> dict[str, Any]:
-    """Return a file of ``configs``, parsed; do not change it."""
+    """Return a parsed file of ``configs``; the caller must not change it."""
     text = files(f"{__name__.split('.')[0]}.configs").joinpath(name).read_text(encoding="utf-8")
     return tomllib.loads(text)

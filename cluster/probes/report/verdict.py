@@ -1,4 +1,4 @@
-"""A judgement about a machine: what it is about, its grade, which rule decided, and how to fix it."""
+"""Verdicts about a machine: the subject, its grade, the rule, and the fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from enum import Enum
 class Grade(Enum):
     """Whether a subject works."""
 
-    OK = "ok"  #: works, without limits worth mentioning
-    LIMITED = "limited"  #: works with limits, which the verdict lists
-    BROKEN = "broken"  #: does not work until a user fixes it
-    UNKNOWN = "unknown"  #: nothing here says
+    OK = "ok"  #: it works
+    LIMITED = "limited"  #: it works with the limits that the verdict lists
+    BROKEN = "broken"  #: it does not work until a user fixes it
+    UNKNOWN = "unknown"  #: the probes could not find out
 
 
 class Stops(Enum):
-    """Which work a verdict rules out on a GPU, for placement."""
+    """Which work a verdict rules out on a GPU."""
 
-    NOTHING = "nothing"  #: the GPU takes everything that its trials allow
-    KERNELS = "kernels"  #: no kernel runs: no scaling and converting, while NVDEC and NVENC work
-    CUDA = "CUDA"  #: CUDA does not start, and every session of a GPU needs a CUDA context
+    NOTHING = "nothing"  #: none
+    KERNELS = "kernels"  #: kernels, so the GPU cannot scale and convert; NVDEC and NVENC work
+    CUDA = "CUDA"  #: everything, since every session needs a CUDA context
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Diagnosis:
     state: Grade
     rule: str  # the document's rule, with its section: "... (CUDA Compatibility 2.1)"
     because: str  # a sentence without a full stop
-    fix: str = ""  # what to do, "" if nothing
+    fix: str = ""  # what to do; "" if nothing
     limits: tuple[str, ...] = ()  # what does not work although the subject does
     stops: Stops = Stops.NOTHING
-    device: str = ""  # the UUID of the GPU concerned, as CUDA gives it; "" for all of the machine's
+    device: str = ""  # the UUID of the GPU that it is about, without prefix; "" for all GPUs
 
 
 def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
     """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if they do not.
 
-    ``uuid`` is the device's, or its slice's, as NVML gives it ("GPU-..."), "" if it has none.
+    ``uuid`` is the GPU's or the slice's from NVML ("GPU-..."); "" if it has none.
     """
     plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
     mine = (each for each in judged if each.stops is work and each.device in ("", plain))

@@ -1,4 +1,4 @@
-"""Xid errors: NVIDIA's catalogue in words, and what codecfleet does about each."""
+"""NVIDIA's Xid errors: their names, and codecfleet's reaction to each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .tables import read_tables
 
 
 class XidAction(Enum):
-    """What to do, the mildest first."""
+    """The reaction to an Xid, the mildest first."""
 
     NOTE = "note it"
     RESTART_SESSION = "restart the session"
@@ -20,7 +20,7 @@ class XidAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """One Xid: its name, what to do, and why, in a sentence without a full stop."""
+    """The reaction to an Xid; ``reason`` is a sentence without a full stop."""
 
     xid: int
     name: str
@@ -30,7 +30,7 @@ class XidRule:
 
 @cache
 def xid_rules() -> dict[int, XidRule]:
-    """Return the rule of each Xid that has one."""
+    """Return all rules, by Xid."""
     rows = read_tables("nvml.toml")["xids"]
     return {
         int(xid): XidRule(int(xid), row["name"], XidAction(row["action"]), row["reason"]) for xid, row in rows.items()
@@ -49,7 +49,7 @@ def worst_action(xids: Iterable[int]) -> XidAction:
 
 
 def broken_by_xid(xids: Iterable[int]) -> str:
-    """Return why a device may not be trusted after these errors, "" if it may."""
+    """Return why a device may get no more work after these errors; "" if it may."""
     rules = (xid_rule(xid) for xid in xids)
     bad = next((rule for rule in rules if rule.action in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)), None)
     return "" if bad is None else f"Xid {bad.xid}, {bad.name}: {bad.reason}"

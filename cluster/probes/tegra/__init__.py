@@ -1,1 +1,1 @@
-"""Jetson modules: their GPU, memory and DLAs."""
+"""Probes Jetson modules: GPU, memory and DLAs."""

@@ -1,7 +1,7 @@
-"""Whether this machine has Deep Learning Accelerators, asked of cuDLA in a child process.
+"""Counts this machine's Deep Learning Accelerators with cuDLA, in a child process.
 
-From CUDA for Tegra, 5 (cudlaDeviceGetCount, cudlaGetVersion, device attributes). The presence of libcudla proves
-nothing: from CUDA 13.4 on it ships for servers too, and a Thor has the library but no accelerator.
+Calls are those of CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4 it ships for servers too,
+and a Thor has the library but no accelerator.
 """
 
 import os
@@ -28,21 +28,21 @@ class DlaDevice:
 
 @dataclass(frozen=True, slots=True)
 class DlaReport:
-    """What cuDLA says."""
+    """The machine's accelerators."""
 
-    cudla_version: Maybe[int]  #: the library's own
-    devices: tuple[DlaDevice, ...]  #: as many as cuDLA counts, possibly none
+    cudla_version: Maybe[int]
+    devices: tuple[DlaDevice, ...]  #: possibly none
 
 
 def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
-    """Ask cuDLA which accelerators there are; never raises. After ``limit_s`` the asking process is killed."""
+    """Report this machine's accelerators within ``limit_s``; never raises."""
     return dla_report_of(run_in_child(ask_cudla, {}, limit_s))
 
 
 def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
-    """Yield why cuDLA cannot be asked; or its version and count of accelerators, then each of them. For a child."""
+    """Yield cuDLA's version and its count of accelerators, then each accelerator; or why there is no answer."""
     try:
-        # Imported here: the package may be missing, and it uses the driver.
+        # Imported here, because the package may be missing, and importing it loads the driver.
         from cuda.bindings import cudla
     except ImportError as error:
         yield _absent(f"cuda-python is not installed: {error}")
@@ -73,8 +73,8 @@ def _unknown(index: int, reason: str) -> DlaDevice:
 
 
 def _make_context() -> str:
-    """Make the integrated GPU's context current, with which an accelerator is coupled; return why that failed."""
-    # A Ray task without a GPU sees none of them; a mere question may override that.
+    """Make the integrated GPU's context current, as accelerators need it; return why that failed, else ""."""
+    # A Ray task without a GPU sees none, but the context needs one.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     try:
         from cuda.bindings import driver
@@ -99,7 +99,7 @@ def _device(cudla: Any, index: int) -> DlaDevice:
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Return the report of the asking process's answers, however it ended."""
+    """Return the report from the child process's answers, however the process ended."""
     if not outcome.values:
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
         return _uncounted(absence, outcome.detail or "it printed nothing")

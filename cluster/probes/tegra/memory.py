@@ -1,6 +1,6 @@
-"""How much memory a Tegra's GPU can allocate: processor and GPU share one DRAM, and swap space counts.
+"""Estimates how much memory a Tegra's GPU can allocate (CUDA for Tegra, 2.2).
 
-From CUDA for Tegra, 2.2; not measured: no Tegra was at hand.
+Processor and GPU share one DRAM, and swap space counts. Not measured: no Tegra was available.
 """
 
 import re
@@ -21,22 +21,21 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int, device_allocated_bytes: int) -> int:
     """Return how many bytes the GPU could allocate, 0 to ``total_bytes``, by the formula of CUDA for Tegra 2.2.
 
-    The processor can move its pages to swap space. If all fit there, everything except the GPU's own memory is
-    allocatable; else everything except what does not fit, which by the formula includes the GPU's own. The document
-    does not cover equality, which counts as the second case.
+    If the processor's pages fit into swap space, everything except the GPU's memory is allocatable; else everything
+    except the pages that do not fit. The document leaves equality open; here it counts as the second case.
     """
     left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes  # the pages that do not fit
     found = total_bytes - (device_allocated_bytes if left < 0 else left)
-    # The counters are not read at the same moment, so their differences may be out of range.
+    # The counters are read at different moments, so their difference may be out of range.
     return max(0, min(found, total_bytes))
 
 
 class MemorySource(Enum):
-    """How the amount of allocatable memory was found, the best way first."""
+    """The source of the amount of allocatable memory, the best first."""
 
     MEMINFO = "/proc/meminfo"  #: the formula, with NvMapMemUsed
     NVMAP = "nvmap clients"  #: the formula, with the total of nvmap's clients
-    CUDA = "cudaMemGetInfo"  #: the driver's free memory: swap space is not counted, so possibly too little
+    CUDA = "cudaMemGetInfo"  #: the driver's free memory, without swap space, so perhaps too little
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +47,22 @@ class Allocatable:
 
 
 def read_meminfo(text: str) -> dict[str, int]:
-    """Return the fields of /proc/meminfo in bytes; other lines are left out."""
+    """Return the fields of /proc/meminfo in bytes; other lines are ignored."""
     fields = (match.groups() for line in text.splitlines() if (match := _MEMINFO_LINE.match(line)))
     return {name: int(number) * (1024 if unit else 1) for name, number, unit in fields}
 
 
 def device_allocated_from_clients(text: str) -> int | None:
-    """Return the clients' total in bytes; None without one, or for 0, since Thor reports 0K whatever is allocated."""
+    """Return the clients' total in bytes; None if there is none, or if it is 0, which Thor always reports."""
     totals = [_CLIENTS_TOTAL.match(line) for line in text.splitlines()]
     sizes = [int(match[1]) * _UNITS[match[2]] for match in totals if match]
     return sizes[-1] if sizes and sizes[-1] > 0 else None
 
 
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
-    """Return how much memory the GPU could allocate, by the files under ``root``; never raises.
+    """Return how much memory the GPU could allocate, from the files under ``root``; never raises.
 
-    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX and if no file says what the GPU holds (Thor).
+    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX, and if no file has the GPU's allocation (Thor).
     """
     fields = {} if qnx else read_meminfo(read_file(root / _MEMINFO))
     device, source = fields.get("NvMapMemUsed"), MemorySource.MEMINFO

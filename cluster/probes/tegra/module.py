@@ -1,7 +1,7 @@
-"""Whether this machine is a Tegra, which one, and what that means for work on it (CUDA for Tegra).
+"""Reports which Tegra this machine is, if any, and what it can do (CUDA for Tegra).
 
-An integrated GPU is not enough: DGX Spark has one too. So a Tegra is known by the files of its kernel and of Jetson
-Linux. Documented, not measured: no Tegra was at hand.
+A Tegra is recognised by files of its kernel and of Jetson Linux; an integrated GPU proves nothing, since DGX Spark has
+one too. Not measured: no Tegra was available.
 """
 
 import re
@@ -40,7 +40,7 @@ _NEWEST: Final[Version] = (999, 0)
 
 
 class Soc(Enum):
-    """A Tegra system on chip: the name that the kernel gives it."""
+    """A Tegra system on chip, by its name in the kernel's device tree."""
 
     X1 = "nvidia,tegra210"
     X2 = "nvidia,tegra186"
@@ -57,7 +57,7 @@ _CAPABILITIES: Final[dict[Soc, Capability]] = {
     Soc.ORIN: (8, 7),
     Soc.THOR: (11, 0),
 }
-"""Compute capability of each SoC's GPU: documented; if CUDA was asked, its answer counts."""
+"""The documented compute capability of each SoC's GPU, used if CUDA gives none."""
 
 _MODEL_WORDS = (("thor", Soc.THOR), ("orin", Soc.ORIN), ("xavier", Soc.XAVIER), ("tx2", Soc.X2), ("nano", Soc.X1))
 
@@ -72,10 +72,10 @@ class L4tRelease:
 
 @dataclass(frozen=True, slots=True)
 class TegraIdentity:
-    """Which Tegra it is, its board's name ("" if unknown), and its Jetson Linux."""
+    """A Tegra's chip, board and Jetson Linux."""
 
     soc: Soc
-    model: str
+    model: str  # the board's name; "" if unknown
     l4t: Maybe[L4tRelease]
 
 
@@ -87,7 +87,7 @@ class Monitor(Enum):
 
 
 class CodecInterface(Enum):
-    """The interface to a Tegra's video engines; codecfleet uses only the second."""
+    """The interface to a Tegra's video engines; codecfleet uses only the Video Codec SDK."""
 
     V4L2 = "V4L2 and the Jetson Multimedia API"
     VIDEO_CODEC_SDK = "Video Codec SDK, so PyNvVideoCodec"
@@ -105,14 +105,14 @@ class TegraReport:
     codecs: Maybe[CodecInterface]
     allocatable: Maybe[Allocatable]
     stats: Maybe[TegraStats]
-    engines: tuple[EngineCount, ...]  #: those that tegrastats names
+    engines: tuple[EngineCount, ...]  #: the engines that tegrastats lists
     dla: Maybe[DlaReport]
-    unsupported: Maybe[dict[str, str]]  #: the reason for each missing CUDA feature
-    undecided: tuple[str, ...] = ()  #: features that depend on the unknown CUDA version
+    unsupported: Maybe[dict[str, str]]  #: why each missing CUDA feature is missing
+    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, if that is unknown
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
-    """Return which Tegra this is, by its device tree, board name or Jetson release under ``root``; never raises."""
+    """Return which Tegra this is, from the device tree, board name or Jetson release under ``root``; never raises."""
     compatible = [name for name in read_file(root / _COMPATIBLE).split("\0") if _TEGRA.match(name)]
     model = read_file(root / _MODEL).strip("\0\n ")
     l4t = _release(read_file(root / _L4T_RELEASE))
@@ -133,13 +133,13 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Return the source for reports: NVML on Thor under Jetson Linux (later editions than 3.6), else tegrastats."""
+    """Return the source of utilization: NVML on Thor under Jetson Linux, else tegrastats."""
     thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
 
 def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
-    """Return the interface to the video engines: on Thor the Video Codec SDK, on earlier ones another."""
+    """Return the interface to the video engines: the Video Codec SDK on Thor, V4L2 on earlier chips."""
     if soc is Soc.OTHER:
         return Unavailable(Absence.NOT_FOUND, "nothing says which Tegra this is")
     return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
@@ -147,7 +147,7 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSaid:
-    """CUDA's answers about a Tegra, as far as it was asked."""
+    """CUDA's answers about a Tegra."""
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
@@ -164,9 +164,9 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra, or why this machine is not one, in which case nothing is run; never raises and never hangs.
+    """Report a Tegra; on any other machine run nothing, and return why. Never raises and never hangs.
 
-    ``root`` holds the machine's files; ``limit_s`` limits each program that is run.
+    ``root`` contains the machine's files; ``limit_s`` limits each program.
     """
     identity = detect_tegra(root)
     if isinstance(identity, Unavailable):
@@ -199,7 +199,7 @@ def _ruled(capability: Maybe[Capability], rule: Callable[[Capability], Rule]) ->
 def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
-    """Return the missing features, with the reasons, and those that depend on the unknown CUDA version."""
+    """Return the missing features with their reasons, and those that depend on an unknown CUDA version."""
     if isinstance(capability, Unavailable):
         return capability, ()
     facts = TegraFacts(

@@ -1,7 +1,7 @@
-"""What CUDA cannot do on a Tegra: rules only, no machine is asked.
+"""Rules for the CUDA features that a Tegra lacks (CUDA for Tegra, 2.1, 3.2 and 3.6).
 
-From CUDA for Tegra, 2.1, 3.2 and 3.6, with the changes of later editions: NVML on Thor under L4T, MPS since CUDA 12.5,
-memory-sharing IPC on Thor since CUDA 13.0, cudaMemPrefetchAsync() with concurrent access.
+Changes of later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, memory-sharing IPC on Thor since
+CUDA 13.0, cudaMemPrefetchAsync() with concurrent access.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ Capability: TypeAlias = tuple[int, int]
 Version: TypeAlias = tuple[int, int]
 
 THOR: Capability = (10, 1)
-"""Thor's compute capability as CUDA 12 numbered it; since CUDA 13 it is 11.0, which is not less."""
+"""Thor's compute capability in CUDA 12; since CUDA 13 it is 11.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Whether something holds, and why, in one sentence without a full stop."""
+    """Whether a feature exists; ``reason`` is a sentence without a full stop."""
 
     holds: bool
     reason: str
@@ -55,7 +55,7 @@ def io_coherency(capability: Capability) -> Rule:
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6): by the device's ``attribute`` if it was asked."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); the device's ``attribute`` decides if it is known."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -66,7 +66,7 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
 
 
 def features(facts: TegraFacts) -> dict[str, Rule]:
-    """Return which CUDA features a Tegra has, among those it may lack: the document's exceptions (3.6) in its order."""
+    """Return a rule for each CUDA feature that a Tegra may lack, in the document's order (3.6)."""
     capability, system, cuda = facts.capability, facts.system, facts.cuda
     qnx, linux = system is System.QNX, system in (System.L4T, System.EMBEDDED_LINUX)
     never = False

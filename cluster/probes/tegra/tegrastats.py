@@ -1,7 +1,6 @@
-"""tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, 3.6): one line of text at a time.
+"""Reads a line of tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, 3.6).
 
-The line is for people and changes with every release, so unknown words are kept as they are. Known are the lines of
-Jetson Linux on Orin and on Thor (R38).
+Its format differs between releases, so unknown words are kept in ``raw``. Formats of Orin and of Thor (R38) are known.
 """
 
 import re
@@ -53,8 +52,8 @@ _ENGINES = {
 class CoreUse:
     """One processor core."""
 
-    percent: int | None  #: None if switched off
-    mhz: int | None  #: None if switched off, or unstated
+    percent: int | None  #: None if the core is off
+    mhz: int | None  #: None if the core is off, or its clock is not printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class EngineState:
 
     is_on: bool
     percent: int | None = None
-    mhz: tuple[int, ...] = ()  #: a clock per cluster, none if unstated
+    mhz: tuple[int, ...] = ()  #: a clock for each cluster, if printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,12 @@ class Power:
     """One power rail."""
 
     now_mw: int
-    average_mw: int | None  #: None if unstated
+    average_mw: int | None  #: None if not printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraStats:
-    """One line of tegrastats. Names are the line's own, without "_FREQ"."""
+    """The values in one line of tegrastats, by its names without "_FREQ"."""
 
     when: str = ""
     ram_used_bytes: int | None = None
@@ -89,15 +88,15 @@ class TegraStats:
     engines: dict[str, EngineState] = field(default_factory=dict)
     celsius: dict[str, float] = field(default_factory=dict)
     power: dict[str, Power] = field(default_factory=dict)
-    raw: tuple[str, ...] = ()  #: what was not understood
+    raw: tuple[str, ...] = ()  #: unknown words
 
 
 Found: TypeAlias = dict[str, Any]
-"""The fields of ``TegraStats``, as far as a line has been read."""
+"""Fields of ``TegraStats``."""
 
 
 def parse_tegrastats(line: str) -> TegraStats:
-    """Read one line of tegrastats; never raises, whatever the line is."""
+    """Parse one line of tegrastats; never raises."""
     found: Found = {"engines": {}, "celsius": {}, "power": {}, "raw": []}
     at = 0
     while (token := _TOKEN.search(line, at)) is not None:
@@ -166,13 +165,13 @@ _PIECES = (
 
 
 def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
-    """Return how many engines of each kind the line names, including those switched off."""
+    """Return how many engines of each kind the line lists, including those that are off."""
     kinds = Counter(_ENGINES.get(name.rstrip("0123456789")) for name in stats.engines)
     return tuple(EngineCount(engine, kinds[engine], How.ASKED) for engine in _ENGINES.values() if kinds[engine])
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats, or another endless ``command``, for one line within about ``limit_s``; never raises."""
+    """Run tegrastats until it prints one line, for at most about ``limit_s``; never raises."""
     try:
         process = start_command(command, prints=Prints.SENT)
     except OSError as error:

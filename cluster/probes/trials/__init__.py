@@ -1,4 +1,4 @@
-"""One picture decoded or encoded, to see whether a codec works."""
+"""Tries codecs by decoding or encoding one picture."""
 
 from .cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 

@@ -1,8 +1,4 @@
-"""A cache of trials, so that a machine is not tried again each time it is asked.
-
-One msgpack file per subject under ``codecfleet/`` in the user's cache folder. Each file contains its key, so that one
-for another driver, device, package or schema does not match. An unreadable file is ignored.
-"""
+"""Caches trials: one msgpack file for each key, in the user's cache folder. An unreadable file is ignored."""
 
 import hashlib
 import os
@@ -29,7 +25,7 @@ def _adapter() -> TypeAdapter[tuple[Trial, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """What trials depend on."""
+    """The facts that trials depend on."""
 
     driver: str
     subject: str  #: a kind of device
@@ -41,7 +37,7 @@ class CacheKey:
         return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
 
     def as_list(self) -> list[Any]:
-        """Return the key as msgpack reads it."""
+        """Return the key with the schema, as it is read from a file."""
         return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
 
 
@@ -56,12 +52,12 @@ def cache_folder() -> Path | None:
 
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
-    """Return whether to cache trials: a failure that can be fixed must be tried again."""
+    """Whether trials may be cached: a failure that can be fixed must be tried again."""
     return bool(trials) and not any(trial.fix for trial in trials)
 
 
 def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
-    """Return the cached trials; None if there are no readable ones."""
+    """Return the cached trials; None if there are none, or they cannot be read."""
     if folder is None:
         return None
     try:
@@ -76,7 +72,7 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
 
 
 def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
-    """Cache ``trials``, completely or not at all; a folder that cannot be written to is left alone."""
+    """Cache ``trials`` atomically; if the folder is not writable, nothing is cached."""
     if folder is None:
         return
     packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})

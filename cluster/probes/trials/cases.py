@@ -24,7 +24,7 @@ class Sample:
     chroma: str
     profile: str
     pix_fmt: str  #: FFmpeg's name of its pixel format
-    encoder: str = ""  #: FFmpeg's encoder that makes a bitstream; "" if it is ready-made, or there is none (VC-1)
+    encoder: str = ""  #: the FFmpeg encoder that makes a bitstream; "" if the bitstream is a table entry, or missing
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ SOFTWARE_DECODERS: Final[dict[MediaCodec, str]] = {
 }
 """FFmpeg's decoder for each codec."""
 SOFTWARE_ENCODERS: Final = {MediaCodec[codec.name]: PROFILES[codec].implementation for codec in OfferedCodec}
-"""The software encoders that codecfleet offers; the others only make bitstreams for trials."""
+"""The software encoders of jobs; other encoders only make bitstreams for trials."""
 
 _OFFERED_PIX_FMTS: Final = {
     (profile.implementation, pix_fmt) for profile in PROFILES.values() for pix_fmt in profile.pix_fmts
@@ -60,18 +60,18 @@ BY_NAME: Final = {sample.name: sample for sample in SAMPLES}
 
 
 def _may_be_nvdec(sample: Sample) -> bool:
-    """Leave out what no generation's NVDEC decodes (NVDEC application note): asking costs a CUDA context each."""
+    """Whether some generation of NVDEC decodes it (NVDEC application note); each trial costs a CUDA context."""
     is_professional_av1 = sample.codec is MediaCodec.AV1 and sample.profile == "professional"
     chromas = _TABLES["nvdec_chromas"].get(sample.codec.value, ("4:2:0",))
     return sample.chroma in chromas and not is_professional_av1
 
 
 NVDEC_CASES: Final = tuple(sample for sample in SAMPLES if _may_be_nvdec(sample))
-"""What some generation's NVDEC decodes."""
+"""The formats that some generation of NVDEC decodes."""
 
 NVENC_SURFACES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     (chroma, depth): (surface, capability) for chroma, depth, surface, capability in _TABLES["nvenc_surfaces"]
 }
 """By chroma and depth: PyNvVideoCodec's input format, and the key of ``GetEncoderCaps`` that grants it ("": always)."""
 NVENC_CASES: Final = tuple(BY_NAME[name] for name in _TABLES["nvenc"])
-"""What some generation's NVENC encodes, the most important first."""
+"""The formats that some generation of NVENC encodes, the most important first."""

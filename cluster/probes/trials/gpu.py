@@ -1,7 +1,7 @@
-"""Tries NVDEC and NVENC with one real frame per case, through PyNvVideoCodec, in child processes.
+"""Tries NVDEC and NVENC with one real frame for each case, through PyNvVideoCodec, in child processes.
 
-A decoder gets a bitstream that software made in the same run, and works only if its picture equals software's. The
-child sees one device, because PyNvVideoCodec's capability calls always ask CUDA's device 0.
+NVDEC decodes a bitstream that software encoded in the same run, and must return the same picture as software. The child
+sees only one device, because PyNvVideoCodec's capability calls always ask CUDA's device 0.
 """
 
 import time
@@ -32,7 +32,7 @@ _CUDA_CODEC: Final = {MediaCodec(codec): value for codec, value in read_tables("
 _CUDA_CHROMA: Final = {"4:0:0": 0, "4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 _CHROMA_ROWS: Final = {"4:2:0": TRIAL_HEIGHT // 2, "4:2:2": TRIAL_HEIGHT, "4:4:4": 2 * TRIAL_HEIGHT}
 _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
-"""How far one sample may differ if the standard leaves the inverse transform's rounding open."""
+"""How far a sample may differ, for codecs whose standard leaves the inverse transform's rounding open."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
 _DIRECTION: Final = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
@@ -40,15 +40,15 @@ _NO_DECODER: Final = Fault(None, "the driver reports no decoder for it on this G
 _NO_FORMAT: Final = Fault(None, "the driver reports that this encoder lacks this sample format")
 _WRONG_FIX: Final = "update the driver; until then, do not use this decoder"
 _TRY_UNTIL: Final = 0.75
-"""The fraction of a child's time after which it only asks, and tries no more."""
+"""After this fraction of its time a child only queries capabilities, without trying frames."""
 
 
 def trials_of_device(
     visible: str, streams: Mapping[str, TrialStream], limit_s: float, *, run: RunChild
 ) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
-    """Try the whole matrix on one device within ``limit_s``; return the trials and what could not be tried.
+    """Try every case on one device within ``limit_s``; return the trials, and what could not be tried.
 
-    ``visible`` is what CUDA_VISIBLE_DEVICES takes; ``streams`` are software's bitstreams by the sample's name.
+    ``visible`` is the device's name in CUDA_VISIBLE_DEVICES; ``streams`` are bitstreams by the sample's name.
     """
     decode_s = limit_s * _DECODE_SHARE
     began_s = time.monotonic()
@@ -69,7 +69,7 @@ def smoke(
     *,
     run: RunChild,
 ) -> Trial | None:
-    """Try one frame on a device whose kind has these ``trials``; None if the kind's engine supports nothing."""
+    """Try one frame on a device, with a case that works in its kind's ``trials``; None if no case does."""
     known = {trial.case for trial in trials if trial.engine is engine and trial.works}
     cases = NVENC_CASES if engine is Engine.NVENC else [each for each in NVDEC_CASES if each.name in streams]
     sample = next((each for each in cases if each.case(_DIRECTION[engine]) in known), None)
@@ -142,7 +142,7 @@ def try_nvdec(
     nvc: Any = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Ask for and try cases on CUDA's device 0, in a child process; towards the end of its time it only asks.
+    """Query and try decoder cases on CUDA's device 0, in a child process.
 
     ``nvc`` is PyNvVideoCodec, or a substitute.
     """
@@ -170,7 +170,7 @@ def _attempt(action: Callable[[], Any]) -> tuple[Any, str]:
     """Return the result of ``action`` and "", or an empty map and its error as text."""
     try:
         return action(), ""
-    except Exception as error:  # noqa: BLE001 - whatever the package raises is the answer of the trial
+    except Exception as error:  # noqa: BLE001 - the exception is the trial's result
         return {}, str(error) or type(error).__name__
 
 
@@ -190,7 +190,7 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
         held = np.frombuffer(data or b"\0", np.uint8)
         packet = nvc.PacketData()
         packet.bsl, packet.bsl_data = len(data), held.ctypes.data if data else 0
-        # The next call overwrites a frame's memory.
+        # Frames are copied, because the next call overwrites them.
         pictures += [_luma(frame, sample.bit_depth) for frame in decoder.Decode(packet)]
     if len(pictures) != 1:
         return Fault(None, f"{len(pictures)} pictures came out instead of one", _WRONG_FIX)
@@ -202,7 +202,7 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
 
 
 def _luma(frame: Any, bit_depth: int) -> Luma:
-    """Copy a frame's luma; above 8 bits the samples are in the high bits of 16."""
+    """Copy a frame's luma; samples of more than 8 bits are in the high bits of 16."""
     samples = np.from_dlpack(frame).reshape(-1)
     luma = samples[: TRIAL_WIDTH * TRIAL_HEIGHT].reshape(TRIAL_HEIGHT, TRIAL_WIDTH).astype(np.uint16)
     return luma >> np.uint16(_CONTAINER_BITS - bit_depth) if bit_depth > BYTE_BITS else luma
@@ -211,9 +211,9 @@ def _luma(frame: Any, bit_depth: int) -> Luma:
 def try_nvenc(
     names: Sequence[str], limit_s: float, *, nvc: Any = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Ask for and try encoder cases as ``try_nvdec`` does; software decodes the output.
+    """Query and try encoder cases as ``try_nvdec`` does; software decodes the output.
 
-    A device without an encoder is asked once.
+    A device without an encoder is queried only once.
     """
     nvc = nvc or _package()
     ends_s = clock() + limit_s * _TRY_UNTIL
@@ -239,7 +239,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the ramp and decode it in software; return the fault, "" if there was none."""
+    """Encode the trial picture and decode it in software; return what is wrong, else ""."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0
@@ -249,7 +249,7 @@ def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
 
 
 def trial_surface(sample: Sample) -> NDArray[np.uint8]:
-    """Return the trial picture as bytes in NVENC's input format: the package takes host memory unchecked."""
+    """Return the trial picture in NVENC's input format; PyNvVideoCodec does not check its size."""
     shift = _CONTAINER_BITS - sample.bit_depth if sample.bit_depth > BYTE_BITS else 0
     grey = np.full((_CHROMA_ROWS[sample.chroma], TRIAL_WIDTH), 1 << (sample.bit_depth - 1), np.uint16)
     samples = np.concatenate([trial_luma(sample.bit_depth), grey]) << np.uint16(shift)

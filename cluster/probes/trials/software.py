@@ -1,4 +1,4 @@
-"""Tries PyAV's encoders and decoders with one grey ramp per case, in a child process; NVDEC gets the bitstreams."""
+"""Tries PyAV's encoders and decoders with one picture for each case; NVDEC is tried with the same bitstreams."""
 
 import time
 from base64 import b85decode
@@ -21,10 +21,10 @@ Luma: TypeAlias = NDArray[np.uint16]
 
 BYTE_BITS: Final = 8
 _DIFFERENCE_MAX: Final = 4.0
-"""How far, on average and in 8-bit steps, a lossy picture may differ from the ramp: measured at most 1.3."""
+"""The largest mean difference of a lossy picture, in 8-bit steps; the largest measured is 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
-"""The fraction of a child's time after which it begins no other case."""
+"""After this fraction of its time a child begins no other case."""
 _FAST: Final = {
     "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},
@@ -36,10 +36,10 @@ _FAST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TrialStream:
-    """A one-frame bitstream, and what software decodes from it."""
+    """A one-frame bitstream."""
 
     packets: tuple[bytes, ...]
-    luma: bytes  #: row by row, 16 bits a sample
+    luma: bytes  #: the luma that software decodes from it: row by row, 16 bits a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> So
 def _trials(
     sample: Sample, encode_fault: str, decode_fault: str | None, encode_s: float = 0.0, decode_s: float = 0.0
 ) -> Iterator[Trial]:
-    """Yield the trials of a sample; ``decode_fault`` is None if there was no bitstream to try."""
+    """Yield a sample's trials; ``decode_fault`` is None if there was no bitstream to decode."""
     if offered_by_software(sample):
         yield _trial(sample, Direction.ENCODE, SOFTWARE_ENCODERS[sample.codec], encode_fault, encode_s)
     if decode_fault is not None:
@@ -129,7 +129,7 @@ def _timed(action: Callable[[], Any]) -> tuple[Any, str, float]:
     began_s = time.monotonic()
     try:
         value, fault = action(), ""
-    except Exception as error:  # noqa: BLE001 - whatever a codec raises is the answer of its trial
+    except Exception as error:  # noqa: BLE001 - the exception is the trial's result
         value, fault = None, " ".join(f"{type(error).__name__}: {error}".split())
     return value, fault, time.monotonic() - began_s
 
@@ -142,12 +142,12 @@ def _stream(sample: Sample) -> list[bytes] | None:
 
 @cache
 def ready_streams() -> dict[str, bytes]:
-    """Return one-frame bitstreams for what PyAV's encoders do not write, by the sample's name."""
+    """Return one-frame bitstreams of formats that PyAV cannot encode, by the sample's name."""
     return {name: b85decode(packet) for name, packet in read_tables("trial_streams.toml").items()}
 
 
 def trial_luma(bit_depth: int) -> Luma:
-    """Return the luma of the picture that every trial codes: a diagonal ramp from 16 to 235, scaled to the depth."""
+    """Return the luma of the trial picture: a diagonal ramp from 16 to 235, scaled to the bit depth."""
     y, x = np.mgrid[0:TRIAL_HEIGHT, 0:TRIAL_WIDTH]
     ramp = _DARK + (x + y) * _RANGE // (TRIAL_WIDTH + TRIAL_HEIGHT - 2)
     scaled: Luma = (ramp << (bit_depth - BYTE_BITS)).astype(np.uint16)
@@ -160,13 +160,13 @@ def mean_difference(left: Luma, right: Luma, sample: Sample) -> float:
 
 
 def difference_fault(luma: Luma, sample: Sample) -> str:
-    """Return that a decoded picture is not the ramp; "" if it is."""
+    """Return how far a decoded picture is from the trial picture; "" if it is close enough."""
     far = mean_difference(luma, trial_luma(sample.bit_depth), sample)
     return f"the picture came out wrong: {far:.1f} steps off on average" if far > _DIFFERENCE_MAX else ""
 
 
 def sample_type(bit_depth: int) -> "np.dtype[Any]":
-    """Return the type of samples in memory: bytes, or 16 bits in little-endian order."""
+    """Return the NumPy type of samples: bytes, or 16 bits in little-endian order."""
     return np.dtype("<u2" if bit_depth > BYTE_BITS else np.uint8)
 
 

@@ -1,1 +1,1 @@
-"""What NVML says of vGPUs, on a host and in a guest."""
+"""Queries vGPUs through NVML, on a host and in a guest."""

@@ -1,10 +1,8 @@
-"""vGPU calls that need other buffers than the Python binding gives them.
+"""Calls vGPU functions for which the Python binding allocates wrong buffers.
 
-nvidia-ml-py 13.615 calls five vGPU functions with memory that does not fit, which corrupts the probing process. It
-gives ``GetVmID`` 80 bytes and claims 128, ``GetFbUsage`` four bytes for an ``unsigned long long``, and the two
-``GetMetadata`` a structure of fixed size, however many bytes they need; ``GetAccountingPids`` fails in Python if
-accounting remembers no process. So they are called here, through the binding's loader. A fake has no loader and no C
-buffers.
+nvidia-ml-py 13.615 corrupts memory with four functions: it gives ``GetVmID`` 80 bytes and claims 128, ``GetFbUsage``
+four bytes for an ``unsigned long long``, and the two ``GetMetadata`` a structure of fixed size. ``GetAccountingPids``
+fails if there are no processes. So these are called here, through the binding's loader. A fake has no loader.
 """
 
 import ctypes
@@ -18,7 +16,7 @@ VM_ID_BYTES = 128  # the most that NVML may write, with its terminator; twice as
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return an NVML library whose vGPU calls are safe; all other calls are the library's own."""
+    """Return the NVML library with safe versions of these vGPU calls."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 

@@ -1,4 +1,4 @@
-"""A GPU as its virtual machine sees it (vGPU Management SDK guide, chapter 3). Documented, not measured."""
+"""Reports a GPU as its virtual machine sees it (vGPU Management SDK guide, chapter 3). Not measured."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .instances import ask_licences
 from .values import LicensableFeatures
 
 GUEST_VIEWS = ("passthrough", GUEST)
-"""The virtualization modes in which this machine is a GPU's guest (guide 3.3.1)."""
+"""The virtualization modes of a GPU in a guest (guide 3.3.1)."""
 
 _TABLES = read_tables("nvml.toml")
 GUEST_ABSENCES: dict[str, Unavailable] = {
@@ -19,23 +19,23 @@ GUEST_ABSENCES: dict[str, Unavailable] = {
     for reason, names in _TABLES["guest"].items()
     for name in names.split()
 }
-"""NVML functions without meaning on a vGPU, by the guide's names, with the reason (guide 3.3.2)."""
+"""Why NVML functions are meaningless on a vGPU, by the guide's names (guide 3.3.2)."""
 LATER_NAMES: dict[str, str] = {
     f"nvmlDeviceGet{later}": f"nvmlDeviceGet{guide}"
     for guide, names in _TABLES["later_names"].items()
     for later in names.split()
 }
-"""Functions newer than the guide, and the guide's function that each replaces."""
+"""The function in the guide that a newer function replaces, by the newer name."""
 
 
 def guest_absence(function_name: str) -> Unavailable | None:
-    """Return why an NVML function is not worth calling on a vGPU, or None if its answer counts (guide 3.3.2)."""
+    """Return why an NVML function is meaningless on a vGPU; None if it is not (guide 3.3.2)."""
     return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """The use of engines as a guest sees it, in percent of the most it may occupy (guide 3.2): see ``hosted.py``."""
+    """The use of engines as a guest sees it (guide 3.2); ``hosted.py`` says what the percentages refer to."""
 
     graphics_percent: Maybe[int]
     memory_controller_percent: Maybe[int]
@@ -47,17 +47,17 @@ class EngineUse:
 class VgpuGuestReport:
     """A GPU as its guest sees it."""
 
-    view: str  # of ``GUEST_VIEWS``
+    view: str  # one of ``GUEST_VIEWS``
     uuid: Maybe[str]
     uuid_is_stable: bool
     pci_bus_id: Maybe[str]
     use: EngineUse
     licences: Maybe[LicensableFeatures]
-    does_not_apply: dict[str, Unavailable]  # why, for each NVML function that was not called
+    does_not_apply: dict[str, Unavailable]  # why NVML functions were not called, by name
 
 
 def vgpu_guest_report(device: DeviceReport, questions: DeviceQuestions) -> VgpuGuestReport:
-    """Return what this machine, as its guest, knows of a GPU; never raises."""
+    """Return the report of a GPU in a guest; never raises."""
     is_vgpu, use = device.virtualization == GUEST, device.use
     return VgpuGuestReport(
         view=str(device.virtualization),

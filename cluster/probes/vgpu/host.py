@@ -1,6 +1,6 @@
-"""A GPU that hosts vGPUs, as its host sees it: whether it can, which types it offers, which vGPUs run.
+"""Reports a GPU that hosts vGPUs: its types, which of them can be created now, and its running vGPUs.
 
-From the vGPU Management SDK guide, chapter 2. Documented, not measured: no host of vGPUs was at hand.
+From the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ from .values import (
 HOST = "host vgpu"
 """The virtualization mode of a GPU that hosts vGPUs (guide 2.1)."""
 GPU_INSTANCES_MAX = 16
-"""Space for the GPU instances of one profile; no GPU has more than 8."""
+"""The size of the buffer for a profile's GPU instances; no GPU has more than 8."""
 CAPABILITY_NVLINK_PEER_TO_PEER = 0
 CAPABILITY_GPUDIRECT = 1
 NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID (guide 2.3)
@@ -54,7 +54,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Whether a vGPU of a type can be created, and why, in one sentence without a full stop."""
+    """Whether a vGPU of a type can be created; ``reason`` is a sentence without a full stop."""
 
     creatable: bool
     reason: str
@@ -62,21 +62,21 @@ class Creation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuHostReport:
-    """The vGPUs of one physical GPU, and its types by NVML's ids."""
+    """The vGPUs and vGPU types of one physical GPU."""
 
-    supported: tuple[int, ...]
-    creatable: Maybe[tuple[int, ...]]
+    supported: tuple[int, ...]  # ids of types
+    creatable: Maybe[tuple[int, ...]]  # ids of types that can be created now
     types: tuple[VgpuType, ...]
-    why_creatable: dict[str, Creation]  # by type id, as text: the guide's rule, corrected by the driver's list
-    active: Maybe[tuple[VgpuInstance, ...]]
-    metadata: Maybe[NvmlValues]  # as migration sees the GPU
+    why_creatable: dict[str, Creation]  # by type id as text: the guide's rule, overridden by the driver's list
+    active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
+    metadata: Maybe[NvmlValues]  # of the GPU, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
-    # By a running vGPU's instance, as text, and the UUID of each other host GPU here: may it move there?
+    # Whether a running vGPU can move: by its instance as text, and by the UUID of another GPU of this host.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return it as needed to join guests with it; ``node`` is its machine's name."""
+        """Return the values that are joined with its guests'; ``node`` is its machine's name."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -100,7 +100,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return a machine's hosts of vGPUs, each with the GPUs to which its vGPUs could move; maps are by GPU UUID."""
+    """Return ``hosts`` with the other GPUs to which their vGPUs could move; maps are by GPU UUID."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}
@@ -117,7 +117,7 @@ def with_migrations(
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object) -> Maybe[VgpuHostReport]:
-    """Return what NVML reports of the vGPUs of a GPU in the mode "host vgpu", or why it hosts none; never raises."""
+    """Return the report of a GPU in the mode "host vgpu", or why it hosts no vGPUs; never raises."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), handle)
     supported = questions.ask("nvmlDeviceGetSupportedVgpus", read=_ids)
     if isinstance(supported, Unavailable):
@@ -147,7 +147,7 @@ def _ids(found: list[int]) -> tuple[int, ...]:
 
 
 def ask_scheduler(questions: DeviceQuestions) -> Maybe[Scheduler]:
-    """Ask a host how it shares a GPU, to which guests' percentages refer (guide 3.2); later drivers only."""
+    """Query a vGPU host's scheduler (guide 3.2); only later drivers answer."""
     return questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: Scheduler(found.schedulerPolicy))
 
 
@@ -184,7 +184,7 @@ def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]
 
 
 def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
-    """Return the vGPUs that now run on a GPU, with few questions; never raises."""
+    """Return the vGPUs that are running on a GPU, with few queries; never raises."""
     samples = known(probe_vgpu_samples(questions).use, {})
     return tuple(
         _running(questions, instance, samples)
@@ -209,7 +209,7 @@ def _running(questions: DeviceQuestions, instance: int, samples: Mapping[int, Vg
 
 
 def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
-    """Return how many more vGPUs of each type can be made: beside running ones of its size, or on a GPU instance."""
+    """Return how many more vGPUs of each type can be created, by the type's name."""
     found = {}
     for type_id in known(questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids), ()):
         name: Maybe[str] = questions.ask_of(type_id, "nvmlVgpuTypeGetName", read=read_text)
@@ -220,7 +220,7 @@ def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
 
 
 def _read_device_id(pair: tuple[int, int]) -> NvmlValues:
-    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``: each holds the vendor in its low 16 bits."""
+    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``: the low 16 bits of each are the vendor."""
     (device, vendor), (subsystem, subvendor) = (divmod(number & 0xFFFFFFFF, 1 << 16) for number in pair)
     return {"vendor": vendor, "device": device, "subvendor": subvendor, "subsystem": subsystem}
 
@@ -237,7 +237,7 @@ def _most(questions: DeviceQuestions, type_id: int) -> Maybe[int]:
 
 
 def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
-    """Ask for every property of one vGPU type (guide 2.3); never raises."""
+    """Query every property of one vGPU type (guide 2.3); never raises."""
     ask = partial(questions.ask_of, type_id)
     return VgpuType(
         type_id=type_id,
@@ -257,9 +257,9 @@ def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
 
 
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
-    """Return whether a vGPU type can be created on a GPU so loaded, and why (guide 2.2).
+    """Return whether a vGPU type can be created on a GPU with this load, and why (guide 2.2).
 
-    NVML's own list (``nvmlDeviceGetCreatableVgpus``) decides: a driver that mixes sizes allows more than these rules.
+    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides this: newer drivers can mix sizes.
     """
     if load.gpu_instances is None:
         return Creation(*_on_whole_gpu(wanted, load.running))

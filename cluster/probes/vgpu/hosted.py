@@ -1,7 +1,7 @@
-"""A guest's vGPU joined with its host's report, if both are in one cluster: pure functions.
+"""Joins a guest's vGPU with its host's report if both are in one cluster.
 
-A guest cannot ask for its host's scheduler, nor for its neighbours (vGPU Management SDK guide, 3 and 3.2). A vGPU's
-share of the engines is by "Virtual GPU Software User Guide", "Changing Scheduling Behavior for Time-Sliced vGPUs".
+A guest cannot query its host's scheduler or its neighbours (vGPU Management SDK guide, 3 and 3.2). A vGPU's share
+of the engines follows the Virtual GPU Software User Guide, "Changing Scheduling Behavior for Time-Sliced vGPUs".
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class HostedVgpu:
 
     @property
     def sentence(self) -> str:
-        """Return it as one line without a full stop."""
+        """One line about it, without a full stop."""
         scheduler = known(self.scheduler, "an unknown")
         part = "" if self.share is None else f", {self.share:.0%} of the engines"
         uses = (("NVDEC", self.neighbours_decoder_percent), ("NVENC", self.neighbours_encoder_percent))
@@ -54,10 +54,10 @@ class HostedVgpu:
 
 
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
-    """Return a guest's vGPU as one of ``hosts`` sees it, or None if none does.
+    """Return a guest's vGPU as its host sees it; None if its host is not among ``hosts``.
 
-    ``uuid`` is the vGPU's as its guest reads it. If the host knows another UUID, ``machine_uuid`` (the virtual
-    machine's, "" if unknown) finds it, provided that machine has only one vGPU.
+    ``uuid`` is the vGPU's UUID in the guest. If no host lists it, ``machine_uuid`` (the virtual machine's, "" if
+    unknown) is used, provided that the machine has only one vGPU.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -82,8 +82,8 @@ def _joined(host: VgpuHost, vgpu: VgpuLoad) -> HostedVgpu:
 def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
-    A vGPU on a GPU instance has all engines that its guest sees. Best effort and equal share divide by the running
-    vGPUs, a fixed share by the number of its type that fit.
+    A vGPU on a GPU instance has all the engines that its guest sees. Best effort and equal share divide the engines by
+    the number of running vGPUs, fixed share by the number of vGPUs of its type that fit.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0
@@ -95,10 +95,10 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 
 
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
-    """Return the fraction of the whole engine that a device's driver reports as 100 percent (guide 3.2).
+    """Return the utilisation, 0 to 1, that a driver reports when the device uses its full ``share`` (guide 3.2).
 
-    A vGPU's percentages are of the whole engine, of which it has ``share``; under a fixed share they are of its own
-    part. Without a host's report, NVIDIA's default scheduler, best effort, is assumed.
+    A vGPU's percentages refer to the whole engine; under fixed share, to its share. If the scheduler is unknown, best
+    effort, NVIDIA's default, is assumed.
     """
     is_whole = kind.is_guest and scheduler != FIXED
     return share if is_whole else 1.0

@@ -1,6 +1,6 @@
-"""Running vGPUs of a host's GPU: every property that NVML reports of each (vGPU Management SDK guide, 2.4).
+"""Queries every property of a host's running vGPUs (vGPU Management SDK guide, 2.4).
 
-Fields and codes are those of the NVML API Reference Manual. A number with all its bits set means no value.
+Fields and codes are those of the NVML API Reference Manual. A number with all bits set means no value.
 """
 
 from collections.abc import Iterable
@@ -36,19 +36,19 @@ EXPIRY_VALID = 2
 EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
 NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
 _NO_INSTANCE: Final = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
-_FROM_US: Final = 0  # on NVML's clock: every sample that it has kept
+_FROM_US: Final = 0  # queries all samples that the driver has kept
 
 
 class HostSamples(NamedTuple):
-    """What NVML reports for all vGPUs of a GPU at once, by instance; ``metadata`` is NVML's structure of the GPU."""
+    """Values that NVML reports for all vGPUs of a GPU at once."""
 
-    use: Maybe[dict[int, VgpuUse]]
-    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]
-    metadata: Any
+    use: Maybe[dict[int, VgpuUse]]  # by instance
+    processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # by instance
+    metadata: Any  # NVML's structure of the GPU
 
 
 def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
-    """Ask for the values common to all vGPUs: all samples of utilisation, and the GPU's metadata; never raises."""
+    """Query the samples of all vGPUs, and the GPU's metadata; never raises."""
     return HostSamples(
         use=questions.ask("nvmlDeviceGetVgpuUtilization", _FROM_US, read=_read_use),
         processes=questions.ask("nvmlDeviceGetVgpuProcessUtilization", _FROM_US, read=_read_processes),
@@ -57,7 +57,7 @@ def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
 
 
 def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: HostSamples) -> VgpuInstance:
-    """Ask for every property of one running vGPU (guide 2.4); never raises."""
+    """Query every property of one running vGPU (guide 2.4); never raises."""
     ask = partial(questions.ask_of, instance)
     metadata = ask_named(questions.nvml, "nvmlVgpuInstanceGetMetadata", instance)
     use, processes, host_metadata = samples
@@ -86,7 +86,7 @@ def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: Host
 
 
 def read_gpu_instance(questions: DeviceQuestions, instance: int) -> Maybe[int]:
-    """Return the MIG GPU instance that a vGPU has to itself; a time-sliced vGPU has none."""
+    """Return the MIG GPU instance of a vGPU; a time-sliced vGPU has none."""
     found: Maybe[int] = questions.ask_of(instance, "nvmlVgpuInstanceGetGpuInstanceId", read=int)
     return _NO_INSTANCE if found == NO_VALUE_32 else found
 
@@ -102,14 +102,14 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Return whether a vGPU could run on a GPU, by NVML's own structures of both, or why one of them is unknown."""
+    """Return whether a vGPU could run on a GPU, from NVML's metadata of both; or why metadata is missing."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
 
 
 def read_vm_id(answer: tuple[str, int]) -> VmId:
-    """Return a virtual machine's id and its kind, as text."""
+    """Return a virtual machine's id and its kind."""
     value, kind = answer
     return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
 
@@ -149,8 +149,8 @@ def _use(sample: Any) -> VgpuUse:
 
 
 def _percent(value: Any) -> Maybe[int]:
-    # Per vGPU it is a union, read as its unsigned int (documented, not measured: the binding drops the type that NVML
-    # names beside it); per process a plain number.
+    # For a vGPU it is a union, for a process a number. The union is read as an unsigned int (documented, not measured),
+    # because the binding drops the union's type.
     percent = int(getattr(value, "uiVal", value))
     if percent > PERCENT_MAX:
         return Unavailable(Absence.NOT_FOUND, "the driver has no sample of this engine")
@@ -173,7 +173,7 @@ def _accounted(value: int, no_value: int) -> Maybe[int]:
 
 
 def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
-    """Ask which vGPU products a device is licensed for."""
+    """Query which vGPU products a device is licensed for."""
     return questions.ask("nvmlDeviceGetGridLicensableFeatures", read=_read_licences)
 
 

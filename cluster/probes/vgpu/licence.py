@@ -1,4 +1,4 @@
-"""Whether a vGPU or passed-through GPU is licensed, and what the driver does if not.
+"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits it if not.
 
 Source: vGPU Management SDK guide, 2.4 and 3.3.3; "Virtual GPU Client Licensing User Guide": an unlicensed vGPU is
 limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
@@ -19,7 +19,7 @@ _EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 class LicenceState(Enum):
-    """Whether there is a licence."""
+    """The state of a licence."""
 
     LICENSED = "licensed"
     MISSING = "missing"
@@ -28,11 +28,11 @@ class LicenceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Licence:
-    """A device's licence: its product ("" for none) and its end ("YYYY-MM-DD hh:mm:ss", UTC), or why none is known."""
+    """A device's licence."""
 
     state: LicenceState
-    product: str
-    expires_utc: Maybe[str]
+    product: str  # "" without a licence
+    expires_utc: Maybe[str]  # "YYYY-MM-DD hh:mm:ss"
 
     @property
     def is_valid(self) -> bool:
@@ -41,7 +41,7 @@ class Licence:
 
     @property
     def sentence(self) -> str:
-        """Return it as a sentence without a full stop."""
+        """A sentence about it, without a full stop."""
         if self.state is LicenceState.EXPIRED:
             return f"the licence for {self.product} expired at {self.expires_utc} UTC"
         if self.state is LicenceState.MISSING:
@@ -51,9 +51,9 @@ class Licence:
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
-    """Return a device's licence at a time (None does not judge its end), or why licensing does not apply to it.
+    """Return a device's licence, or why licensing does not apply to it; without ``now_utc`` expiry is not checked.
 
-    A licence past its end counts as expired even if the driver still reports it as valid: the driver checks rarely.
+    A licence past its end counts as expired even if the driver still reports it as valid, since drivers check rarely.
     """
     if isinstance(features, Unavailable):
         return features
@@ -70,7 +70,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
-    """Return the driver's limit for a device of this kind and licence, in frames a second; None without a limit."""
+    """Return the driver's limit in frames a second for a device of this kind and licence; None for no limit."""
     full_speed = not kind.is_guest or isinstance(licence, Unavailable) or licence.is_valid
     return None if full_speed else UNLICENSED_FPS
 

@@ -1,4 +1,4 @@
-"""NVML's values of vGPUs (vGPU Management SDK guide, 2 and 3): utilisation is in percent of the whole GPU."""
+"""NVML's values for vGPUs (vGPU Management SDK guide, 2 and 3); utilisation is in percent of the whole GPU."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,11 +8,11 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 NvmlValues: TypeAlias = dict[str, str | int | float | bool]
-"""A structure of NVML's for display: its values by our names."""
+"""An NVML structure for display: its values by our names."""
 
 
 class Scheduler(Enum):
-    """How the host divides a GPU's engines among its vGPUs, by NVML's numbers. A guest cannot ask for it."""
+    """How the host divides a GPU's engines among its vGPUs, by NVML's numbers."""
 
     UNKNOWN = 0
     BEST_EFFORT = 1
@@ -34,14 +34,14 @@ class VgpuType:
     licence: Maybe[str]
     frame_rate_limit_fps: Maybe[int]
     instances_max: Maybe[int]  # how many fit on an empty GPU
-    gpu_instance_profile: Maybe[int]  # the MIG profile of which it takes a whole instance
+    gpu_instance_profile: Maybe[int]  # the MIG profile of the GPU instance that it needs
     nvlink_peer_to_peer: Maybe[bool]
     gpudirect: Maybe[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class VmId:
-    """The virtual machine that a vGPU belongs to; ``kind`` says what the value is: "domain id" or "uuid"."""
+    """The virtual machine of a vGPU; ``kind`` is "domain id" or "uuid"."""
 
     value: str
     kind: str
@@ -71,7 +71,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """A vGPU that runs on this host's GPU: its use of the whole engines, and what identifies it (2.4)."""
+    """A running vGPU's use of the whole engines, and its ids (2.4)."""
 
     instance: int
     decoder_percent: Maybe[int]
@@ -81,12 +81,12 @@ class VgpuLoad:
     uuid: Maybe[str]
     machine: Maybe[str]  # the UUID of its virtual machine, or the hypervisor's number for it
     most: Maybe[int]  # how many of its type fit on its GPU
-    gpu_instance: Maybe[int]  # the MIG instance that it has to itself
+    gpu_instance: Maybe[int]  # its MIG GPU instance
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """A vGPU process's use of the GPU over its whole life."""
+    """A process's use of the GPU over its whole life."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -98,11 +98,11 @@ class AccountingStats:
 
 @dataclass(frozen=True, slots=True)
 class VgpuAccounting:
-    """The processes that accounting remembers."""
+    """The processes in the driver's accounting."""
 
     pids: tuple[int, ...]
-    stats: dict[str, Maybe[AccountingStats]]  # by pid, written as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # how many it remembers at most: then it drops the oldest
+    stats: dict[str, Maybe[AccountingStats]]  # by pid as text
+    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that it keeps; older ones are dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class LicensableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """The states of its machine from which a vGPU can run on a GPU, and what limits it."""
+    """The states of its virtual machine in which a vGPU can move to a GPU, and what limits that."""
 
     states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
     limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"
@@ -135,7 +135,7 @@ class VgpuCompatibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuInstance:
-    """A vGPU that runs on this host's GPU (guide 2.4)."""
+    """A running vGPU of this host (guide 2.4)."""
 
     instance: int  # NVML's handle
     type_id: Maybe[int]
@@ -144,7 +144,7 @@ class VgpuInstance:
     mdev_uuid: Maybe[str]
     vm_driver_version: Maybe[str]
     framebuffer_used_bytes: Maybe[int]
-    fbc_stats: Maybe[NvmlValues]  # moving averages of all sessions together, like ``encoder_stats``
+    fbc_stats: Maybe[NvmlValues]  # moving averages of all frame buffer capture sessions, like ``encoder_stats``
     fbc_sessions: Maybe[tuple[NvmlValues, ...]]
     licensed: Maybe[bool]
     frame_rate_limit_fps: Maybe[int]

@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path)
     linked = found_in(package(tmp_path / "compat", links=False))
     (unused,), (used,) = verdicts(linked, MODULE.version), verdicts(linked, MODULE.version, used=True)
     assert (unused.state, used.state) == (Grade.OK, Grade.LIMITED)
-    assert unused.limits == ("it cannot be used as it is",)
+    assert unused.limits == ("it cannot be used until it is repaired",)
     assert f"ln -s libcuda.so.{VERSION} {linked.folder}/libcuda.so.1" in unused.fix
     broken = found_in(package(tmp_path / "other" / "compat", libnvidia_nvvm=""))
     assert verdicts(broken, MODULE.version)[0].fix.startswith("copy the four libraries of one driver version into")

@@ -37,7 +37,7 @@ def test_a_uuid_stays_what_it_is(uuid: str) -> None:
 def test_one_gpu_is_needed(given: list[str]) -> None:
     """A worker that Ray gave no GPU, or several, says so rather than taking one that is not its own."""
     environment = {"CUDA_VISIBLE_DEVICES": ""}
-    with pytest.raises(FleetUnavailable, match=f"{len(given)} GPUs instead of one"):
+    with pytest.raises(FleetUnavailable, match=f"{len(given)} GPUs to this worker instead of one"):
         narrow(given, environment, nvml_with("GPU-a", "GPU-b"))
     assert environment == {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -48,7 +48,7 @@ def test_a_gpu_that_is_lost_is_held_and_not_seen() -> None:
     nvml.lose_gpu("GPU-b")
     environment: dict[str, str] = {}
     taken = narrow(["1"], environment, nvml)
-    assert taken.trouble.startswith("Ray gave GPU 1, and nvmlDeviceGet")
+    assert taken.trouble.startswith("Ray assigned GPU 1, but nvmlDeviceGet")
     assert "GPU_IS_LOST" in taken.trouble
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
     assert narrow(["0"], {}, nvml) == TakenDevice("GPU-a")
@@ -67,7 +67,7 @@ def test_an_unknown_index() -> None:
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
         narrow(["0"], {}, None)
     taken = narrow(["5"], {}, nvml_with("GPU-a"))
-    assert (taken.identity, "does not know" in taken.trouble) == ("", True)
+    assert (taken.identity, "does not list" in taken.trouble) == ("", True)
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:

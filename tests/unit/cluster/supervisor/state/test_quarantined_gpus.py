@@ -64,7 +64,7 @@ class Lowest(World):
     def _facts(self, worker: str, slots: int, avoided: frozenset[str]) -> WorkerFacts:
         given = self.given[worker]
         if self.lost and given == UUIDS[0]:  # NVML gives no UUID any more, only its number
-            return WorkerFacts(7, slots, "0", trouble="Ray gave GPU 0, and nvmlDeviceGetUUID answered GPU_IS_LOST")
+            return WorkerFacts(7, slots, "0", trouble="Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST")
         return WorkerFacts(7, slots, given, trouble="it is in quarantine" if given in avoided else "")
 
     def work(self) -> Grants:
