@@ -1,4 +1,4 @@
-"""What a machine can do with each codec, by its trials, and the table that shows it."""
+"""Makes the table of codecs that a machine decodes and encodes, from its trials."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from ..probes.trials.cases import SAMPLES
 
 
 class CodecSupport(Enum):
-    """What supports a codec case."""
+    """How a machine supports a codec case."""
 
-    HARDWARE = "hardware"  #: a device's engine, even where software works too
-    SOFTWARE = "software"  #: only the CPU
-    NONE = "no"  #: no engine here
-    UNTRIED = "not tried"  #: no engine was asked
+    HARDWARE = "hardware"  #: by a device's engine, whether or not software works too
+    SOFTWARE = "software"  #: only by the CPU
+    NONE = "no"  #: not at all
+    UNTRIED = "not tried"  #: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What supports one case, and how that is known."""
+    """How one case is supported, and how that is known."""
 
     way: CodecSupport
     how: How | None = None
 
     @property
     def is_promised(self) -> bool:
-        """Whether the case was never tried: a driver, a document or a simulated fleet claims that it works."""
+        """Whether the case is said to work, by a driver, a document or a simulated fleet, but was not tried."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 
@@ -47,7 +47,7 @@ def all_trials(report: NodeReport) -> tuple[Trial, ...]:
 
 
 def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
-    """Return what supports each case that was tried or asked for."""
+    """Return how each case in the trials is supported."""
     cells: dict[CodecCase, Cell] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.works, trial.engine is Engine.CPU, _SURENESS[trial.how])):
         if trial.case not in cells:
@@ -62,7 +62,7 @@ def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)
     untried = Cell(CodecSupport.UNTRIED)
-    # Without an encode trial, no engine offers the format.
+    # Formats that no engine encodes have no encode trial.
     absent = Cell(CodecSupport.NONE)
     return {
         (codec, chroma, bit_depth): (

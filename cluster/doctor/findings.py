@@ -1,4 +1,4 @@
-"""What is wrong on a machine, and how to fix it: pure rules over a node report, worst first."""
+"""Finds what is wrong on a machine from its node report, with a fix for each finding."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ _RECOVERY_FIXES: Final = {
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
     "bus reset": _REBOOT,
 }
-"""From the driver's own advice (``nvml.use.RECOVERY_ACTIONS``); all other advice ends in a reset of the GPU."""
+"""The fix for each of the driver's recovery actions (``nvml.use.RECOVERY_ACTIONS``), except those in ``_RESETS``."""
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 _DECODES_NOTHING_FIX: Final = (
@@ -41,20 +41,20 @@ _DECODES_NOTHING_FIX: Final = (
 class Weight(Enum):
     """How serious a finding is."""
 
-    BROKEN = "broken"  #: something does not work that should, until a user fixes it
-    LIMITED = "limited"  #: works, but not everything, or not as fast
-    NOTE = "note"  #: nothing to fix, but good to know
+    BROKEN = "broken"  #: something that should work does not, until a user fixes it
+    LIMITED = "limited"  #: some of it does not work, or it is slower
+    NOTE = "note"  #: there is nothing to fix
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know about a device or part; ``title``, ``cause`` and ``fix`` are a sentence each, or ""."""
+    """A finding about a machine, or about one of its devices or parts."""
 
     weight: Weight
     title: str
     cause: str
-    fix: str = ""
-    about: str = ""
+    fix: str = ""  # "" if there is nothing to do
+    about: str = ""  # the device or part; "" for the machine
 
 
 WEIGHT_RANK: Final = {weight: rank for rank, weight in enumerate(Weight)}
@@ -62,7 +62,7 @@ _WEIGHT_OF: Final = {Grade.BROKEN: Weight.BROKEN, Grade.LIMITED: Weight.LIMITED}
 
 
 def findings(report: NodeReport) -> tuple[Finding, ...]:
-    """Return the findings on a machine, worst first; the same report gives the same findings."""
+    """Return the findings on a machine, worst first."""
     found = [
         *_no_gpu(report),
         *_nvml(report),
@@ -102,7 +102,7 @@ def _driver_is_here(report: NodeReport) -> bool:
 
 
 def _is_cut_off(report: NodeReport) -> bool:
-    """Whether both NVML and CUDA were cut off, so that the driver can be neither confirmed nor ruled out."""
+    """Whether neither NVML nor CUDA answered, so that it is unknown whether there is a driver."""
     return not report.simulated and isinstance(report.nvml, Unavailable) and isinstance(report.cuda, Unavailable)
 
 
@@ -118,7 +118,7 @@ def _no_gpu(report: NodeReport) -> Iterator[Finding]:
 
 
 def _nvml(report: NodeReport) -> Iterator[Finding]:
-    """Judge a library that does not answer; without any driver, ``_no_gpu`` already says so."""
+    """Report that NVML does not answer, unless ``_no_gpu`` reports that there is no driver."""
     if isinstance(report.nvml, Unavailable):
         if _driver_is_here(report) or _is_cut_off(report):
             yield Finding(Weight.BROKEN, _NVML_SILENT, report.nvml.reason, STUCK_FIX, "NVML")
@@ -133,7 +133,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
-        # An unusable GPU is more serious than the package's absence.
+        # Without the package the GPUs are unusable.
         if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and bool(report.gpus):
             weight = Weight.BROKEN
         if weight is not None:
@@ -168,7 +168,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Judge an error; errors caused by a program do not count against the device."""
+    """Report an Xid error; those that a program caused are only notes."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)
@@ -194,7 +194,7 @@ def _mig(gpu: DeviceReport) -> Iterator[Finding]:
 
 
 def _no_slice(gpu: DeviceReport, refused: Unavailable | None) -> Finding:
-    """Distinguish MIG without instances from instances that are hidden from this user, which must stay."""
+    """Report MIG without instances, or with instances that are hidden from this user."""
     if refused is not None:
         title = "MIG is on, but its instances are not visible here"
         fix = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
@@ -226,7 +226,7 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
 
 
 def _licence(licence: Maybe[Licence], gpu: DeviceReport) -> Iterator[Finding]:
-    """Judge a guest's licence; a passed-through GPU loses no speed without one."""
+    """Report a guest's missing licence; a passed-through GPU loses no speed without one."""
     if isinstance(licence, Unavailable) or licence.is_valid:
         return
     state = "has no licence" if licence.state is LicenceState.MISSING else "has an expired licence"
@@ -255,7 +255,7 @@ def _software(report: NodeReport) -> Iterator[Finding]:
 
 
 def _engines(report: NodeReport) -> Iterator[Finding]:
-    names = {gpu.key: gpu.label for gpu in report.gpus}  # from the trials' names to readable ones
+    names = {gpu.key: gpu.label for gpu in report.gpus}  # the displayed name of each device in the trials
     for gpu in report.gpus:
         names |= {part.uuid: f"{gpu.label}, MIG {part.profile} {part.gpu_instance}" for part in gpu.slices}
     without_decoder = {part.uuid for gpu in report.gpus for part in _undecoding_slices(gpu)}
@@ -292,13 +292,13 @@ def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> I
     if fixable := next((trial for trial in decodes if trial.fix), None):
         weight, trial, fix = Weight.BROKEN, fixable, fixable.fix
     elif trial.how in (How.TRIED, How.ASKED):
-        # Some GPUs have no decoder; others are hidden from the codec library, which then says the same.
+        # The codec library gives the same answer for a GPU without a decoder and for a hidden one.
         weight, fix = Weight.LIMITED, f"if it should: {_DECODES_NOTHING_FIX}"
     yield Finding(weight, "this device decodes nothing", trial.reason, fix, about)
 
 
 def _wrong(trials: tuple[Trial, ...], about: str) -> Iterator[Finding]:
-    """Yield cases that fail although the driver reports them, unless all cases fail."""
+    """Report cases that fail although the driver supports them, unless all cases fail."""
     for trial in trials if any(trial.works for trial in trials) else ():
         if not trial.works and trial.how is How.TRIED and trial.fix:
             yield Finding(Weight.LIMITED, f"{trial.case.name} does not work here", trial.reason, trial.fix, about)

@@ -1,4 +1,4 @@
-"""Many machines as text: identical ones together, problems first."""
+"""Prints many machines as text: equal machines together, problems first."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ _COLUMNS: Final = (24, 6, 10, 12)
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield what ``codecfleet doctor`` prints: one machine's page, or a summary of many (``every``: all pages)."""
+    """Yield the output of ``codecfleet doctor``: a machine's page, or a summary of many (``every``: all pages)."""
     yield from (_pages if every or len(reports) <= 1 else _summary)(reports)
     yield ""
     yield _verdict(reports)
@@ -52,9 +52,9 @@ def _verdict(reports: Reports) -> str:
 
 
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
-    """Yield the machines, a row for those that are equal (``every``: for each), and all of them together.
+    """Yield a row for each group of equal machines (``every``: for each machine), and the totals.
 
-    A cluster's are ``listed``, too: below the table, in the same order.
+    ``listed`` has a cluster's nodes, in the same order; they are printed below the table.
     """
     yield from marks(reports)
     yield from _table(reports, every=every)
@@ -98,7 +98,7 @@ def _table(reports: Reports, *, every: bool) -> Iterator[str]:
 
 
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
-    """Return a machine's row without its name: what equal machines have in common."""
+    """Return a machine's row without its name; equal machines have equal rows."""
     kinds = [kind for _, kind, _ in device_units(report)]
     kinds += [f"{gpu.name} (hosts vGPUs)" for gpu in report.gpus if hosts_vgpus(gpu)]
     host = report.host

@@ -22,9 +22,9 @@ _SCHEMA: Final = 1
 
 
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
-    """Return (device, kind, GPU) of everything that work can be pinned to on a machine, except its processor.
+    """Return (device, kind, GPU) of every device that work can be pinned to, except the processor.
 
-    A GPU that hosts vGPUs is left out: its engines belong to its guests.
+    GPUs that host vGPUs are left out, because their engines belong to guests.
     """
     units: list[tuple[str, str, DeviceReport | None]] = []
     for gpu in report.gpus:
@@ -36,12 +36,12 @@ def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None
 
 
 def hosts_vgpus(gpu: DeviceReport) -> bool:
-    """Return whether a GPU's engines belong to the vGPU guests of this machine."""
+    """Whether a GPU hosts vGPUs, so that its engines belong to guests."""
     return gpu.virtualization == "host vgpu"
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield the devices with their engines: of one machine, or with ``every``, each with its UUID, memory and use."""
+    """Yield devices with their engines; for one machine, or with ``every``, also with UUID, memory and use."""
     yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
     if not every and len(reports) > 1:
         yield "UUID, memory and use of each: codecfleet devices --all"
@@ -104,7 +104,7 @@ def percents(rates: dict[str, Maybe[int]]) -> list[str]:
 
 
 def mig_lines(reports: Reports) -> Iterator[str]:
-    """Yield MIG on every device: whether it is on, the instances, and the profiles that could be made."""
+    """Yield each device's MIG mode, instances and profiles."""
     yield from paged(reports, _mig_of)
 
 
@@ -134,7 +134,7 @@ def _mig(gpu: DeviceReport, mig: MigReport, trials: dict[str, DeviceTrials]) -> 
 
 
 def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if_silent: object) -> dict[str, Any]:
-    """Return a JSON document of machines; ``if_silent`` is added for those without a report."""
+    """Return a JSON document of machines; those without a report also have the fields ``if_silent``."""
     nodes = [
         {"node": report.name, **if_silent, "error": report.reason}
         if isinstance(report, SilentNode)
@@ -145,7 +145,7 @@ def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if
 
 
 def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[str, Any]:
-    """Return the inventory of machines as a JSON document; a cluster's are ``listed``, too."""
+    """Return the inventory of machines as a JSON document; ``listed`` has a cluster's nodes, in the same order."""
     document = _document(reports, _node)
     for node, in_ray in zip(document["nodes"], listed, strict=False):
         node["ray"] = in_ray.to_json()
@@ -189,7 +189,7 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
 
 
 def doctor_document(reports: Reports) -> dict[str, Any]:
-    """Return doctor's findings as a JSON document: per machine its whole report, and the conclusions from it."""
+    """Return doctor's findings as a JSON document, with each machine's whole report."""
     document = _document(reports, _diagnosis, healthy=False)
     healthy = all(node["healthy"] for node in document["nodes"])
     return {"schema": _SCHEMA, "healthy": healthy, "nodes": document["nodes"]}

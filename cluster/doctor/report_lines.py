@@ -1,4 +1,4 @@
-"""A node report as text: narrow, without colour, machine first, findings last."""
+"""Prints a node report as narrow text without colour: the machine first, findings last."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ _ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.
 
 
 def machine_page(report: NodeReport) -> Iterator[str]:
-    """Yield everything that doctor prints about one machine."""
+    """Yield doctor's page about one machine."""
     yield from marks([report])
     yield from heading([report])
     yield from _host(report)
@@ -40,7 +40,7 @@ def machine_page(report: NodeReport) -> Iterator[str]:
 
 
 def marks(reports: Reports) -> Iterator[str]:
-    """Yield the mark of simulated machines, which is on every page that shows one."""
+    """Yield the mark for pages with simulated machines."""
     simulated = [report.simulated for report in present(reports) if report.simulated]
     for fleet in dict.fromkeys(simulated):
         these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
@@ -53,7 +53,7 @@ def present(reports: Reports) -> list[NodeReport]:
 
 
 def heading(group: Sequence[NodeReport]) -> Iterator[str]:
-    """Yield the line that names machines with the same cores and memory."""
+    """Yield the heading of machines with equal cores and memory."""
     host = group[0].host
     each = " each" if len(group) > 1 else ""
     size = f"{counted(host.cores, 'core')}, {gigabytes(host.memory_bytes)} memory{each}"
@@ -61,7 +61,7 @@ def heading(group: Sequence[NodeReport]) -> Iterator[str]:
 
 
 def paged(reports: Reports, body: Callable[[NodeReport], Iterable[str]]) -> Iterator[str]:
-    """Yield each machine's heading and body; machines whose sizes and bodies are equal share one."""
+    """Yield each machine's heading and body; equal machines are printed once."""
     yield from marks(reports)
     for group in equal_groups(
         present(reports), lambda report: (report.host.cores, report.host.memory_bytes, *body(report))
@@ -146,7 +146,7 @@ def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
 
 
 def sharing(gpu: DeviceReport, part: MigSlice) -> str:
-    """Return how many share a slice's engines and memory, "" if they are its own."""
+    """Return how many compute instances share a slice's engines and memory; "" if none does."""
     count = sum(other.gpu_instance == part.gpu_instance for other in gpu.slices)
     return "" if count == 1 else f", shared by {count} compute instances"
 
@@ -161,7 +161,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return engine counts; the codec interface's answer takes precedence over NVML's count."""
+    """Return engine counts; counts from trials take precedence over NVML's."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):

@@ -1,4 +1,4 @@
-"""Findings of many devices and machines, equal ones printed once, worst first."""
+"""Merges equal findings of many devices and machines, worst first."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,12 +16,12 @@ _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status shows wheth
 
 @dataclass(frozen=True, slots=True)
 class SharedFinding:
-    """One finding and all that have it."""
+    """A finding, with the nodes and parts that have it."""
 
     finding: Finding
     nodes: tuple[str, ...]
-    abouts: tuple[str, ...]  #: the parts of the nodes that it concerns
-    has_own_fixes: bool  #: each has its own fix
+    abouts: tuple[str, ...]  #: the devices or parts that it is about
+    has_own_fixes: bool  #: whether the fix differs between devices
 
     @property
     def devices(self) -> str:
@@ -39,7 +39,7 @@ class SharedFinding:
 
 
 def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
-    """Return a machine's findings; a missing report is one."""
+    """Return a machine's findings; a missing report counts as a finding."""
     if isinstance(report, SilentNode):
         return (Finding(Weight.BROKEN, "sent no report", report.reason, _SILENT_FIX),)
     return findings(report)
@@ -61,7 +61,7 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
 
 
 def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
-    """Yield findings with a heading and their numbers; ``names_nodes``: they are of more than one machine."""
+    """Yield numbered findings under a heading; ``names_nodes`` also prints the machines that have them."""
     shared = list(shared)
     yield "findings" if shared else "findings: none"
     for number, each in enumerate(shared, start=1):

@@ -1,4 +1,4 @@
-"""vGPUs as text: a host's types and instances, where these can move, and a guest with its host."""
+"""Prints vGPUs as text: a host's types, instances and their possible moves; a guest with its host."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -70,7 +70,7 @@ def _instance(vgpu: VgpuInstance, type_name: str) -> Iterator[str]:
 
 
 def _migration(found: Maybe[VgpuCompatibility]) -> str:
-    """Return whether a running vGPU can move, as the start of a line that ends with the destination."""
+    """Return whether a running vGPU can move; the caller appends the destination."""
     if isinstance(found, Unavailable):
         return f"unknown whether it can move ({found.reason}) to"
     if not found.states:
