@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.nvidia.convert.tensors import open_tensors
+from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
+from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.actors.tensors.tensor_format import TensorFormat
 
@@ -18,7 +19,7 @@ HD = Colour(range=1, matrix=1)
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[TensorBench]:
     """The GPU with its kernels; a GPU machine must have NVRTC."""
-    kernels, reason = open_tensors(cuda)
+    kernels, reason = compiled(CompiledTensors, cuda)
     assert kernels is not None, reason
     bench = TensorBench(cuda, kernels)
     yield bench
