@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..surfaces.frames import Frame
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrameBatch:
@@ -22,8 +24,8 @@ class FrameBatch:
     """The frames' numbers, one for each place of the tensor."""
     times_s: tuple[Fraction, ...]
     """When they are shown, in seconds after the source's first picture."""
-    durations_s: tuple[Fraction, ...] = ()
-    """How long they are shown."""
+    durations_s: tuple[Fraction, ...]
+    """How long they are shown; 0 is unknown."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -55,11 +57,11 @@ class FrameBatch:
         return found
 
 
-def batch_of(data: object, frames: Sequence[Any], durations_s: Sequence[Fraction] = ()) -> FrameBatch:
+def batch_of(data: object, frames: Sequence[Frame]) -> FrameBatch:
     """Return the batch of a tensor's frames."""
     return FrameBatch(
         data=data,
         indices=tuple(frame.index for frame in frames),
         times_s=tuple(frame.time_s for frame in frames),
-        durations_s=tuple(durations_s),
+        durations_s=tuple(frame.duration_s or Fraction(0) for frame in frames),
     )

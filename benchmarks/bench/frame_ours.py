@@ -1,34 +1,20 @@
 """codecfleet as a reader of frames: on the processor, or on the first GPU with the frames left there."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from bench.frame_cases import MEAN, STD, Clip
 
 import codecfleet
 from codecfleet import FrameStream, TensorFormat
-from codecfleet.actors.tensors.host_tensor import to_tensor
 
 BATCH = 16
-RGB = TensorFormat()
-"""Planar RGB of 8 bits."""
 
 
 def open_reader(name: str, place: str) -> "Ours":
     """Return the reader for a place: "host" or "device"."""
     del name
     return Ours(place)
-
-
-def batched(frames: Any, pictures: int, format_: TensorFormat) -> Iterator[Any]:
-    """Yield batches of frames as tensors; of a version without ``batches`` by its conversion on the host."""
-    if hasattr(frames, "batches"):
-        yield from frames.batches(pictures, format_)
-        return
-    left = iter(frames)
-    while part := list(islice(left, pictures)):
-        yield to_tensor(part, format_)
 
 
 class Ours:
@@ -44,30 +30,30 @@ class Ours:
         if kept:
             if film not in self._kept:
                 self._kept[film] = self._opened(film)
-            yield from batched(self._kept[film].at(indices), len(indices), RGB)
+            yield from self._kept[film].at(indices).batches(len(indices))
             return
         with self._opened(film) as frames:
-            yield from batched(frames.at(indices), len(indices), RGB)
+            yield from frames.at(indices).batches(len(indices))
 
     def batches(self, film: str, pictures: int, side: int) -> Iterator[Any]:
         """Yield resized and normalised batches."""
         with self._opened(film) as frames:
-            yield from batched(frames, pictures, TensorFormat(dtype="float32", size=(side, side), mean=MEAN, std=STD))
+            yield from frames.batches(pictures, TensorFormat(dtype="float32", size=(side, side), mean=MEAN, std=STD))
 
     def sequential(self, film: str) -> Iterator[Any]:
         """Yield all pictures."""
         with self._opened(film) as frames:
-            yield from batched(frames, BATCH, RGB)
+            yield from frames.batches(BATCH)
 
     def every(self, film: str, step: int) -> Iterator[Any]:
         """Yield every ``step``-th picture."""
         with self._opened(film, every=step) as frames:
-            yield from batched(frames, BATCH, RGB)
+            yield from frames.batches(BATCH)
 
     def clip(self, clip: Clip, pictures: int) -> Iterator[Any]:
         """Yield a clip."""
         with self._opened(clip.film, threads=1) as frames:
-            yield from batched(frames[clip.first : clip.first + pictures], pictures, RGB)
+            yield from frames[clip.first : clip.first + pictures].batches(pictures)
 
     def wait(self) -> None:
         """Wait for the GPU, on which batches may still be made."""

@@ -11,8 +11,10 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
 from ...actors.media.location import release
 from ...actors.surfaces.frames import Frame
+from ...actors.tensors.tensor_format import TensorFormat
 from ...errors import CodecfleetError, UsageError
 from ..board.threads import in_thread, is_in_loop
+from .batches import FrameBatches
 from .group_reader import GroupReader
 from .proofs import EntryProofs
 from .reader import FramesEnd
@@ -123,6 +125,14 @@ class FrameSelection:
     def read(self) -> list[Frame]:
         """Return all frames. Raises as iterating does."""
         return list(iter(self))
+
+    def batches(self, frames: int, format_: TensorFormat | None = None, *, out: object = None) -> FrameBatches:
+        """Return the frames in tensors of that many each, by default of 8-bit R'G'B', (frames, 3, rows, columns)."""
+        return FrameBatches(self, frames, format_, out)
+
+    def opened(self) -> FrameSource:
+        """Return the film's source, opened at the first use; raises what prevents that."""
+        return self._film.source
 
     def __await__(self) -> Generator[object, None, list[Frame]]:
         """Return all frames, in an event loop."""

@@ -15,11 +15,13 @@ from ...actors.device.interface import WorkerDevice
 from ...actors.device.streams import PictureStream
 from ...actors.media.location import HeldSource, SourceData, is_local
 from ...actors.surfaces.frames import Frame
+from ...actors.tensors.tensor_format import TensorFormat
 from ...cluster.worker.own_gpu import own_gpu
 from ...errors import Unsupported, UsageError
 from ..board.threads import in_place_context, in_thread
 from ..request.options import build
 from ..request.values import location
+from .batches import FrameBatches
 from .chosen import Film, FrameSelection, refuse_in_loop
 from .group_reader import GroupReader
 from .reader import FrameReader, FramesEnd
@@ -144,6 +146,10 @@ class FrameStream:
     def between(self, start_s: float | Fraction, end_s: float | Fraction) -> FrameSelection:
         """Return the selection of the frames that begin in [start, end), in seconds after the first picture."""
         return self._select(lambda part: part.between(start_s, end_s))
+
+    def batches(self, frames: int, format_: TensorFormat | None = None, *, out: object = None) -> FrameBatches:
+        """Return all frames in tensors of that many each; see ``FrameSelection.batches``."""
+        return self[:].batches(frames, format_, out=out)
 
     def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
         self._check_film()

@@ -17,7 +17,7 @@ from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
 from codecfleet.errors import InputDamaged, InputError, UsageError
 from codecfleet.testing.clips import Clip, constant_times, make_clip
-from codecfleet.testing.spliced import packets_of
+from tests.spliced import packets_of
 
 FORMAT = TensorFormat(size=(16, 8))
 FOUR_RANDOM = partial(clips_at_random_indices, num_clips=4, num_frames_per_clip=3)

@@ -1,0 +1,83 @@
+"""Batches: the frames of a selection in tensors."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import aclosing, closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ...actors.surfaces.frames import Frame
+from ...actors.tensors.frame_batch import FrameBatch, batch_of
+from ...actors.tensors.host_tensor import HostTensorMaker
+from ...actors.tensors.tensor_format import TensorFormat
+from ...actors.tensors.tensor_maker import TensorMaker
+from ...errors import UsageError
+from ..board.threads import in_thread
+
+if TYPE_CHECKING:
+    from .chosen import FrameSelection
+    from .source import FrameSource
+
+
+class FrameBatches:
+    """A selection's frames in tensors of ``frames`` each, where the frames are; the last tensor may have fewer.
+
+        for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
+
+    It may be read many times, until the film is closed. With ``out`` every tensor is written there, one after another.
+    """
+
+    def __init__(
+        self, selection: "FrameSelection", frames: int, format_: TensorFormat | None = None, out: object = None
+    ) -> None:
+        if frames < 1:
+            raise UsageError(f"a batch of {frames} frames is none", "Give 1 or more.")
+        self._selection = selection
+        self._frames = frames
+        self._format = TensorFormat() if format_ is None else format_
+        self._out: Any = out
+
+    def __len__(self) -> int:
+        """Return how many batches there are; raises as the selection's length does."""
+        return (len(self._selection) + self._frames - 1) // self._frames
+
+    def __bool__(self) -> bool:
+        """Return True: no batches are told by their number."""
+        return True
+
+    def __iter__(self) -> Generator[FrameBatch]:
+        """Iterate, blocking for each batch. Raises UsageError in an event loop, and what reading and making raise."""
+        return self._made(iter(self._selection))
+
+    async def __aiter__(self) -> AsyncIterator[FrameBatch]:
+        """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
+        source = await in_thread(self._selection.opened)
+        with closing(tensor_maker(source)) as maker:
+            async with aclosing(self._groups()) as groups:
+                async for group in groups:
+                    yield await in_thread(self._batch, maker, group)
+
+    def _made(self, frames: Generator[Frame]) -> Generator[FrameBatch]:
+        with closing(tensor_maker(self._selection.opened())) as maker, closing(frames):
+            while group := tuple(islice(frames, self._frames)):
+                yield self._batch(maker, group)
+
+    async def _groups(self) -> AsyncGenerator[Sequence[Frame]]:
+        group: list[Frame] = []
+        async with aclosing(aiter(self._selection)) as frames:  # type: ignore[type-var] - it is a generator
+            async for frame in frames:
+                group.append(frame)
+                if len(group) == self._frames:
+                    yield group
+                    group = []
+        if group:
+            yield group
+
+    def _batch(self, maker: TensorMaker, group: Sequence[Frame]) -> FrameBatch:
+        is_last = len(group) < self._frames
+        out = self._out[: len(group)] if is_last and self._out is not None else self._out
+        return batch_of(maker.make(group, self._format, out), group)
+
+
+def tensor_maker(source: "FrameSource") -> TensorMaker:
+    """Return what makes tensors where a source's frames are. Raises DeviceError."""
+    return source.device.open_tensors() if source.on_device and source.device is not None else HostTensorMaker()
