@@ -7,15 +7,13 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import islice
 from os import PathLike
 from typing import Any, Final, NamedTuple, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.tensors.frame_batch import FrameBatch, batch_of
-from ...actors.tensors.host_tensor import to_tensor
+from ...actors.tensors.frame_batch import FrameBatch
 from ...actors.tensors.tensor_format import TensorFormat
 from ...cluster.machine import cores
 from ...errors import CodecfleetError, InputError, NoVideoTrack, Unsupported, UsageError, redacted
@@ -265,9 +263,7 @@ class _ClipReader:
             self._batches = None
 
     def _read(self, clips: Sequence[Sequence[int]]) -> Generator[FrameBatch]:
-        with closing(iter(self._film.at(frame for clip in clips for frame in clip))) as found:
-            while chosen := list(islice(found, len(clips[0]))):
-                yield batch_of(to_tensor(chosen, self._format), chosen)
+        yield from self._film.at(frame for clip in clips for frame in clip).batches(len(clips[0]), self._format)
 
 
 def _worker() -> tuple[int, int]:

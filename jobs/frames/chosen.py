@@ -126,9 +126,15 @@ class FrameSelection:
         """Return all frames. Raises as iterating does."""
         return list(iter(self))
 
-    def batches(self, frames: int, format_: TensorFormat | None = None, *, out: object = None) -> FrameBatches:
+    def batches(
+        self,
+        frames: int,
+        format: TensorFormat | None = None,  # noqa: A002 - the word of ``ClipDataset`` too
+        *,
+        out: object = None,
+    ) -> FrameBatches:
         """Return the frames in tensors of that many each, by default of 8-bit R'G'B', (frames, 3, rows, columns)."""
-        return FrameBatches(self, frames, format_, out)
+        return FrameBatches(self, frames, format, out)
 
     def opened(self) -> FrameSource:
         """Return the film's source, opened at the first use; raises what prevents that."""

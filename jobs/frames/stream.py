@@ -147,9 +147,15 @@ class FrameStream:
         """Return the selection of the frames that begin in [start, end), in seconds after the first picture."""
         return self._select(lambda part: part.between(start_s, end_s))
 
-    def batches(self, frames: int, format_: TensorFormat | None = None, *, out: object = None) -> FrameBatches:
+    def batches(
+        self,
+        frames: int,
+        format: TensorFormat | None = None,  # noqa: A002 - the word of ``ClipDataset`` too
+        *,
+        out: object = None,
+    ) -> FrameBatches:
         """Return all frames in tensors of that many each; see ``FrameSelection.batches``."""
-        return self[:].batches(frames, format_, out=out)
+        return self[:].batches(frames, format, out=out)
 
     def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
         self._check_film()
