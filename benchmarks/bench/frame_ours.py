@@ -7,6 +7,7 @@ from bench.frame_cases import MEAN, STD, Clip
 
 import codecfleet
 from codecfleet import FrameStream, TensorFormat
+from codecfleet.jobs.frames.batches import FrameBatches
 
 BATCH = 16
 
@@ -30,30 +31,32 @@ class Ours:
         if kept:
             if film not in self._kept:
                 self._kept[film] = self._opened(film)
-            yield from self._kept[film].at(indices).batches(len(indices))
+            yield from self._tensors(self._kept[film].at(indices).batches(len(indices)))
             return
         with self._opened(film) as frames:
-            yield from frames.at(indices).batches(len(indices))
+            yield from self._tensors(frames.at(indices).batches(len(indices)))
 
     def batches(self, film: str, pictures: int, side: int) -> Iterator[Any]:
         """Yield resized and normalised batches."""
         with self._opened(film) as frames:
-            yield from frames.batches(pictures, TensorFormat(dtype="float32", size=(side, side), mean=MEAN, std=STD))
+            yield from self._tensors(
+                frames.batches(pictures, TensorFormat(dtype="float32", size=(side, side), mean=MEAN, std=STD))
+            )
 
     def sequential(self, film: str) -> Iterator[Any]:
         """Yield all pictures."""
         with self._opened(film) as frames:
-            yield from frames.batches(BATCH)
+            yield from self._tensors(frames.batches(BATCH))
 
     def every(self, film: str, step: int) -> Iterator[Any]:
         """Yield every ``step``-th picture."""
         with self._opened(film, every=step) as frames:
-            yield from frames.batches(BATCH)
+            yield from self._tensors(frames.batches(BATCH))
 
     def clip(self, clip: Clip, pictures: int) -> Iterator[Any]:
         """Yield a clip."""
         with self._opened(clip.film, threads=1) as frames:
-            yield from frames[clip.first : clip.first + pictures].batches(pictures)
+            yield from self._tensors(frames[clip.first : clip.first + pictures].batches(pictures))
 
     def wait(self) -> None:
         """Wait for the GPU, on which batches may still be made."""
@@ -61,6 +64,13 @@ class Ours:
             import torch  # noqa: PLC0415 - the host needs none
 
             torch.cuda.synchronize()
+
+    def _tensors(self, batches: FrameBatches) -> Iterator[Any]:
+        if not self._is_device:
+            return iter(batches)
+        import torch  # noqa: PLC0415 - the host needs none
+
+        return map(torch.from_dlpack, batches)
 
     def _opened(self, film: str, **options: Any) -> FrameStream:
         if self._is_device:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing, closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...actors.surfaces.frames import Frame
 from ...actors.tensors.frame_batch import FrameBatch, batch_of
@@ -14,8 +14,20 @@ from ...errors import UsageError
 from ..board.threads import in_thread
 
 if TYPE_CHECKING:
-    from .chosen import FrameSelection
     from .source import FrameSource
+
+
+class ChosenFrames(Protocol):
+    """The frames of batches: a ``FrameSelection``."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Generator[Frame]: ...
+
+    def __aiter__(self) -> AsyncIterator[Frame]: ...
+
+    def opened(self) -> "FrameSource":
+        """Return the film's source."""
 
 
 class FrameBatches:
@@ -27,7 +39,7 @@ class FrameBatches:
     """
 
     def __init__(
-        self, selection: "FrameSelection", frames: int, format_: TensorFormat | None = None, out: object = None
+        self, selection: ChosenFrames, frames: int, format_: TensorFormat | None = None, out: object = None
     ) -> None:
         if frames < 1:
             raise UsageError(f"a batch of {frames} frames is none", "Give 1 or more.")
