@@ -24,7 +24,7 @@ class ChosenFrames(Protocol):
 
     def __iter__(self) -> Generator[Frame]: ...
 
-    def __aiter__(self) -> AsyncIterator[Frame]: ...
+    def __aiter__(self) -> AsyncGenerator[Frame]: ...
 
     def opened(self) -> "FrameSource":
         """Return the film's source."""
@@ -75,7 +75,7 @@ class FrameBatches:
 
     async def _groups(self) -> AsyncGenerator[Sequence[Frame]]:
         group: list[Frame] = []
-        async with aclosing(aiter(self._selection)) as frames:  # type: ignore[type-var] - it is a generator
+        async with aclosing(aiter(self._selection)) as frames:
             async for frame in frames:
                 group.append(frame)
                 if len(group) == self._frames:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -144,7 +144,7 @@ class FrameSelection:
         """Return all frames, in an event loop."""
         return self._read().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[Frame]:
+    async def __aiter__(self) -> AsyncGenerator[Frame]:
         """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
         woken = asyncio.Event()
         wake = partial(_wake, asyncio.get_running_loop(), woken)

@@ -6,9 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import frames
 import numpy as np
 import pytest
+import read_frames
 import transcode
 from bench.bd_rate import RatePoint, bd_psnr_db, bd_rate_percent
 from bench.codecs import CASES, CodecCase
@@ -67,8 +67,8 @@ def test_the_comparison_of_frames_runs(
 ) -> None:
     """Codecfleet alone, once: all cases give the pictures of a plain decode."""
     small = ["--size", "160x90", "--seconds", "2", "--indices", "5", "--clips", "2", "--files", "1"]
-    monkeypatch.setattr(sys, "argv", ["frames.py", "--work", str(tmp_path), "--repeats", "1", *small, "--readers"])
-    assert frames.main() == 0
+    monkeypatch.setattr(sys, "argv", ["read_frames.py", "--work", str(tmp_path), "--repeats", "1", *small, "--readers"])
+    assert read_frames.main() == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|") and ", codecfleet " in line]
     assert len(rows) == 11
 

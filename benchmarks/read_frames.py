@@ -1,6 +1,6 @@
 """Time reading frames: codecfleet against torchcodec and decord, or on a GPU against PyNvVideoCodec.
 
-``python benchmarks/frames.py --peers PYTHON``; README.md beside this file says what each number means.
+``python benchmarks/read_frames.py --peers PYTHON``; README.md beside this file says what each number means.
 """
 
 import argparse
