@@ -147,6 +147,10 @@ class GroupReader:
                 return found[0]
             if not self._leaves_out:
                 raise self._undecodable(number)
+        # Each read counts itself in the report after its last frame.
+        if not self._is_stopped and not all(each.is_done or each.error for each in self._held):
+            self._is_starved = True
+            return None
         raise FramesEnd
 
     def _undecodable(self, number: int) -> FrameDamaged:
