@@ -34,7 +34,7 @@ LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-again learning docs lint media damage fuzz chaos ray-contract bench dist audit lock clean
+.PHONY: help setup demo test test-all test-again learning docs lint media chosen damage fuzz chaos ray-contract bench dist audit lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ lint: setup ## check style, imports between rooms, and types
 
 media: setup ## transcode and verify every file of the shared footage (takes long; MEDIA= passes options)
 	$(BIN)/python tests/media/table.py $(MEDIA)
+
+chosen: setup ## frames by number, slice and time, over every file of the shared footage (CHOSEN= passes options)
+	$(BIN)/python -m tests.media.chosen $(CHOSEN)
 
 damage: setup ## encode damaged footage again and again: the bytes must be equal (takes long; DAMAGE= passes options)
 	$(BIN)/python tests/media/damage.py $(DAMAGE)
