@@ -21,7 +21,7 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""The names of these classes in Python, aiohttp and botocore, of which the latter two may not be installed."""
+"""The names of these classes in Python, aiohttp and botocore; the latter two may not be installed."""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)

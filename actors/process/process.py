@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
-    # Imports create many lasting objects, through which garbage collection would search in vain.
+    # Imports create many lasting objects, which garbage collection would search for nothing.
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )

@@ -1,6 +1,7 @@
 """Readers of frames on a GPU: PyNvVideoCodec's SimpleDecoder and ThreadedDecoder, planar RGB into tensors of torch."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -28,7 +29,7 @@ def stacked(frames: Sequence[Any]) -> Any:
     return torch.stack([torch.from_dlpack(frame) for frame in frames])
 
 
-class _Package:
+class _Package(ABC):
     """What both have in common."""
 
     def __init__(self) -> None:
@@ -49,8 +50,9 @@ class _Package:
         """Yield all pictures."""
         return self._in_order(film, BATCH)
 
+    @abstractmethod
     def _in_order(self, film: str, pictures: int) -> Iterator[Any]:
-        raise NotImplementedError
+        """Yield all pictures, in tensors of that many."""
 
 
 class Simple(_Package):

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import FleetUnavailable
 from .ray_environment import is_utf8
 
-_BASE_LENGTH_MAX = 25  # a Unix socket's path has at most 107 characters, of which we and Ray need up to 82
+_BASE_LENGTH_MAX = 25  # a Unix socket's path has at most 107 characters, and we and Ray need up to 82 of them
 _STALE_AFTER_S = 60.0
 _PREFIX = "cf-ray-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -53,7 +53,7 @@ class FrameBatches:
         return (len(self._selection) + self._frames - 1) // self._frames
 
     def __bool__(self) -> bool:
-        """Return True: no batches are told by their number."""
+        """Return True, even if there are none: their number says so."""
         return True
 
     def __iter__(self) -> Generator[FrameBatch]:

@@ -114,7 +114,7 @@ class FrameSelection:
         return len(self._positions())
 
     def __bool__(self) -> bool:
-        """Return True: an empty selection is told by its length."""
+        """Return True, even if it is empty: its length says so."""
         return True
 
     def __iter__(self) -> Generator[Frame]:
@@ -147,8 +147,7 @@ class FrameSelection:
     async def __aiter__(self) -> AsyncGenerator[Frame]:
         """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
         woken = asyncio.Event()
-        wake = partial(_wake, asyncio.get_running_loop(), woken)
-        reader = await in_thread(self._reader, wake)
+        reader = await in_thread(self._reader, partial(wake, asyncio.get_running_loop(), woken))
         reader.start()
         try:
             while True:
@@ -200,6 +199,7 @@ def refuse_in_loop(word: str, remedy: str) -> None:
         raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", remedy)
 
 
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    """Set an event of a loop, from any thread."""
     with suppress(RuntimeError):  # the loop is closed: nothing waits
         loop.call_soon_threadsafe(woken.set)

@@ -22,7 +22,7 @@ from ..board.threads import in_place_context, in_thread
 from ..request.options import build
 from ..request.values import location
 from .batches import FrameBatches
-from .chosen import Film, FrameSelection, refuse_in_loop
+from .chosen import Film, FrameSelection, refuse_in_loop, wake
 from .group_reader import GroupReader
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
@@ -260,24 +260,19 @@ class FrameStream:
 
     async def _open(self) -> FrameReader | GroupReader | StreamReader:
         # Not a bound method: the threads must not keep this stream alive.
-        wake = partial(_wake, asyncio.get_running_loop(), self._woken)
+        notify = partial(wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
-            return await in_thread(StreamReader, self._stream, self._request, wake)
+            return await in_thread(StreamReader, self._stream, self._request, notify)
         source = await in_thread(lambda: self._film.source)
         every = self._request.every
         if every > 1 and not source.part.is_counted:
-            return self._film.reader(range(0, len(source.part.times), every), wake, FramesReport(), leaves_out=True)
-        return FrameReader(source, wake)
+            return self._film.reader(range(0, len(source.part.times), every), notify, FramesReport(), leaves_out=True)
+        return FrameReader(source, notify)
 
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
             await in_thread(self._reader.source.stamp.check)  # a changed source explains any other error
-
-
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nothing waits
-        loop.call_soon_threadsafe(woken.set)
 
 
 def frames(
