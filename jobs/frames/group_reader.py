@@ -182,11 +182,17 @@ class GroupReader:
                 place = self._next_read
                 while self._first_needed < place and not self._needed_bytes(self._first_needed):
                     self._first_needed += 1
-                reserved = sum(self._needed_bytes(each) for each in range(self._first_needed, place))
-                if not reserved or reserved + self._needed_bytes(place) <= self._source.limit_bytes:
+                needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
+                # Frames held for later may be larger than planned, by padding: they must not keep out the next one.
+                if self._is_next(place) or needed <= self._source.limit_bytes:
                     self._next_read += 1
                     return place
                 self._changed.wait()
+
+    def _is_next(self, place: int) -> bool:
+        """Return whether the next frame is one of a read that has not begun."""
+        slots = self._plan.slots
+        return self._position < len(slots) and slots[self._position][0] == place
 
     def _needed_bytes(self, place: int) -> int:
         """Return how much memory the frames of a read need that are still to be handed out."""

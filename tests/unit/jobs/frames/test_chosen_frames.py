@@ -124,6 +124,16 @@ def test_memory_bounds_what_is_held_in_any_order(source: Path) -> None:
             assert selection.report.decoded_by.keys() == {decoder}
 
 
+def test_frames_held_for_later_do_not_keep_out_the_next_one(
+    films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]],
+) -> None:
+    """Even if their padding fills the memory: a frame of 4,608 bytes takes 9,216 here."""
+    path, whole = films["mpeg4"]
+    numbers = [17, 2, 11, 19, 27, 19, 9, 2, 16, 29, 11, 12]
+    with stream(path, decoder="software", memory_bytes=40_000) as film:
+        assert [facts(frame) for frame in film.at(numbers)] == [whole[number] for number in numbers]
+
+
 def test_an_open_group_is_proven_once(films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]]) -> None:
     """The first read of a group decodes from further back too; the verdict is kept as long as the film."""
     path, whole = films["open"]
