@@ -33,16 +33,19 @@ SEAM_PICTURES = 2
 
 
 def transcode(
-    film: Path, output: Path, options: str, faults: Sequence[Fault] = ()
+    film: Path, output: Path, options: str, faults: Sequence[Fault] = (), *, is_ray_first: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command line on a machine with one simulated GPU; return how it ended, and its report."""
+    """Run the command line on a machine with one simulated GPU; return how it ended, and its report.
+
+    Software alone never waits for Ray.
+    """
     folder = output.parent / "simulation"
     folder.mkdir(exist_ok=True)
     scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults))
     simulated = simulated_environment(scenario, folder, shared_state=True)
     report = output.with_suffix(".json")
     command = [sys.executable, "-m", "codecfleet", "transcode", str(film), str(output), *options.split(), *OPTIONS]
-    ray = "" if options == SOFTWARE else "first"  # only a GPU's worker needs it
+    ray = "first" if is_ray_first and options != SOFTWARE else ""
     done = subprocess.run(
         [*command, "--report", str(report)],
         env={**os.environ, **simulated, "CODECFLEET_RAY": ray},
