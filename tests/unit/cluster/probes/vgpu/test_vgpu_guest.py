@@ -6,10 +6,9 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.gpus.nvml_child import NvmlAnswers, read_nvml
-from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.device_report import DeviceReport
-from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.guest import (
     GUEST_ABSENCES,
     LATER_NAMES,
@@ -17,29 +16,18 @@ from codecfleet.cluster.probes.vgpu.guest import (
     VgpuGuestReport,
     guest_absence,
 )
-from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
+from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
+from .....simulated_gpus import gpu, node
 from ...maybe import held
 
-GUEST = SimulatedDevice(
-    kind=DeviceKind.VGPU,
-    uuid="GPU-random",
-    name="NVIDIA A40-8Q",
-    architecture="ampere",
-    compute_capability="8.6",
-    pci_bus_id="00000000:02:00.0",
-    memory_bytes=8 << 30,
-    max_video_clock_mhz=None,
-    engines={Engine.NVDEC: 1, Engine.NVENC: 1},
-    virtualization=2,
-)
-PASSED_THROUGH = replace(GUEST, kind=DeviceKind.GPU, virtualization=1)
+GUEST = gpu("L40S", "GPU-random", name="NVIDIA L40S-12Q", memory_gib=12, virtualization="guest")
+PASSED_THROUGH = gpu("L40S", "GPU-own", virtualization="passthrough")
 
 
 def _nvml(device: SimulatedDevice) -> FakeNvml:
-    node = SimulatedNode(name="guest", cores=8, memory_bytes=32 << 30, driver="580.95.05", devices=(device,))
-    return FakeNvml(node)
+    return FakeNvml(node(device))
 
 
 def _asked(nvml: FakeNvml) -> NvmlAnswers:
@@ -50,20 +38,6 @@ def _reports(nvml: FakeNvml) -> tuple[DeviceReport, VgpuGuestReport]:
     found = _asked(nvml)
     (device,), (report,) = held(found.nvml).devices, found.vgpu_guests.values()
     return device, report
-
-
-def test_functions_that_succeed_with_nonsense_are_not_asked() -> None:
-    """A compute mode of PROHIBITED and a VBIOS of zero are never read as facts about a vGPU."""
-    for function in ("nvmlDeviceGetComputeMode", "nvmlDeviceGetVbiosVersion"):
-        absence = guest_absence(function)
-        assert absence is not None
-        assert absence.absence is Absence.DOES_NOT_APPLY
-
-
-def test_random_uuid_is_still_asked_for() -> None:
-    """A vGPU's UUID selects it today, so it is asked for although it identifies nothing tomorrow."""
-    assert guest_absence("nvmlDeviceGetUUID") is None
-    assert guest_absence("nvmlDeviceGetEncoderUtilization") is None
 
 
 def test_later_names_of_a_function_do_not_apply_either() -> None:
