@@ -12,8 +12,7 @@ from codecfleet.cluster.probes.gpus.devices import NvmlReport, probe_nvml
 from codecfleet.cluster.probes.nvml.calls import NvmlLike
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess, DeviceReport
 from codecfleet.testing import FakeNvml
-
-from ..simulated_gpus import gpu, node
+from tests.simulated_gpus import gpu, node
 
 GIB = 1024**3
 NO_PERMISSION, LOST, UNKNOWN, NO_SUCH_CODE = 4, 15, 999, 12345

@@ -1,7 +1,6 @@
 """Reports as people and programs read them: narrow, marked where simulated, and the same facts in both."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,21 +21,21 @@ from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_j
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
-from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report
+from tests.goldens import golden
 
 from ..maybe import held
 
-FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
+FLEETS = sorted(built_in_fleets())
 PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
 PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
 
 
 def reports(name: str) -> list[NodeReport | SilentNode]:
     """Return a fleet's machines, twelve at most."""
-    fleet = load_fleet(next(path for path in FLEETS if path.stem == name))
-    return [simulated_report(node, fleet.name) for node in fleet.nodes[:12]]
+    return [simulated_report(node, name) for node in load_fleet(name).nodes[:12]]
 
 
 def first(name: str) -> NodeReport:
@@ -51,18 +50,15 @@ def width(line: str) -> int:
     return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_pages_are_those_that_people_have_read(name: str) -> None:
-    """All pages of a fleet are its file's in tests/golden/pages; ``UPDATE_GOLDEN=1`` writes it again."""
-    golden = Path(__file__).parents[3] / "golden" / "pages" / f"{name}.txt"
+    """All pages of a fleet are its file's in tests/golden/pages."""
     found = reports(name)[:4]
     text = "".join(f"== {page.__name__}\n" + "".join(f"{line}\n" for line in page(found)) for page in PAGES)
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.write_text(text, encoding="utf-8")
-    assert golden.read_text(encoding="utf-8") == text
+    assert text == golden(f"pages/{name}.txt", text)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_every_page_is_narrow_and_marked(name: str) -> None:
     """No line is wider than a terminal, with --all too, and machines that do not exist are marked on each page."""
     found = reports(name)
@@ -123,7 +119,7 @@ def test_a_node_that_is_silent_is_to_be_repaired() -> None:
         assert document["nodes"] == [{"node": "worker-7", "error": "no answer within 150 s"}]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_documents_hold_the_whole_report(name: str) -> None:
     """What doctor prints for programs holds the report itself, which comes back equal from JSON."""
     found = reports(name)

@@ -1,9 +1,7 @@
-"""Placements that a person would expect, one rule at a time: tests/golden/places.txt (``UPDATE_GOLDEN=1``)."""
+"""Placements that a person would expect, one rule at a time: tests/golden/places.txt."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from codecfleet.cluster.placement.assign.assignment import place
@@ -13,10 +11,10 @@ from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
+from tests.goldens import golden
 
 from ..worlds import demand, gpu, inventory, node, rendition
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "places.txt"
 RATES = start_rates()
 SOFTWARE, NVENC = EncoderChoice.SOFTWARE, EncoderChoice.NVENC
 EAGER = Policy(hybrid_gain=0)
@@ -149,6 +147,4 @@ def lines_of(case: Case) -> Iterator[str]:
 def test_jobs_go_where_people_expect() -> None:
     """Engines, cores, gains, starts, shares, memory and what a job asks for decide, each as its line says."""
     text = "".join(f"{line}\n" for name, case in CASES.items() for line in (f"== {name}", *lines_of(case)))
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert GOLDEN.read_text(encoding="utf-8") == text
+    assert text == golden("places.txt", text)

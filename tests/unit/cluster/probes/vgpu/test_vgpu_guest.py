@@ -18,8 +18,8 @@ from codecfleet.cluster.probes.vgpu.guest import (
 )
 from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
+from tests.simulated_gpus import gpu, node
 
-from .....simulated_gpus import gpu, node
 from ...maybe import held
 
 GUEST = gpu("L40S", "GPU-random", name="NVIDIA L40S-12Q", memory_gib=12, virtualization="guest")

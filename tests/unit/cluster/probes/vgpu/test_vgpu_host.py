@@ -15,9 +15,9 @@ from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
 from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeFbcSession
+from tests.goldens import golden
+from tests.simulated_gpus import gpu, node
 
-from .....goldens import golden
-from .....simulated_gpus import gpu, node
 from ...maybe import held, missing
 
 GIB = 1 << 30
