@@ -16,6 +16,8 @@ from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaMode
+from codecfleet.actors.dla.engine.tasks import DlaTask
+from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.actors.dla.nvsci.buffers import ALIGNMENT_BYTES, SciBuffers
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
@@ -110,6 +112,28 @@ class DlaBench:
         return cuda
 
 
+def frames(seed: int = 0) -> NDArray[np.float32]:
+    """Return an input of the network."""
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+class Allocated:
+    """The network in a session, and a task with buffers that the session allocated."""
+
+    def __init__(self, bench: DlaBench, session: DlaSession) -> None:
+        self.session = session
+        self.module = session.load(bench.network.loadable)
+        (self.source,), (self.result,) = self.module.inputs, self.module.outputs
+        self.into, self.out = session.allocate(self.source.size_bytes), session.allocate(self.result.size_bytes)
+        self.task = DlaTask(module=self.module, inputs=(self.into.registration,), outputs=(self.out.registration,))
+
+    def queue(self, seed: int, memory: NDArray[np.uint8], stream: int | None = None) -> None:
+        """Queue an upload, the task and a download to ``memory``."""
+        self.session.upload(self.into, pack(self.source, frames(seed)))
+        self.session.submit([self.task], stream=stream)
+        self.session.download(self.out, memory)
+
+
 MODES = list(DlaMode) if "DRIVER_SIM" in os.environ else [DlaMode.HYBRID]
 
 
@@ -118,4 +142,4 @@ def make_bench(mode: DlaMode) -> DlaBench:
     return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2), mode)
 
 
-__all__ = ["MODES", "SHAPE", "DlaBench", "make_bench"]
+__all__ = ["MODES", "SHAPE", "Allocated", "DlaBench", "frames", "make_bench"]

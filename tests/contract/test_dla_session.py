@@ -25,7 +25,7 @@ from codecfleet.actors.dla.engine.tasks import (
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 
-from .dla_benches import MODES, SHAPE, DlaBench, make_bench
+from .dla_benches import MODES, SHAPE, Allocated, DlaBench, frames, make_bench
 
 
 @pytest.fixture(params=MODES, ids=lambda mode: mode.name.lower())
@@ -46,11 +46,6 @@ def session(bench: DlaBench) -> Iterator[DlaSession]:
     session = bench.open()
     yield session
     session.close()
-
-
-def frames(seed: int = 0) -> NDArray[np.float32]:
-    """Return an input of the network."""
-    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
 class Loaded:
@@ -270,47 +265,36 @@ def test_a_stream_that_cudla_cannot_use_is_refused(hybrid: DlaBench) -> None:
 def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> None:
     """Upload, clear, task and download, queued at once, give what they would give one by one."""
     with bench.open() as session:
-        module = session.load(bench.network.loadable)
-        (source,), (result,) = module.inputs, module.outputs
-        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
-        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
-        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(3)]
+        own = Allocated(bench, session)
+        found = [np.zeros(own.result.size_bytes, dtype=np.uint8) for _ in range(3)]
         for seed, memory in enumerate(found):
-            session.clear(out)
-            session.upload(into, pack(source, frames(seed)))
-            session.submit([task])
-            session.download(out, memory)
+            session.clear(own.out)
+            own.queue(seed, memory)
         session.synchronize()
         for seed, memory in enumerate(found):
-            np.testing.assert_array_equal(unpack(result, memory), bench.network.expected(frames(seed)))
-        session.clear(out)
-        session.download(out, found[0])
+            np.testing.assert_array_equal(unpack(own.result, memory), bench.network.expected(frames(seed)))
+        session.clear(own.out)
+        session.download(own.out, found[0])
         session.synchronize()
         assert not found[0].any()
         with pytest.raises(UsageError, match="does not fit"):
-            session.upload(out, np.zeros(out.size_bytes + 1, dtype=np.uint8))
-        session.free(into)
+            session.upload(own.out, np.zeros(own.out.size_bytes + 1, dtype=np.uint8))
+        session.free(own.into)
         with pytest.raises(UsageError, match="not this session's"):
-            session.free(into)
+            session.free(own.into)
 
 
 def test_tasks_of_another_stream_come_after_uploads_and_before_downloads(hybrid: DlaBench) -> None:
     """``submit(stream=)`` is ordered with the session's own copies, both ways, without a wait of the caller's."""
     with hybrid.open() as session:
         assert isinstance(session, HybridSession)
-        module = session.load(hybrid.network.loadable)
-        (source,), (result,) = module.inputs, module.outputs
-        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
-        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
-        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(2)]
-        other = hybrid.stream()
+        own, other = Allocated(hybrid, session), hybrid.stream()
+        found = [np.zeros(own.result.size_bytes, dtype=np.uint8) for _ in range(2)]
         for seed, memory in enumerate(found):
-            session.upload(into, pack(source, frames(seed)))
-            session.submit([task], stream=other)
-            session.download(out, memory)
+            own.queue(seed, memory, other)
         session.synchronize()
         assert other != session.stream
         for seed, memory in enumerate(found):
-            np.testing.assert_array_equal(unpack(result, memory), hybrid.network.expected(frames(seed)))
+            np.testing.assert_array_equal(unpack(own.result, memory), hybrid.network.expected(frames(seed)))
         waits = hybrid.stream_waits()
         assert waits in (None, [(session.stream, other), (other, session.stream)] * 2)

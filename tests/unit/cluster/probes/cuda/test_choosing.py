@@ -13,7 +13,7 @@ from codecfleet.cluster.probes.cuda.report import CudaReport, Deployment, Forwar
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 from ..cuda_reports import COMPAT_590, compat_report, device, own_library, report
-from .test_cuda_driver import CLOSED, FakeDriver, fake_driver
+from .test_cuda_driver import CLOSED, FakeDriver, fake_driver, kernel_file
 
 NEWER = RuntimeInUse("cuda-bindings 13.1", "13.1")
 FOLDER = COMPAT_590.folder
@@ -110,8 +110,7 @@ def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
     choice, _, paths = chosen(replace(SYSTEM, compat_libraries=()), environ=environ)
     assert (choice.note, choice.search_path, paths) == (note, None, [])
     assert workers_driver(60, root=tmp_path, environ=environ) == DriverChoice()
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(CLOSED)
+    kernel_file(tmp_path, CLOSED)
     assert workers_driver(60, root=tmp_path, environ=environ).note == note
 
 
@@ -154,8 +153,7 @@ def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
 def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """A driver and a package of real libraries: the package is loaded where its cuInit succeeds."""
     system = fake_driver(tmp_path / "lib")
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(CLOSED.replace("580.159.04", "535.54.03"))
+    kernel_file(tmp_path, CLOSED.replace("580.159.04", "535.54.03"))
     package = tmp_path / "usr/local/cuda-13.0/compat"
     fake_driver(package, init=init)
     for name in ("libnvidia-ptxjitcompiler", "libnvidia-nvvm", "libcudadebugger"):
@@ -164,17 +162,13 @@ def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded:
     choice = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
     if choice.reason.startswith("it supports"):
         pytest.skip("no CUDA runtime newer than the driver is installed")
-    assert _on_geforce(tmp_path, system.folder) == DriverChoice(reason="compat packages are not for GeForce")
+    model = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    model.parent.mkdir(parents=True)
+    model.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
+    on_geforce = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
+    assert on_geforce == DriverChoice(reason="compat packages are not for GeForce")
     if is_loaded:
         assert choice.search_path == f"{package}{os.pathsep}{system.folder}"
     else:
         assert choice.search_path is None
         assert "(804)" in choice.reason
-
-
-def _on_geforce(root: Path, folder: Path) -> DriverChoice:
-    """Return the choice on the same machine with a GeForce card, which the kernel driver names: nothing is tried."""
-    (root / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
-    named = root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
-    named.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
-    return workers_driver(60, root=root, environ={"LD_LIBRARY_PATH": str(folder)})
