@@ -149,6 +149,7 @@ def _called(*machines: SimulatedNode) -> list[str]:
 
 
 FAULTY_NODE = node(H100_MIG, L4)
+HEALTHY = probed(busy(FakeNvml(FAULTY_NODE)))
 
 
 @settings(deadline=None, max_examples=150)
@@ -160,7 +161,7 @@ FAULTY_NODE = node(H100_MIG, L4)
 def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
     """Whatever any function answers, the probe reports: what is no longer known is absent, never zero."""
     fake = busy(FakeNvml(FAULTY_NODE))
-    healthy = dict(_leaves(_plain(probed(busy(FakeNvml(FAULTY_NODE))))))
+    healthy = dict(_leaves(_plain(HEALTHY)))
     faults = fake.devices[0].faults if only_one else fake.faults
     faults[function] = code
     report = dict(_leaves(_plain(probed(fake))))
@@ -187,4 +188,4 @@ def test_no_failure_is_silent(function: str) -> None:
     fake = busy(FakeNvml(FAULTY_NODE))
     fake.faults[function] = UNKNOWN
     gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
-    assert (probed(fake) == probed(busy(FakeNvml(FAULTY_NODE)))) is gives_back
+    assert (probed(fake) == HEALTHY) is gives_back
