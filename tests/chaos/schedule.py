@@ -130,7 +130,6 @@ class Round:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether the source comes from a web server."""
         return any(strike.fault in OF_THE_STORE for strike in self.strikes)
 
 

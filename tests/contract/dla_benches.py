@@ -39,7 +39,6 @@ class Network:
 
     @staticmethod
     def expected(values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what comes out."""
         return np.asarray(2 * values.astype(np.float64).mean(axis=(2, 3), keepdims=True) + 1, dtype=np.float32)
 
 
@@ -57,11 +56,9 @@ class DlaBench:
             self.host = open_host(environment={}, import_module=machine.import_module)
 
     def open(self, device: int = 0) -> DlaSession:
-        """Open a session."""
         return self.host.open(device)
 
     def memory(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> int:
-        """Allocate memory of CUDA's, or an NvSciBuf object."""
         if self.mode is DlaMode.HYBRID:
             return int(self._cuda.call("cuMemAlloc", size_bytes))
         buffers = SciBuffers()
@@ -71,7 +68,6 @@ class DlaBench:
         return made.object
 
     def stream(self) -> int:
-        """Open a stream beside a session's own."""
         return int(self._cuda.call("cuStreamCreate", 1))
 
     def stream_waits(self) -> list[tuple[int, int]] | None:
@@ -79,7 +75,6 @@ class DlaBench:
         return None if self._machine is None else self._machine.stream_waits
 
     def managed_memory(self, size_bytes: int) -> int:
-        """Allocate managed memory, attached to all streams."""
         return int(self._cuda.call("cuMemAllocManaged", size_bytes, 1))
 
     def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
@@ -128,7 +123,6 @@ class Allocated:
         self.task = DlaTask(module=self.module, inputs=(self.into.registration,), outputs=(self.out.registration,))
 
     def queue(self, seed: int, memory: NDArray[np.uint8], stream: int | None = None) -> None:
-        """Queue an upload, the task and a download to ``memory``."""
         self.session.upload(self.into, pack(self.source, frames(seed)))
         self.session.submit([self.task], stream=stream)
         self.session.download(self.out, memory)

@@ -57,17 +57,14 @@ class Loaded:
         (self.source,), (self.result,) = self.module.inputs, self.module.outputs
 
     def registered(self, size_bytes: int) -> Registration:
-        """Register new memory."""
         return self.session.register(self.bench.memory(size_bytes), size_bytes)
 
     def task(self, values: NDArray[np.float32]) -> DlaTask:
-        """Return a task on these values."""
         source, result = self.registered(self.source.size_bytes), self.registered(self.result.size_bytes)
         self.bench.write(self.session, source.memory, pack(self.source, values))
         return DlaTask(module=self.module, inputs=(source,), outputs=(result,))
 
     def found(self, task: DlaTask) -> NDArray[np.float32]:
-        """Return what a task gave."""
         memory = self.bench.read(self.session, task.outputs[0].memory, self.result.size_bytes)
         return np.asarray(unpack(self.result, memory))
 

@@ -34,11 +34,9 @@ class Loaded(Allocated):
     session: StandaloneSession
 
     def put(self, values: NDArray[np.float32]) -> None:
-        """Write an input."""
         self.session.view(self.into)[:] = pack(self.source, values)
 
     def found(self) -> NDArray[np.float32]:
-        """Read the output."""
         return np.asarray(unpack(self.result, self.session.view(self.out)))
 
 

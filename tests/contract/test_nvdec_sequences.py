@@ -65,12 +65,10 @@ class Bench:
         self.decoder = NvdecDecoder(self.pool, self.to_host, reason, lambda: 0)
 
     def to_host(self, key: SessionKey) -> PictureFetcher:
-        """Make a reader that brings pictures to the host."""
         size = (key.width, key.height)
         return PictureFetcher(self.cuda, self.memory, None, format_=key.surface, size=size, pix_fmt=key.pix_fmt)
 
     def with_options(self, **options: Any) -> NvdecDecoder[VideoFrame]:
-        """Return the decoder with options for its sessions."""
         return replace(self.decoder, options=NvdecOptions(**options))
 
     def skip_without(self, codec: str) -> None:

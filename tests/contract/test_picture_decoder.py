@@ -54,7 +54,6 @@ class Downloaded(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures of a range."""
         with closing(self._gpu.open_mover()) as mover:
             for number, picture in self._gpu.surfaces.decode(track, packets, tally):
                 found = mover.to_host(picture)

@@ -15,7 +15,6 @@ class Supervisor:
         self.version = self
 
     async def remote(self) -> str:
-        """Return it, as a call of the actor's method does."""
         return self._said
 
 

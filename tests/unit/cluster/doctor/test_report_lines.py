@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,6 +24,7 @@ from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report
 from tests.goldens import golden
+from tests.simulated_gpus import recorded_h200
 
 from ..maybe import held
 
@@ -162,10 +162,9 @@ def test_nodes_say_how_each_gpu_is() -> None:
     assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
 
 
-def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes(repository: Path) -> None:
+def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes() -> None:
     """The page and the document have the choice of the driver, and why a GPU takes no work or has no kernels."""
-    text = (repository / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")
-    found = from_json(json.loads(text))
+    found = recorded_h200()
     chosen = DriverChoice("/c:/l", "/c", "cuda-bindings 13.3 is newer")
     no_nvrtc = Unavailable(Absence.NO_LIBRARY, "NVRTC is not here")
     cuda = replace(held(found.cuda), init_code=804, devices=(), nvrtc=no_nvrtc)

@@ -20,7 +20,6 @@ class Starts:
         self.settings: tuple[object, ...] = ()
 
     def __call__(self, _program: str, *settings: object, outlives: bool) -> StartedProcess:
-        """Start one."""
         assert outlives
         self.settings = settings
         if isinstance(self.said, OSError):

@@ -127,7 +127,6 @@ class FakeConnection:
     closed = 0
 
     async def close(self) -> None:
-        """Count."""
         self.closed += 1
 
 

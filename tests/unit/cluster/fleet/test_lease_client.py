@@ -31,7 +31,6 @@ class Leaping(selectors.SelectSelector):
     now_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Say what is there."""
         assert timeout is not None, "nothing will ever happen again"
         self.now_s += timeout
         return super().select(0)
@@ -45,7 +44,6 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         super().__init__(self.leaping)
 
     def time(self) -> float:
-        """Return the seconds that were not waited."""
         return self.leaping.now_s
 
 
@@ -63,7 +61,6 @@ class Scripted(SupervisorClient):
     what_next = "Run it again."
 
     async def open(self) -> None:
-        """Note it."""
         self.opened += 1
         if asyncio.get_running_loop().time() < self.is_away_for_s:
             raise AWAY
@@ -92,11 +89,9 @@ class Scripted(SupervisorClient):
         """Return nothing."""
 
     def send(self, content: bytes) -> Any:
-        """Return what was given."""
         return content
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Know nothing."""
         del demand
         return PlacementPreview()
 

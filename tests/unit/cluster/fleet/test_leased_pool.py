@@ -30,16 +30,13 @@ class Noting(SupervisorRunner):
         self.refuse: Callable[[], object] | None = None
 
     async def depart(self, client: str) -> None:
-        """Note it."""
         self.departed.append(client)
         await super().depart(client)
 
     def files_address(self, client: str) -> str:
-        """Return an address on a cluster."""
         return f"head:6379/files-{client}"
 
     async def serve_files(self, client: str) -> None:
-        """Note it, or refuse."""
         if self.refuse is not None:
             self.refuse()
             raise FleetUnavailable("the reader did not start", "Look at `ray status`.")

@@ -39,7 +39,6 @@ class Encoding(works.Count):
 
     @property
     def may_wait(self) -> bool:
-        """Say so."""
         return True
 
 
@@ -172,7 +171,6 @@ class Anything(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Begin with nothing."""
         self.leases, self.next = Leases(), 0
         self.running: dict[int, str] = {}
         self.jobs: dict[int, str] = {}
@@ -181,7 +179,6 @@ class Anything(RuleBasedStateMachine):
         self.dead: set[str] = set()
 
     def take(self, effects: Sequence[Effect]) -> None:
-        """Carry out what is decided."""
         for effect in effects:
             match effect:
                 case RunTask(task, worker):
@@ -198,12 +195,10 @@ class Anything(RuleBasedStateMachine):
                     raise AssertionError("only withdrawn work is stopped")
 
     def on(self, worker: str) -> list[int]:
-        """Return what runs on a worker."""
         return [task for task, where in self.running.items() if where == worker]
 
     @rule(job=st.sampled_from("jk"))
     def submit(self, job: str) -> None:
-        """Work is submitted."""
         self.next += 1
         self.jobs[self.next] = job
         wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a/cpu#0"})), Constraints(same_kind_as="b/cpu#0:3"))
@@ -213,13 +208,11 @@ class Anything(RuleBasedStateMachine):
 
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
-        """The supervisor says what may be used."""
         self.slots = slots
         self.take(self.leases.granted(granted(**slots)))
 
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        """Some work ends."""
         if self.running:
             task = data.draw(st.sampled_from(sorted(self.running)))
             del self.running[task]
@@ -228,13 +221,11 @@ class Anything(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def die(self, worker: str) -> None:
-        """A worker dies."""
         self.dead.add(worker)
         self.take(self.leases.died(worker, "killed"))
 
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        """Some work breaks its worker."""
         if self.running:
             task = data.draw(st.sampled_from(sorted(self.running)))
             self.dead.add(self.running[task])
@@ -248,7 +239,6 @@ class Anything(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        """A submitter gives up."""
         open_tasks = sorted(self.jobs.keys() - self.ended)
         if open_tasks:
             task = data.draw(st.sampled_from(open_tasks))

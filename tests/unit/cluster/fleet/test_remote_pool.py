@@ -28,12 +28,10 @@ class AskedPool(LocalPool):
 
     @property
     def state(self) -> PoolState:
-        """Return a note, and a reason for each job."""
         job = JobState(1, 1, waits_for="nothing stops it")
         return PoolState(1, ("it is a fake",), {"j": job}, JobState(1, 1, never=self.never))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Remember it."""
         self.asked.append((job, demand))
 
 
@@ -44,7 +42,6 @@ class Rests:
         self.seconds: list[float] = []
 
     async def __call__(self, seconds: float) -> None:
-        """Rest."""
         self.seconds.append(seconds)
 
 

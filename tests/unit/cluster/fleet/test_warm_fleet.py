@@ -35,7 +35,6 @@ class Noted(LocalPool):
         self.demands: dict[str, Demand] = {}
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Remember it."""
         self.demands.pop(job, None)
         if isinstance(demand, Demand):
             self.demands[job] = demand
@@ -47,12 +46,10 @@ class Watched:
     asked = 0
 
     def status(self) -> Status:
-        """Return it."""
         self.asked += 1
         return Status(pid=self.asked, host="here", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
     def history(self, stations: tuple[str, ...]) -> History:
-        """Know nothing of them."""
         del stations
         return History()
 

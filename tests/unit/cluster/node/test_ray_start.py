@@ -1,6 +1,7 @@
 """The command and the environment with which Ray starts, and what keeps an open cluster from starting."""
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from codecfleet import UsageError
 from codecfleet.cluster.node.offer import Offer
+from codecfleet.cluster.node.orders import check_port
 from codecfleet.cluster.node.ray_start import (
     NodeOptions,
     check_options,
@@ -18,6 +20,7 @@ from codecfleet.cluster.node.ray_start import (
     ray_variables,
 )
 from codecfleet.cluster.placement.labels import parse_labels, parse_zone
+from codecfleet.errors import FleetUnavailable
 
 OFFER = Offer(cpus=16, gpus=2, cuda_visible="MIG-a,MIG-b", labels={"codecfleet/kind": "nvdec", "team": "a"}, zone="z1")
 HEAD, WORKER = NodeOptions(), NodeOptions(address="10.0.0.1:6379")
@@ -144,3 +147,12 @@ def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> N
     for wrong in ("g6", "[1]", '{"a": 1}'):
         with pytest.raises(UsageError, match="RAY_OVERRIDE_LABELS is not a JSON object of labels"):
             exports(offer, {"RAY_OVERRIDE_LABELS": wrong})
+
+
+def test_a_port_in_use_is_refused_at_once() -> None:
+    """Ray would look for its control service for a minute, and name a log."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(FleetUnavailable, match=f"no head can listen on port {port}: Address already in use"):
+            check_port(port)
+    check_port(port)

@@ -1,8 +1,6 @@
 """What compatibility verdicts do to placement, on the recording of a real H200: tests/golden/verdicts.txt."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from codecfleet.cluster.node.offer import offer_of
@@ -15,22 +13,17 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.cuda.choosing import choose_driver
 from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, ForwardNote, KernelModule
-from codecfleet.cluster.probes.node.report import NodeReport, from_json
+from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from tests.goldens import golden
-
-REPOSITORY: Final = Path(__file__).parents[4]
-
-
-def _recorded() -> NodeReport:
-    return from_json(json.loads((REPOSITORY / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")))
+from tests.simulated_gpus import recorded_h200
 
 
 def _with_cuda(**changes: object) -> NodeReport:
     """Return the recording with another answer of CUDA's."""
-    report = _recorded()
+    report = recorded_h200()
     assert isinstance(report.cuda, CudaReport)
     return replace(report, cuda=replace(report.cuda, **changes))  # type: ignore[arg-type]
 
@@ -80,7 +73,7 @@ def _choose(before: NodeReport, **found: object) -> NodeReport:
 
 
 CASES: Final = {
-    "as recorded": _recorded,
+    "as recorded": recorded_h200,
     "cuInit returns 804": lambda: _refused(804),
     "cuInit returns 803": lambda: _refused(803),
     "cuInit returns 802, which may pass": lambda: _refused(802),

@@ -94,7 +94,6 @@ class Process:
         return self.returncode
 
     def wait(self) -> None:
-        """Count it."""
         self.waits += 1
 
 

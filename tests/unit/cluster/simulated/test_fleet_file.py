@@ -1,6 +1,5 @@
 """Simulated fleets: what files say, what they leave out, and what is refused."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.node.report import NodeReport, from_json
+from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
@@ -19,11 +18,12 @@ from codecfleet.cluster.simulated.devices import SimulatedFleet
 from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
 from codecfleet.errors import UsageError
 from codecfleet.testing.fleet.simulated_report import simulated_report
+from tests.simulated_gpus import recorded_h200
 
+from ..maybe import held
 from ..probes.cuda_reports import report as cuda_report
 
 README = (Path(__file__).parents[4] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
 NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
 HOST = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L40S"\nvirtualization = "host"\n'
@@ -230,8 +230,7 @@ def test_the_tables_name_a_source_for_every_figure() -> None:
 
 def test_a_real_h200_is_what_the_tables_say() -> None:
     """The report of a real H200 gives the engines, clock and capabilities that a simulated one has."""
-    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    real = node_of_report(report).devices[0]
+    real = node_of_report(recorded_h200()).devices[0]
     simulated = _devices("h200-l40s")["h200"][0]
     for engine in (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA):
         assert real.engines.get(engine, 0) == simulated.engines.get(engine, 0)
@@ -246,10 +245,7 @@ def test_a_real_h200_is_what_the_tables_say() -> None:
 
 def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
     """Engines, memory and how many fit: what the driver of a real H200 says of each profile."""
-    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    assert not isinstance(report.nvml, Unavailable)
-    mig = report.nvml.devices[0].mig
-    assert not isinstance(mig, Unavailable)
+    mig = held(recorded_h200().gpus[0].mig)
     said = {
         each.name: (tuple(count.count for count in each.engines), each.memory_bytes, each.instances_max)
         for each in mig.profiles

@@ -29,7 +29,6 @@ class Trials:
         self._answer = answer
 
     def __call__(self, path: str) -> CudaReport:
-        """Record a path, and answer."""
         self.paths.append(path)
         return self._answer
 

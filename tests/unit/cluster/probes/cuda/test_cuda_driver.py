@@ -86,7 +86,6 @@ class FakeDriver:
         (self.folder / f"{name}.so.1").symlink_to(versioned)
 
     def probe(self, **variables: str) -> CudaReport:
-        """Return what the probe reports of it."""
         root = self.folder.parent
         kernel_file(root, CLOSED.replace("580.159.04", "580.82.07"))
         return probe_cuda(LIMIT_S, root=root, environ={"LD_LIBRARY_PATH": str(self.folder), **variables})

@@ -27,7 +27,6 @@ class ExchangedDriver:
         self._nvml.nvmlInit()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the fake has by that name."""
         return getattr(self._nvml, name)
 
 

@@ -31,7 +31,6 @@ class Children:
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Answer for the device that CUDA would see."""
         assert limit_s > 0
         visible, names = environment["CUDA_VISIBLE_DEVICES"], arguments["names"]
         decodes = probe is try_nvdec

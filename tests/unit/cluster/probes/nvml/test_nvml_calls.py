@@ -24,7 +24,6 @@ class Library:
         self._answer = answer
 
     def nvmlDeviceGetName(self, _handle: object) -> object:  # noqa: N802 - NVML's own name
-        """Answer what was given."""
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer

@@ -7,7 +7,6 @@ import pytest
 
 from codecfleet.cluster.probes.nvml.calls import CodeAnswered, DeviceQuestions
 from codecfleet.cluster.probes.nvml.facts import probe_facts
-from codecfleet.cluster.probes.nvml.gpm import METRICS
 from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
 from codecfleet.cluster.probes.nvml.use import probe_use, read_field
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -114,9 +113,3 @@ def test_facts_carry_their_units() -> None:
     assert facts["clocks_event_reasons_supported"] == "none"
     assert isinstance(facts["bridge_chip_type"], Unavailable)
     assert (facts["auto_boost"], facts["auto_boost_default"]) == (True, False)
-
-
-def test_metrics_are_one_per_engine() -> None:
-    """Each metric number stands for one engine of one kind: eight decoders, four encoders, eight JPEG, two OFA."""
-    assert len(set(METRICS.values())) == len(METRICS) == 22
-    assert (METRICS[30], METRICS[37], METRICS[166]) == ((Engine.NVDEC, 0), (Engine.NVDEC, 7), (Engine.NVENC, 0))

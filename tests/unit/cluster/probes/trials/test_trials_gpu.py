@@ -25,7 +25,6 @@ class FakeChildren:
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Run it."""
         assert limit_s > 0
         nvc = self.devices[environment["CUDA_VISIBLE_DEVICES"]]
         return outcome_of(probe(**arguments, nvc=nvc, clock=self.clock), self.deadly)
@@ -73,7 +72,6 @@ class SilentNvCodec(FakeNvCodec):
     """A package whose error says nothing."""
 
     def GetDecoderCaps(self, *_: Any, **__: Any) -> NoReturn:  # noqa: N802 - the package's name
-        """Fail without a word."""
         raise FakeNvCodecError
 
 

@@ -37,7 +37,6 @@ class InProcess:
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Run it."""
         assert (probe, bool(environment), limit_s) == (try_software, True, arguments["limit_s"])
         self.children += 1
         return outcome_of(probe(**arguments), self.deadly)

@@ -205,7 +205,6 @@ class Moving:
         return found
 
     def nvmlGetVgpuCompatibility(self, _vgpu: object, gpu: object) -> object:  # noqa: N802 - NVML's name
-        """Return what the GPU's number says."""
         states, limits = ((0xF, 0), (0x1, 0x2), (0, 0x4))[gpu.revision]  # type: ignore[attr-defined]
         return SimpleNamespace(vgpuVmCompatibility=states, compatibilityLimitCode=limits)
 
