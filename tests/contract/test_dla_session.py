@@ -1,7 +1,4 @@
-"""The contract of ``DlaSession``.
-
-tests/driver_sim/test_dla.py runs this file once more in a process where NVIDIA's binding meets the driver simulator.
-"""
+"""What every ``DlaSession`` promises: on fakes, and with NVIDIA's binding on the driver simulator."""
 
 import dataclasses
 from collections.abc import Iterator

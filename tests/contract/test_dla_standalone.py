@@ -1,7 +1,4 @@
-"""The contract of ``StandaloneSession``, beyond that of ``DlaSession``: fences, shared memory, the order of the end.
-
-tests/driver_sim/test_contracts.py runs this file over the driver simulator.
-"""
+"""What ``StandaloneSession`` promises beyond ``DlaSession``, on the driver simulator: fences and shared memory."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Every encoder session: software, NVENC over the fake package, and NVENC itself where there is a GPU.
-
-tests/driver_sim/test_contracts.py runs the last of them on the driver simulator.
-"""
+"""Every encoder session: software, NVENC over the fake package, and NVENC on a GPU or the driver simulator."""
 
 from collections.abc import Callable
 from fractions import Fraction

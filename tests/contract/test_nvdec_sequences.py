@@ -1,7 +1,4 @@
-"""Tracks whose pictures change on the way, tiny ranges and session options: on the fake NVDEC, and on a GPU's.
-
-tests/driver_sim/test_contracts.py runs the second of them on the driver simulator.
-"""
+"""Changing pictures, tiny ranges and session options: on the fake NVDEC, and on a GPU or the driver simulator."""
 
 import gc
 from collections.abc import Callable

@@ -219,17 +219,11 @@ class Anything(RuleBasedStateMachine):
             self.ended.add(task)
             self.take(self.leases.finished(task))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def die(self, worker: str) -> None:
+    @rule(worker=st.sampled_from(WORKERS), broken=st.booleans())
+    def die(self, worker: str, *, broken: bool) -> None:
+        """A worker dies; its work may have broken it."""
         self.dead.add(worker)
-        self.take(self.leases.died(worker, "killed"))
-
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        if self.running:
-            task = data.draw(st.sampled_from(sorted(self.running)))
-            self.dead.add(self.running[task])
-            self.take(self.leases.died(self.running[task], "it broke", broken=True))
+        self.take(self.leases.died(worker, "killed", broken=broken))
 
     @rule(data=st.data())
     def relax(self, data: st.DataObject) -> None:

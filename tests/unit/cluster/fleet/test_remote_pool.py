@@ -51,9 +51,9 @@ def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
     return RemotePool(hosts, rest=Rests()), hosts
 
 
-async def running(pool: Pool) -> WorkRun[tuple[float, float]]:
+async def running(pool: Pool, job: str = "j") -> WorkRun[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
-    run = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
     while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
         await asyncio.sleep(0.001)
     return run

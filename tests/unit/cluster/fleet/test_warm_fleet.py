@@ -15,7 +15,6 @@ from codecfleet.cluster.fleet.host.running import Keeper
 from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
 from codecfleet.cluster.fleet.pool import Asked, ClientName
 from codecfleet.cluster.fleet.remote_pool import RemotePool
-from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.cluster.fleet.serving import ServedPool
 from codecfleet.cluster.fleet.warm import find_warm, take_down, warm_or_own
 from codecfleet.cluster.operate.desk import Seen, fleet_status, watch_status
@@ -24,7 +23,7 @@ from codecfleet.cluster.supervisor.status import History, Status
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
-ENDLESS_S = 3600
+from .test_remote_pool import ENDLESS_S, running
 
 
 class Noted(LocalPool):
@@ -115,14 +114,6 @@ class Program:
 
     async def _start(self, name: ClientName) -> StartedProcess:
         return self.hosts(name)
-
-
-async def running(pool: RemotePool, job: str) -> WorkRun[tuple[float, float]]:
-    """Submit endless work, and wait until it runs."""
-    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
-    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0.001)
-    return run
 
 
 async def test_programs_share_it_and_each_takes_back_its_own() -> None:

@@ -26,7 +26,8 @@ from ..probes.cuda_reports import report as cuda_report
 README = (Path(__file__).parents[4] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
 HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
 NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
-HOST = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L40S"\nvirtualization = "host"\n'
+GPU = f"{HEAD}{NODE}[[nodes.devices]]\nmodel = "
+HOST = f'{GPU}"L40S"\nvirtualization = "host"\n'
 VGPU = '[[nodes.devices.vgpus]]\ninstance = 1\ntype_name = "{}"\nvm = "a"\n'
 
 
@@ -68,7 +69,7 @@ def test_every_key_is_documented() -> None:
 
 def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     """A model's name gives its engines, memory, architecture and the codecs of its engines."""
-    fleet = _fleet(tmp_path, f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\ncount = 2\n')
+    fleet = _fleet(tmp_path, f'{GPU}"L4"\ncount = 2\n')
     first, second, _ = fleet.nodes[0].devices
     assert (first.name, first.architecture, first.engines[Engine.NVDEC]) == ("NVIDIA L4", "ada", 4)
     assert first.trials is second.trials
@@ -82,23 +83,20 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (f"{HEAD}{NODE}colour = 1\n", "nodes.0.colour: extra inputs"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "GTX 9000"\n', "no GPU model is called GTX 9000"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "at most 1 of 4g.24gb"),
+        (f'{GPU}"GTX 9000"\n', "no GPU model is called GTX 9000"),
+        (f'{GPU}"L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
+        (f'{GPU}"A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "at most 1 of 4g.24gb"),
         (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
         ("schema = ", "is not valid TOML"),
         (f"a = {'[' * 5000}", "is not valid TOML"),
         (f"{HEAD}{NODE.replace('8', 'inf')}", "memory_gib: input should be a finite number"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
+        (f'{GPU}"A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
         (
-            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
+            f'{GPU}"A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
             "has 40960 MiB of memory, but its MIG instances need 44800",
         ),
-        (
-            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n',
-            "name several profiles",
-        ),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "need 3"),
+        (f'{GPU}"A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n', "name several profiles"),
+        (f'{GPU}"A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "need 3"),
         (f"{HOST}{VGPU.format('NVIDIA L40S-9Q')}", "has no known vGPU type NVIDIA L40S-9Q"),
         (f"{HOST}{VGPU.format('NVIDIA L40S-24Q') * 3}", "at most 2 of NVIDIA L40S-24Q"),
     ],
@@ -119,7 +117,7 @@ def test_a_fleet_that_is_not_there_is_refused() -> None:
 
 def test_compute_instances_share_their_gpu_instance(tmp_path: Path) -> None:
     """A list within ``mig`` is one GPU instance: its compute instances have its memory and engines, and own names."""
-    text = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
+    text = f'{GPU}"A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
     parts = _fleet(tmp_path, text).nodes[0].devices[0].slices
     assert [(part.name, part.gpu_instance, part.compute_instance) for part in parts] == [
         ("1c.3g.20gb", 1, 0),

@@ -27,11 +27,9 @@ from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.testing import FakeClusterBackend
 from codecfleet.testing.fake_clock import FakeClock
 
-from ..runner.test_runner import clock, make_runner, two_nodes
+from ..runner.test_runner import two_nodes
 from ..state.test_gpu_workers import _demand
-from ..watched_nodes import GIB, OURS, Watched, _at_work, watched
-
-__all__ = ["clock", "make_runner", "watched"]
+from ..watched_nodes import GIB, OURS, Watched, _at_work
 
 
 def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:

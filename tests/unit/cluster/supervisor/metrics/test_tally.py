@@ -21,10 +21,8 @@ from codecfleet.testing.fake_clock import all_quiet
 
 from ...autoscale.groups import config, group
 from ..core_worlds import World, node, wants
-from ..runner.test_runner import MakeRunner, clock, make_runner, report
-from ..watched_nodes import Watched, watched
-
-__all__ = ["clock", "make_runner", "watched"]
+from ..runner.test_runner import MakeRunner, report
+from ..watched_nodes import Watched
 
 
 class Monitor:

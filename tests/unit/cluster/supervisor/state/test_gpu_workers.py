@@ -12,9 +12,7 @@ from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import World, decided, gpu_node
-from ..runner.test_runner import MakeRunner, all_quiet, at_work, clock, make_runner, report, settled
-
-__all__ = ["clock", "make_runner"]
+from ..runner.test_runner import MakeRunner, all_quiet, at_work, report, settled
 
 STATION, CORES = "g/gpu#0", 16
 HEARD_ALL = 1 << 60
