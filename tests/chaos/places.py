@@ -119,7 +119,6 @@ class Cluster(Place):
         return self._processes("RayWorker")
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
-        """Carry out a fault; False where there is no victim."""
         match strike.fault:
             case Fault.NODE_KILLED | Fault.NODE_STOPPED | Fault.NODE_CUT_OFF | Fault.NODE_CUT_BRIEFLY:
                 standing = sorted(set(self.nodes) - self.stopped)

@@ -78,7 +78,6 @@ class DlaBench:
         return int(self._cuda.call("cuMemAllocManaged", size_bytes, 1))
 
     def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
-        """Copy, in the session's stream where it has one."""
         if isinstance(session, HybridSession):
             self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)
             self._cuda.call("cuStreamSynchronize", session.stream)
@@ -86,7 +85,6 @@ class DlaBench:
             ctypes.memmove(self._addresses[memory], content.ctypes.data, content.nbytes)
 
     def read(self, session: DlaSession, memory: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Copy, in the session's stream where it has one."""
         content = np.zeros(size_bytes, dtype=np.uint8)
         if isinstance(session, HybridSession):
             self._cuda.call("cuMemcpyDtoHAsync", content.ctypes.data, memory, size_bytes, session.stream)

@@ -12,6 +12,7 @@ from codecfleet.cluster.probes.gpus.nvml_child import ask_nvml, probe_nvml_in_ch
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import CodecSession
 from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.survey.known_gpus import NO_GPUS, listed
 from codecfleet.testing import FakeNvml
 
 from ...maybe import held
@@ -85,3 +86,10 @@ def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:
     assert _polled(poll)[number].vgpus == ()
     nvml.devices[number].lost_code = 0
     assert _polled(poll)[number].vgpus
+
+
+def test_a_silent_driver_is_not_a_machine_without_gpus() -> None:
+    """What was wrong is kept, so that GPUs are looked for again."""
+    found = listed("here", Unavailable(Absence.TIMED_OUT, "no answer within 10 s"))
+    assert found.trouble == "NVML did not list this machine's GPUs: no answer within 10 s"
+    assert (found.devices, found.shown, NO_GPUS.trouble) == ((), None, "")
