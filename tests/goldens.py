@@ -1,4 +1,4 @@
-"""Texts of tests/golden, which people have read. ``UPDATE_GOLDEN=1`` writes them again: read every difference."""
+"""The reviewed texts in tests/golden. ``UPDATE_GOLDEN=1`` writes them again: review every difference."""
 
 import os
 from pathlib import Path

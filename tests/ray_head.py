@@ -1,4 +1,4 @@
-"""A head of Ray on this machine, with a home and ports of its own."""
+"""A head of Ray on this machine, with its own home and ports."""
 
 import os
 import shutil

@@ -18,7 +18,7 @@ def gpu(model: str, uuid: str, **keys: object) -> SimulatedDevice:
 
 
 def node(*devices: SimulatedDevice, driver: str = "580.159.04") -> SimulatedNode:
-    """Return a machine with these devices alone."""
+    """Return a machine with only these devices."""
     return SimulatedNode(name="node", cores=16, memory_bytes=64 << 30, driver=driver, devices=devices)
 
 

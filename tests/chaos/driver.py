@@ -29,7 +29,7 @@ class Said:
 
 @dataclass
 class Driver:
-    """A running ``codecfleet transcode --json``, in a session of its own."""
+    """A running ``codecfleet transcode --json``, in its own session."""
 
     process: "subprocess.Popen[str]"
     said: list[Said] = field(default_factory=list)

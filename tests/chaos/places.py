@@ -65,7 +65,7 @@ class Place:
         return ()
 
     def prepare(self, plan: Round, folder: Path) -> None:
-        """Make what a round needs, in a folder of its own; Ray comes first only where one of its processes is hit."""
+        """Make what a round needs, in its own folder; Ray starts first only if one of its processes is hit."""
         del folder
         hits_ray = any(strike.fault in (Fault.RAYLET_KILLED, Fault.GCS_KILLED) for strike in plan.strikes)
         self.env["CODECFLEET_RAY"] = "first" if hits_ray else ""

@@ -227,7 +227,7 @@ def test_closing_waits_for_tasks(bench: DlaBench) -> None:
 
 
 def test_several_sessions_share_a_device(bench: DlaBench) -> None:
-    """Handles on one DLA, and on several, live beside each other and end alone."""
+    """Handles on one DLA or on several coexist, and end independently."""
     with bench.open(0) as one, bench.open(0) as two, bench.open(1) as other:
         assert [session.device for session in (one, two, other)] == [0, 0, 1]
         loaded = Loaded(bench, two)

@@ -164,7 +164,7 @@ def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[
 
 
 def test_messages_are_written_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """A message lies in the packet of its picture, byte by byte; VP9 has no place for one, and says so."""
+    """A message is in the packet of its picture, byte by byte; VP9 has no place for one, so it is refused."""
     frames = frames_of(case[2], TIMES[:4])
     message = SeiMessage(5, b"0123456789abcdef\0\0\0\1" + b"long" * 100)
     with open_session() as session:

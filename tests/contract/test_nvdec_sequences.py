@@ -170,7 +170,7 @@ def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: P
 
 
 def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
-    """Each picture has the colours that hold for it, and each sequence a session of its own."""
+    """Each picture has its sequence's colours, and each sequence its own session."""
     path, packets = spliced(tmp_path, "h264.ts", sdr, hdr, sdr)
     packets = packets[len(TIMES) :]
     wanted = decoded_packets(SOFTWARE, path, packets)

@@ -62,7 +62,7 @@ def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
 
 
 def test_a_machine_without_nvidia_devices_has_no_library() -> None:
-    """A node of processors alone has no driver, and the probe says so instead of failing."""
+    """A node without GPUs has no driver; the probe reports that instead of failing."""
     report = probed(FakeNvml(node()))
     assert report.library_problem is not None
     assert report.library_problem.absence is Absence.NO_LIBRARY

@@ -133,7 +133,7 @@ def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
 
 
 def test_the_probe_tells_compute_instances_apart() -> None:
-    """Each compute instance is a device with a name of its own; its engines are its GPU instance's."""
+    """Each compute instance is a device with its own name; its engines are its GPU instance's."""
     report = probe_nvml(FakeNvml(cut_node()), sleep=lambda _: None)
     mig = report.devices[0].mig
     assert not isinstance(mig, Unavailable)

@@ -193,7 +193,7 @@ def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFram
 
 
 def test_many_threads_share_one_decoder(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
-    """Ranges of several tracks at once are each as if alone."""
+    """Ranges of several tracks that are decoded at once do not affect each other."""
     names = ["h264-open.mp4", "hevc-10-open.mkv", "vp9-hidden.webm"]
     ranges = [range_ for name in names for range_ in footage(folder, name).ranges()[:4]]
     with ThreadPoolExecutor(4) as threads:

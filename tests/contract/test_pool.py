@@ -146,7 +146,7 @@ async def test_cancelled_while_queued_never_runs(narrow: Pool, tmp_path: Path) -
 
 @pytest.mark.parametrize("constraints", [UNCONSTRAINED, ALONE], ids=["beside others", "alone"])
 async def test_cancelled_while_running_frees_its_slot(narrow: Pool, constraints: Constraints) -> None:
-    """Cancelling stops the work, also in a process of its own, which tells progress too; its slot serves the next."""
+    """Cancelling stops the work, also in a separate process, and its slot serves the next work."""
     running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=constraints))
     await until_it_runs(running)
     running.cancel()
@@ -189,7 +189,7 @@ async def test_a_result_has_an_origin(narrow: Pool) -> None:
 
 
 async def test_a_run_that_is_given_up_ends_at_once(narrow: Pool) -> None:
-    """Its submitter learns why, and the pool goes on; what does not run cannot be given up."""
+    """Its submitter gets the reason, and the pool goes on; giving up work that does not run has no effect."""
     hung = narrow.submit(works.Dwell(job="j", label="a", seconds=1))
     waiting = narrow.submit(works.Count(job="j", label="b"))
     await until_it_runs(hung)
@@ -230,7 +230,7 @@ async def test_errors_say_where(narrow: Pool) -> None:
 
 
 async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(wide: Pool) -> None:
-    """A device that fails under work in a process of its own costs no neighbour, and not the next that is alone."""
+    """A device that fails under work in a separate process affects neither its neighbours nor later work."""
     beside = wide.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until_it_runs(beside)
     breaks = works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus"), constraints=ALONE)

@@ -178,7 +178,7 @@ def test_a_reservation_is_on_its_node_and_found_by_name(asked: Asked) -> None:
 
 
 def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
-    """Its errors arrive as its own; that it died, or never began, is told apart from them in one line."""
+    """Its errors arrive unchanged; its death, or a failed start, is distinguished from them in one line."""
     assert asked.found["lived"] == {
         "answer": 5,
         "failed": ["code", "KeyError", "KeyError: 'contract'"],

@@ -99,7 +99,7 @@ def test_deployed_packages_are_the_tested_ones(part: str, whole: str, repository
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_lock_file_has_all_that_the_product_needs(name: str, repository: Path) -> None:
-    """Each dependency of the project is pinned, NVIDIA's packages for GPUs alone."""
+    """Each dependency of the project is pinned; only the image for GPUs has NVIDIA's packages."""
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]

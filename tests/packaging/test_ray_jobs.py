@@ -123,7 +123,7 @@ def test_project_with_its_own_jobs_runs_beside_ours(cluster: Cluster, project_wi
 def test_job_transcodes_on_the_cluster_it_runs_in(
     cluster: Cluster, repository: Path, film: Path, tmp_path: Path
 ) -> None:
-    """A job that comes as a checkout alone transcodes on the cluster's own workers, every frame of it."""
+    """A job that consists of a checkout transcodes every frame on the cluster's workers."""
     output = tmp_path / "film.mp4"
     answer = cluster.submit(repository, TRANSCODE, {"FILM": str(film), "OUTPUT": str(output)})
     assert answer["file"] == f"{answer['cwd']}/codecfleet/__init__.py"
@@ -133,7 +133,7 @@ def test_job_transcodes_on_the_cluster_it_runs_in(
 
 
 def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.Popen[str]":
-    """Start our program as on a machine beside the cluster, which knows its address and token alone."""
+    """Start our program as on another machine, which knows only the cluster's address and token."""
     command = [sys.executable, "-m", "codecfleet", *map(str, arguments)]
     environment = cluster.environment | {"RAY_API_SERVER_ADDRESS": cluster.address}
     pipe = subprocess.PIPE

@@ -90,7 +90,7 @@ def test_shared_memory(tmp_path: Path) -> None:
 
 
 def test_a_process_that_stood_still_has_not_waited() -> None:
-    """Short steps count in full; after a suspension, its longest step alone."""
+    """Short steps count in full, and a suspension as the longest step."""
     readings = iter([100.0, 101.0, 103.0, 183.0, 184.0])
     clock = AwakeClock(5.0, lambda: next(readings))
     assert [clock() for _ in range(4)] == [101.0, 103.0, 108.0, 109.0]

@@ -19,7 +19,7 @@ class Supervisor:
 
 
 async def test_a_client_asks_for_the_version_before_anything_else() -> None:
-    """A supervisor of its own version is used."""
+    """A client uses only a supervisor of the same version."""
     await refuse_others(Supervisor(VERSION))
     with pytest.raises(VersionRefused, match=f"this client is codecfleet {VERSION}, .* supervisor is codecfleet 0.9.0"):
         await refuse_others(Supervisor("0.9.0"))

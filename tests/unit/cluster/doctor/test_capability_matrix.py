@@ -1,4 +1,4 @@
-"""The matrix of codecs: hardware before software, tried before told, and nothing that no engine can do."""
+"""The matrix of codecs: hardware before software, and trials before the driver's answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +47,6 @@ def test_the_order_of_trials_does_not_matter(trials: list[Trial]) -> None:
 
 
 def test_every_sample_format_has_its_row() -> None:
-    """A machine of which nothing is known still shows what there is to know, in a fixed order."""
+    """An unknown machine has a row for every sample format too, in a fixed order."""
     assert capability_matrix([]).keys() == {(s.codec, s.chroma, s.bit_depth) for s in SAMPLES}
     assert list(capability_matrix([])) == list(capability_matrix(documented_software_trials()))

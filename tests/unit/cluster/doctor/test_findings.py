@@ -1,4 +1,4 @@
-"""What is wrong on a machine: each fault alone, with its weight, cause and fix, as in tests/golden/findings.txt."""
+"""Each fault of a machine by itself, with its weight, cause and fix: tests/golden/findings.txt."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -185,7 +185,7 @@ def test_codec_libraries_that_decoded_are_not_called_broken(how: How, state: Gra
 
 @given(st.permutations(["lost", "xid", "problem"]))
 def test_the_gravest_comes_first(order: list[str]) -> None:
-    """Whatever is found, broken goes before limited, and limited before notes; nothing is told twice."""
+    """Broken findings come before limited ones, notes come last, and nothing is repeated."""
     report = node("h200-l40s")
     for each in order:
         if each == "lost":

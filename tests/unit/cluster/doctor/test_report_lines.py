@@ -46,7 +46,7 @@ def first(name: str) -> NodeReport:
 
 
 def width(line: str) -> int:
-    """Return how wide a line is; one that is to be copied into a shell is one line, however wide."""
+    """Return the width of a line; a command for a shell may have any width."""
     return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
 
 

@@ -110,7 +110,7 @@ async def test_a_refused_start_is_noted() -> None:
 
 
 async def test_closed_while_it_starts() -> None:
-    """The start is given up, and all who wait for it learn that; closing again does nothing."""
+    """The start is cancelled for everyone who waits for it; closing again does nothing."""
     late = LateRay(SLOTS, never)
     starting = asyncio.create_task(late.start())
     await asyncio.sleep(0)

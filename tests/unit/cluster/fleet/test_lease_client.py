@@ -146,7 +146,7 @@ def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
 
 
 def test_patience_ends() -> None:
-    """One that stays away is given up, and still looked for: when it comes back, what it grants counts."""
+    """A supervisor that stays away counts as lost, but is still polled; its grants count once it is back."""
     back = Grants({"j": {"w": 1}}, 5)
     *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost

@@ -1,4 +1,4 @@
-"""The life of a host: what follows from each event, and when it is given up."""
+"""The life of a host: the effect of each event, and the end of its restarts."""
 
 from hypothesis import given
 from hypothesis import strategies as st

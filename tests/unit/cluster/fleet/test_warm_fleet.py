@@ -95,7 +95,7 @@ async def found() -> str:
 
 
 class Program:
-    """A program's pool: on a warm fleet, or on hosts of its own."""
+    """A program's pool, on a warm fleet or on the program's hosts."""
 
     def __init__(self, slots: int | None = None, *own: LocalPool) -> None:
         self.hosts = FakeHosts(own)

@@ -70,7 +70,7 @@ def test_an_entry_is_one_line_whatever_is_in_it(line: str, file: str, style: Log
 
 @given(name=st.text(st.characters(exclude_categories=[])), style=st.sampled_from(LogStyle))
 def test_a_traceback_is_escaped_whatever_is_in_its_error(name: str, style: LogStyle) -> None:
-    """A file's name may rule a terminal, forge an entry, or not be UTF-8, which a file of the log takes alone."""
+    """A file's name may contain control characters or a forged entry, or not be UTF-8, as a log file must be."""
     text = written(LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError(f"\x1b[2J\ud800{name}")), style)
     first, *below = text.split("\n")
     assert is_entry(first)
@@ -88,12 +88,12 @@ def test_a_traceback_is_bounded() -> None:
 
 @pytest.mark.parametrize("line", ["codecfleet: it is done", '{"schema":1,"event":"done"}', "2026-11-25 films", ""])
 def test_other_lines_of_a_program_are_no_entries(line: str) -> None:
-    """Events, remarks and answers are told from entries."""
+    """Events, remarks and answers are not mistaken for entries."""
     assert not is_entry(line)
 
 
 def test_actions_are_words_that_differ_and_are_used(repository: Path) -> None:
-    """Each has a word of its own, a level with a name, and says something; a word that nothing writes would mislead."""
+    """Each action has a unique word, a named level and a description, and some code logs it."""
     words = [action.word for action in LogAction]
     assert len(words) == len(set(words)) == len(LogAction.__members__)
     assert all(action.level in LEVELS and action.says for action in LogAction)

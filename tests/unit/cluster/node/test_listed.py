@@ -14,7 +14,7 @@ NODE: dict[str, Any] = {
 
 
 def test_a_node_in_words_and_as_json() -> None:
-    """A head says that it is one; Ray's own bookkeeping is left out."""
+    """A head is named as one; Ray's internal resources are left out."""
     node = listed_node(NODE, (), DeviceState.OPEN)
     assert node.words == "head at 10.0.0.1, open, 1 CPU and 2 GPUs for Ray; kind=nvenc, availability-zone=z1"
     assert node.to_json() == {

@@ -11,7 +11,7 @@ from codecfleet.errors import FleetUnavailable
 
 
 async def test_an_answer_that_does_not_come_is_an_error_that_says_who_was_asked() -> None:
-    """A head that is gone keeps Ray looking for it for a minute; who asks is told after 10 s."""
+    """Ray looks for a lost head for a minute; a question fails after 10 s."""
     with pytest.raises(FleetUnavailable, match="the cluster's head has not answered for 0 s"):
         await in_time(asyncio.Future[int](), "the cluster's head", "Look at its node.", within_s=0)
 

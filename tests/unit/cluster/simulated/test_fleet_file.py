@@ -253,7 +253,7 @@ def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
 
 
 def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
-    """An Xid that calls for a reset quarantines it, told by the file or by a probe; so does the driver's own advice."""
+    """An Xid that requires a reset quarantines it, from the file or from a probe, and so does the driver's advice."""
     text = f'{HEAD}{NODE}driver = "580.126.20"\n[[nodes.devices]]\nmodel = "L4"\nxids = [31, 79]\n'
     fleet = _fleet(tmp_path, text)
     report = simulated_report(fleet.nodes[0])

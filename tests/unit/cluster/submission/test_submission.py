@@ -42,7 +42,7 @@ def test_a_shell_gets_each_argument_as_it_is(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_relative_names_count_from_the_folder_where_it_exists(is_there: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
-    """Elsewhere the job stands where Ray puts it."""
+    """If it does not exist, the job starts in Ray's folder."""
     folder = tmp_path / "its own"
     if is_there:
         folder.mkdir()

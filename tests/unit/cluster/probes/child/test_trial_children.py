@@ -13,7 +13,7 @@ CASES = tuple("abcdefghijkl")
 
 
 class Script:
-    """A child that ends at the cases it is told, as it is told; each child takes ``child_s`` of the clock's time."""
+    """A child that ends at certain cases in certain ways; each child takes ``child_s`` of the clock's time."""
 
     def __init__(self, ends: Mapping[str, ChildEnd], child_s: float = 1.0) -> None:
         self.ends = ends

@@ -130,7 +130,7 @@ def test_the_newest_that_fits_is_tried() -> None:
 
 @pytest.mark.parametrize("code", [803, 804])
 def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -> None:
-    """The way back to the system's driver is taken where it starts, and told."""
+    """The system's driver is used if it starts, and the choice says so."""
     system = compat_report(init_code=code)
     choice, seen, paths = chosen(system, report(), {"LD_LIBRARY_PATH": f"/a:{FOLDER}:/b"})
     assert (choice.search_path, choice.folder, paths) == ("/a:/b", "", ["/a:/b"])

@@ -18,7 +18,7 @@ REAL = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "fwd_com
 
 
 def note(owner: bytes, description: bytes, *, claimed_more: int = 0) -> bytes:
-    """Return one ELF note; ``claimed_more`` is by how much its length lies."""
+    """Return one ELF note; its length is overstated by ``claimed_more``."""
     padded = owner + b"\0" * (-len(owner) % 4)
     body = description + b"\0" * (-len(description) % 4)
     return struct.pack("<3I", len(owner), len(description) + claimed_more, 0) + padded + body

@@ -72,7 +72,7 @@ def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, ac
 
 @pytest.mark.parametrize("how", [how for how in Deployment if how is not Deployment.DRIVER])
 def test_the_deployment_model_is_named(how: Deployment) -> None:
-    """Shared and per-application deployment are told, and only the module is warned to check."""
+    """The verdict names the deployment; only environment modules get advice."""
     verdict = verdict_on("compat package's deployment", compat_report(deployment=how))
     assert how.value in verdict.because
     assert bool(verdict.fix) == (how is Deployment.MODULES)

@@ -46,7 +46,7 @@ def test_a_driver_that_is_exchanged_between_two_questions_keeps_the_first_answer
 
 
 def test_devices_are_told_before_their_vgpus_are_asked() -> None:
-    """A child that is killed among the vGPUs has told of the devices."""
+    """A child that is killed while it asks about vGPUs has already reported the devices."""
     first = next(ask_nvml())
     assert first.keys() == {"nvml"}
     killed = ChildOutcome(ChildEnd.TIMED_OUT, (first,), "no answer within 15 s")

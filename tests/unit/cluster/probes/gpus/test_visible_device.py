@@ -20,7 +20,7 @@ def nvml_with(*uuids: str) -> FakeNvml:
 
 
 def test_an_index_becomes_a_uuid() -> None:
-    """Ray's index is NVML's, and the process sees that GPU alone, by a name that means the same to CUDA."""
+    """Ray's index is NVML's; the process sees only that GPU, by a name that CUDA understands."""
     environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == TakenDevice("GPU-b")
     assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

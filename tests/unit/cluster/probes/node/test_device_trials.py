@@ -115,7 +115,7 @@ def test_afresh_every_device_encodes_a_frame_itself() -> None:
 
 
 def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
-    """When the time is up a device is taken to be like its kind, and that is told; nothing is tried in a hurry."""
+    """When the time is up, a device is assumed to be like its kind, and the report says so."""
     run, now_s = Children("GPU-1"), iter((0.0, 99.0))
     devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
     assert "GPU-1" not in [visible for visible, _ in run.asked]
@@ -126,7 +126,7 @@ def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
 
 
 def test_slices_of_two_profiles_are_two_kinds() -> None:
-    """Each MIG profile has engines of its own, so each is tried."""
+    """Each MIG profile has its own engines, so each is tried."""
     found = [
         Subject("MIG-1", "A100 MIG 1g.5gb"),
         Subject("MIG-2", "A100 MIG 3g.20gb"),

@@ -49,7 +49,7 @@ def test_codes_have_the_bindings_names() -> None:
 
 @given(st.integers())
 def test_any_code_has_a_reason(code: int) -> None:
-    """A code that no manual names is still told, as a failure."""
+    """A code that no manual lists is reported as a failure."""
     absence = absence_of("nvmlInit", code)
     assert str(code) in absence.reason
     assert code in return_codes() or absence.absence is Absence.FAILED

@@ -89,13 +89,13 @@ def test_a_field_is_read_by_its_type(kind: int, member: str) -> None:
 
 
 def test_a_field_that_is_refused_has_no_value() -> None:
-    """A field has a return code of its own beside that of the call."""
+    """A field has its own return code, beside the call's."""
     with pytest.raises(CodeAnswered):
         read_field([SimpleNamespace(nvmlReturn=3, valueType=1, value=SimpleNamespace(uiVal=0))])
 
 
 def test_facts_carry_their_units() -> None:
-    """Milliwatts are told in watts, masks and modes in words, and a board without a bridge has no bridge."""
+    """Milliwatts become watts, masks and modes become words, and a board without a bridge chip has no type of one."""
     facts = probe_facts(
         questions(
             nvmlDeviceGetPowerUsage=75_500,

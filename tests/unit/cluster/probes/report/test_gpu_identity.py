@@ -67,7 +67,7 @@ def test_a_guest_is_still_shown_by_its_uuid() -> None:
     ],
 )
 def test_the_list_is_cut_where_cuda_cuts_it(visible: str, units: list[tuple[str, ...]]) -> None:
-    """Everything behind an entry that stands for nothing, or for what is there already, is hidden."""
+    """Everything after an unknown or repeated entry is hidden."""
     found = ShownGpus(GPUS, visible).units(8)
     assert list(found.units) == units
     offered = {name for unit in units for name in unit}
@@ -86,7 +86,7 @@ def test_a_number_beyond_the_gpus_counts_slices() -> None:
 
 
 def test_no_gpu_is_no_trouble() -> None:
-    """A machine of which nothing is known has no units, whatever Ray counts there."""
+    """An unknown machine has no units, however many GPUs Ray counts there."""
     units = ShownGpus(()).units(2)
     assert (units.units, units.hidden, units.counts_slices, units.parts_max) == ((), {}, False, 1)
 

@@ -74,7 +74,7 @@ def test_meminfo_and_clients_of_any_text_raise_nothing(text: str) -> None:
 
 
 def test_meminfo_with_nvmap_decides(tmp_path: Path) -> None:
-    """On Orin the formula runs on /proc/meminfo alone: 8192 - 2048 - 4096 = 2048 fits into swap, so 4096 kB."""
+    """On Orin the formula needs only /proc/meminfo: 8192 - 2048 - 4096 = 2048 fits into swap, so 4096 kB."""
     found = allocatable_memory(_machine(tmp_path, ORIN_MEMINFO), NOT_ASKED)
     assert found == Allocatable(4096 * 1024, MemorySource.MEMINFO)
 

@@ -31,7 +31,7 @@ THOR = (
 
 
 def test_orins_line() -> None:
-    """Orin's line is read whole, with what is unknown kept as it stands."""
+    """Orin's whole line is read; unknown words are kept unchanged."""
     stats = parse_tegrastats(ORIN)
     assert (stats.ram_used_bytes, stats.ram_total_bytes) == (4011 * MIB, 8138 * MIB)
     assert stats.largest_free_blocks == "8x4MB"

@@ -1,4 +1,4 @@
-"""NVDEC and NVENC tried through a fake PyNvVideoCodec: what is believed, and what each failure becomes."""
+"""Trials of NVDEC and NVENC through a fake PyNvVideoCodec, and the result of each failure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -55,7 +55,7 @@ def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
 
 
 def test_a_codec_without_a_bitstream_is_believed_but_not_called_tried() -> None:
-    """Nothing makes VC-1, so the driver's word stands, and is marked as that."""
+    """No encoder makes VC-1, so the driver's answer counts, and is marked as one."""
     trial = tried(FakeNvCodec.h200())["vc1 8-bit 4:2:0 decode"]
     assert (trial.works, trial.how) == (True, How.ASKED)
 

@@ -28,7 +28,7 @@ from .fake_nvcodec import outcome_of, software
 
 
 class InProcess:
-    """Stands in for ``run_in_child``: runs the probe here, and ends the "process" at the cases it is told."""
+    """Replaces ``run_in_child``: runs the probe in this process, and ends it at ``deadly`` cases."""
 
     def __init__(self, deadly: Mapping[str, ChildOutcome]) -> None:
         self.deadly = deadly
@@ -78,7 +78,7 @@ def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
 
 
 def test_a_child_that_never_begins_is_one_problem() -> None:
-    """A PyAV that cannot be imported is told once, and not retried for every case."""
+    """A PyAV that cannot be imported is reported once, not for every case."""
 
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ImportError: no av")

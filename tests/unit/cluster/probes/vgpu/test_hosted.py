@@ -52,7 +52,7 @@ def test_a_vgpu_is_found_by_its_uuid_however_it_is_written() -> None:
 
 
 def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
-    """Where a machine has one vGPU alone, its UUID is enough; where it has two, nothing is guessed."""
+    """The machine's UUID is enough if it has one vGPU; with two, nothing is guessed."""
     machine = f"{MACHINE[:-1]}2"
     found = hosted_vgpu("GPU-other", machine.upper(), [host()])
     assert found is not None
