@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One event, and when it arrived by the monotonic clock."""
+    """One event, and the time of its arrival by the monotonic clock."""
 
     at_s: float
     event: Mapping[str, Any]

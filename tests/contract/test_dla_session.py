@@ -90,7 +90,7 @@ def test_a_loadable_is_described(loaded: Loaded) -> None:
 
 
 def test_a_task_computes(loaded: Loaded) -> None:
-    """What a task wrote is there once the session was waited for, which is idle again then."""
+    """A task's output is complete after the wait, and the session is idle again."""
     values = frames()
     task = loaded.task(values)
     loaded.session.submit([task])
@@ -102,7 +102,7 @@ def test_a_task_computes(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_tasks_run_in_order(loaded: Loaded, *, at_once: bool) -> None:
-    """In one submission or many: those that write to one buffer leave what the last wrote; others all have theirs."""
+    """In one submission or many, a buffer holds the output of the last task that wrote to it."""
     tasks = [loaded.task(frames(seed)) for seed in range(3)]
     overwritten = dataclasses.replace(tasks[0], inputs=tasks[2].inputs)
     submitted = [*tasks, overwritten]
@@ -155,7 +155,7 @@ def test_a_handle_takes_one_loadable(loaded: Loaded) -> None:
 
 
 def test_diagnostics_go_with_no_loadable(loaded: Loaded, bench: DlaBench) -> None:
-    """Neither a loadable as the diagnostics' module nor none as a network is passed on; nor do their tasks mix."""
+    """A loadable for diagnostics, and a network without one, are refused, and so are mixed tasks."""
     with bench.open() as fresh:
         with pytest.raises(UsageError, match="either a loadable"):
             fresh.load(bench.network.loadable, LoadOption.FAULT_DIAGNOSTICS)

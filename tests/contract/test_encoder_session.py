@@ -146,7 +146,7 @@ def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str
 
 
 def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """It is one, a decoder can begin there, and every picture still gives one packet."""
+    """A decoder can begin at the keyframe, and every picture still gives one packet."""
     frames = frames_of(case[2], TIMES)
     with open_session() as session:
         packets = [

@@ -162,7 +162,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
 
 
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
-    """What a session was not opened for, another one decodes."""
+    """A size that a session was not opened for gets another session."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
     decoder = bench.with_options(largest=(WIDER[0], SIZE[1]))
     assert decoded_packets(decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
@@ -202,7 +202,7 @@ def test_other_parameters_in_the_middle_are_left_to_software(bench: Bench, tmp_p
 
 
 def test_parameters_that_software_does_not_read_are_left_to_it(bench: Bench, tmp_path: Path) -> None:
-    """What software makes nothing of is not NVDEC's to guess."""
+    """A packet that software cannot parse is refused."""
     path, packets = spliced(tmp_path, "vp8.webm", wider)
     packets[len(TIMES)] = replace(packets[len(TIMES)], data=packets[len(TIMES)].data[:10])
     with pytest.raises(EngineUnfit, match=f"software cannot decode packet {len(TIMES)}"):

@@ -1,4 +1,4 @@
-"""What pynvml and its fake both promise, and what the probes make of either."""
+"""The promises of pynvml and its fake, and the probes' reports from either."""
 
 import inspect
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None
 
 
 def test_engines_of_a_slice_are_measured_one_by_one() -> None:
-    """Where the GPU offers it, the use of each engine that exists is known, for the whole GPU and for each slice."""
+    """If the GPU offers it, the use of each existing engine is known, for the whole GPU and for each slice."""
     fake = busy(FakeNvml(node(H100_MIG)))
     pauses: list[float] = []
     (report,) = probe_nvml(fake, sleep=pauses.append).devices
@@ -152,7 +152,7 @@ def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
 
 
 def test_engines_that_do_not_exist_are_not_idle() -> None:
-    """Where a driver calls missing engines idle, what it counted before says which there are."""
+    """If a driver calls missing engines idle, its own counts decide which exist."""
     fake = FakeNvml(node(H200))
     fake.gpm.idle_for_missing = True
     (report,) = probed(fake).devices
@@ -164,7 +164,7 @@ def test_engines_that_do_not_exist_are_not_idle() -> None:
 
 @pytest.mark.parametrize("broken", ["", "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetCount"])
 def test_the_probe_gives_back_what_it_took(broken: str) -> None:
-    """Whatever fails on the way, the library is closed again, and no event set and no sample stays behind."""
+    """After any failure the library is closed, and no event set or sample is left."""
     fake = FakeNvml(node(H100_MIG, L4))
     fake.faults[broken] = UNKNOWN
     probed(fake)

@@ -115,7 +115,7 @@ def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
 
 
 def test_a_device_that_tells_no_events_is_named() -> None:
-    """Where a device has no events, the watch says so instead of promising them."""
+    """The watch names devices without events."""
     fake = FakeNvml(node(ORIN, L4))
     fake.nvmlInit()
     handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
@@ -159,7 +159,7 @@ HEALTHY = probed(busy(FakeNvml(FAULTY_NODE)))
     only_one=st.booleans(),
 )
 def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
-    """Whatever any function answers, the probe reports: what is no longer known is absent, never zero."""
+    """With any answer of any function the probe reports; unknown values are absent, never zero."""
     fake = busy(FakeNvml(FAULTY_NODE))
     healthy = dict(_leaves(_plain(HEALTHY)))
     faults = fake.devices[0].faults if only_one else fake.faults
@@ -171,7 +171,7 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
 
 @pytest.mark.parametrize("code", [*return_codes(), NO_SUCH_CODE])
 def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
-    """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
+    """If every question about a device is refused, its report has only reasons, and no number or boolean."""
     fake = busy(FakeNvml(node(H100_MIG)))
     functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
     handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}

@@ -87,7 +87,7 @@ MAKERS: dict[str, Callable[[], PictureDecoder[VideoFrame]]] = {
 
 @pytest.fixture(scope="module", params=MAKERS)
 def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
-    """One decoder for all tests: what one leaves behind must not meet the next."""
+    """One decoder for all tests, so leftovers of one test would affect the next."""
     try:
         return MAKERS[request.param]()
     except DeviceError as error:
@@ -96,7 +96,7 @@ def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where clips lie that were made once."""
+    """The folder of clips, which are made once."""
     return tmp_path_factory.mktemp("clips")
 
 

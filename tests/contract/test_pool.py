@@ -48,7 +48,7 @@ async def until_it_runs(*runs: WorkRun[Any]) -> None:
 
 
 async def test_returns_the_result(wide: Pool) -> None:
-    """What the work returns is what the submitter gets."""
+    """The submitter gets the work's result."""
     assert await wide.submit(works.Count(job="j", label="a", frames=7)) == 7
 
 
@@ -167,7 +167,7 @@ async def test_cancelled_as_soon_as_submitted(narrow: Pool) -> None:
 
 
 async def test_a_run_says_where_it_is(narrow: Pool) -> None:
-    """What runs has a worker and its frames; what waits has neither."""
+    """Running work has a worker and frames; waiting work has neither."""
     running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until_it_runs(running)
     waiting = narrow.submit(works.Count(job="j", label="b"))
@@ -179,7 +179,7 @@ async def test_a_run_says_where_it_is(narrow: Pool) -> None:
 
 
 async def test_a_result_has_an_origin(narrow: Pool) -> None:
-    """It is known where it was made, also to complain of it."""
+    """Its worker is known, and can be blamed for it."""
     run = narrow.submit(works.Count(job="j", label="a"))
     await run
     assert run.origin is not None

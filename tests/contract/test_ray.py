@@ -146,7 +146,7 @@ asyncio.run(main())
 
 @dataclass
 class Asked:
-    """What came of the program on a cluster; ``is_private``: with Ray's private parts."""
+    """The program's results on a cluster; ``is_private`` if Ray's internals were used."""
 
     cluster: RayCluster
     is_private: bool
@@ -189,7 +189,7 @@ def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
 
 
 def test_a_function_runs_on_the_node_that_is_named(asked: Asked) -> None:
-    """And a process of Ray's knows its node, its cluster, the GPUs that its node was shown, and its logs."""
+    """A process of Ray knows its node, its cluster, the GPUs that its node was shown, and its logs."""
     assert asked.found["ran"] == [42, True, None, True, True]
 
 
@@ -207,7 +207,7 @@ def test_a_draining_node_is_known_where_ray_can_be_asked(asked: Asked) -> None:
     "asked", [pytest.param(ANY_VERSION, marks=pytest.mark.ci), OFF], ids=["private", "public"], indirect=True
 )
 def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
-    """Whatever Ray says itself."""
+    """The error is one line, however long Ray's own message is."""
     env = {**asked.cluster.env, "RAY_AUTH_TOKEN": "another"}
     command = [BIN / "codecfleet", "status", "--address", asked.cluster.address]
     tried = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
@@ -216,7 +216,7 @@ def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
 
 
 def test_no_port_for_ray_client_is_open() -> None:
-    """Whatever Ray calls the field by which it is closed; without the hook a head listens there."""
+    """The hook closes it, whatever Ray calls the field; without the hook a head listens there."""
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with ray_head(*SMALL, env=path) as head:
         until_s = time.monotonic() + UP_S

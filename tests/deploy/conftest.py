@@ -1,4 +1,4 @@
-"""What deploy/ holds, as its readers get it: YAML as Kustomize renders it, and KubeRay's own schemas."""
+"""Fixtures for deploy/: YAML as Kustomize renders it, and KubeRay's schemas."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What a start of the program or of the package imports: each command pays for what it uses, and for nothing else."""
+"""Imports at the start of the program or the package: a command loads only what it uses."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ COMMANDS = {
     "plan {film} out.mp4": LOCAL | {"rich", "asyncio", "codecfleet.cluster.probes.vgpu"},
 }
 NEVER = {"opentelemetry"}
-"""What no start loads: it takes a part of a second, and traces are off."""
+"""Modules that no start loads, since they are slow and traces are off."""
 
 
 def loaded(code: str) -> set[str]:
@@ -62,7 +62,7 @@ def test_an_import_loads_nothing_that_it_does_not_need(code: str) -> None:
 
 @pytest.mark.parametrize("line", swept(COMMANDS, is_slow=lambda line: line in ("--version", "transcode --help")))
 def test_a_command_loads_nothing_that_it_does_not_need(line: str, tmp_path: Path) -> None:
-    """Neither for its help nor for its answer."""
+    """A command's help and answer load only its own modules."""
     film = tmp_path / "film.mkv"
     make_clip(film, Clip(times=constant_times(10)))
     arguments = line.format(film=film).split()

@@ -25,7 +25,7 @@ def cells(*trials: Trial) -> tuple[Cell, Cell]:
 
 
 def test_hardware_goes_before_software() -> None:
-    """Where both can, the engine is named; where it fails, the processor is."""
+    """The engine is named if it works, else the processor."""
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC))[0] == Cell(CodecSupport.HARDWARE, How.TRIED)
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC, works=False))[0] == Cell(CodecSupport.SOFTWARE, How.TRIED)
     assert cells(trial(Engine.NVDEC, works=False))[0].way is CodecSupport.NONE

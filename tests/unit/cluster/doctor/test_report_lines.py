@@ -121,7 +121,7 @@ def test_a_node_that_is_silent_is_to_be_repaired() -> None:
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_documents_hold_the_whole_report(name: str) -> None:
-    """What doctor prints for programs holds the report itself, which comes back equal from JSON."""
+    """Doctor's JSON holds the report itself, which is equal after parsing."""
     found = reports(name)
     document = json.loads(json.dumps(doctor_document(found)))
     assert [from_json(node["report"]) for node in document["nodes"]] == found
@@ -149,7 +149,7 @@ def test_long_words_stand_alone() -> None:
 
 
 def test_nodes_say_how_each_gpu_is() -> None:
-    """What keeps work away from a GPU, and what its driver does not tell, are in the document with their reasons."""
+    """The document has the reason why a GPU takes no work, and why a value is unknown."""
     found = first("h200-l40s")
     refused = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
     gpu = found.gpus[0]

@@ -22,7 +22,7 @@ from codecfleet.errors import FleetUnavailable, VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
 Answer = Grants | Exception | None
-"""What a supervisor does with a report; None is that it never answers."""
+"""A supervisor's answer to a report; None if it never answers."""
 
 
 class Leaping(selectors.SelectSelector):
@@ -129,7 +129,7 @@ def test_only_what_is_newer_is_handed_on() -> None:
 
 
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
-    """It is reported at once, beside one call at the most."""
+    """News is reported at once, beside at most one other call."""
     supervisor = Scripted(None)
     accepted(
         supervisor, 1, at={0.2: LeaseClient.report_soon, 0.4: LeaseClient.report_soon, 0.6: LeaseClient.report_soon}
@@ -168,7 +168,7 @@ def test_a_suspended_process_was_not_left_alone() -> None:
 
 
 def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
-    """What raises thrice in a row will raise again."""
+    """Three errors in a row count as a defect."""
     sound = Grants({}, 1)
     assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
     given_up = accepted(Scripted(KeyError("x")), 5)

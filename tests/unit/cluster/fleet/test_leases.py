@@ -53,7 +53,7 @@ def granted(**slots: dict[str, int]) -> Grants:
 
 
 def test_work_waits_for_slots_and_goes_in_order() -> None:
-    """Nothing runs before a slot is granted; then the oldest goes first, to the least loaded worker."""
+    """Work starts once a slot is granted: the oldest first, on the least loaded worker."""
     leases = Leases()
     for task in range(4):
         assert leases.submitted(task, work("j")) == []
@@ -100,7 +100,7 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
 
 
 def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
-    """What a GPU failed under waits for a GPU although processors are idle, until it is known that none comes."""
+    """Work under which a GPU failed waits for another GPU, even beside idle processors, until none can come."""
     leases = Leases()
     leases.granted(granted(j={"n/cpu#0:1": 4}))
     on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
@@ -243,7 +243,7 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_runs(self) -> None:
-        """What it reports as held is what runs, and nothing is forgotten."""
+        """It reports exactly the running work as held, and forgets none."""
         held = Counter(self.leases.held("j")) + Counter(self.leases.held("k"))
         assert held == Counter(self.running.values())
         assert sum(self.leases.outstanding().values()) == len(self.jobs.keys() - self.ended)

@@ -250,7 +250,7 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.
 
 
 def test_without_a_fleet_nothing_is_said() -> None:
-    """Where none was ever started there is nothing to say, nor to end."""
+    """If no fleet was ever started, there is no note and nothing to end."""
     assert find_warm() == (None, "")
     assert take_down() == []
 
@@ -278,7 +278,7 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no cluster is named the warm fleet is looked at, over one connection; it goes on after that."""
+    """Without a named cluster the status is the warm fleet's, over one connection, and the fleet keeps running."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     async with warm(Noted(), supervisor=Watched()) as (_, running_):
         first = await fleet_status(None)

@@ -50,7 +50,7 @@ def test_json_has_the_same_as_one_document() -> None:
 
 @pytest.mark.parametrize("style", LogStyle)
 def test_no_secret_is_in_an_entry(style: LogStyle) -> None:
-    """Neither in its line, nor in its ids, nor in a defect's traceback; the rest of the address stays."""
+    """Secrets are removed from its line, its ids and its traceback; the rest of the address stays."""
     with pytest.raises(ValueError, match="https") as caught:
         Fraction(ADDRESS)
     entry = LogEntry.of(LogAction.DEFECT, f"{ADDRESS} failed", LogIds(file=ADDRESS), caught.value)

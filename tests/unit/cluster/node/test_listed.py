@@ -34,6 +34,6 @@ def test_rays_drain_counts_before_an_order() -> None:
 
 
 def test_a_node_without_labels() -> None:
-    """Nothing follows where Ray has no labels."""
+    """A node without labels lists none."""
     bare = {**NODE, "Resources": {}, "Labels": None}
     assert listed_node(bare, (), DeviceState.OPEN).words == "node at 10.0.0.1, open, 0 CPUs and 0 GPUs for Ray"

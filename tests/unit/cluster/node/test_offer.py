@@ -1,4 +1,4 @@
-"""What machines of every kind offer to Ray."""
+"""The offers of machines of every kind to Ray."""
 
 from collections import Counter
 from dataclasses import replace

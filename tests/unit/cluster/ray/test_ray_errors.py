@@ -1,4 +1,4 @@
-"""What Ray's errors mean, and say in one line; the long ones as Ray 2.60 wrote them."""
+"""The meaning of Ray's errors, and their text in one line; long texts are Ray 2.60's."""
 
 import pytest
 from ray import exceptions
@@ -20,7 +20,7 @@ CREATION = """The actor died because of an error raised in its creation task, \x
 
 
 class Wrapped(Exception):
-    """As RayTaskError: what the remote code raised is inside."""
+    """Like RayTaskError, it wraps the remote code's error."""
 
     def __init__(self, message: str, cause: object) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ def test_an_error_is_one_line(error: Exception, line: str) -> None:
 
 @pytest.mark.parametrize("error", [exceptions.ObjectStoreFullError("full"), exceptions.OutOfDiskError("full")])
 def test_no_room_for_a_result_is_known_on_both_sides(error: Exception) -> None:
-    """Where the driver has no room it is raised as it is; where the worker has none, as the failure of its task."""
+    """The driver's lack of room is raised directly, the worker's as the failure of its task."""
     assert classify(error) is LossScope.ROOM
     of_a_task = exceptions.RayTaskError("run", "Traceback", error)
     assert classify(of_a_task) is LossScope.ROOM
@@ -57,7 +57,7 @@ def test_no_room_for_a_result_is_known_on_both_sides(error: Exception) -> None:
 
 
 def test_other_failures_of_a_task_are_its_code() -> None:
-    """Whatever else remote code raises says nothing about places."""
+    """Any other error of remote code is a fault of the code."""
     assert classify(exceptions.RayTaskError("run", "Traceback", ValueError("no"))) is LossScope.CODE
     assert classify(exceptions.ObjectLostError("00", None, "")) is LossScope.RESULT
 

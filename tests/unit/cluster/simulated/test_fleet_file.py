@@ -173,7 +173,7 @@ def test_a_part_of_a_gpu_is_known_by_its_name(name: str, model: str | None) -> N
 
 
 def test_slices_are_devices_of_their_own() -> None:
-    """Of a GPU that is cut only the slices take work; they know their engines, memory and GPU."""
+    """Only the slices of a partitioned GPU take work; they have its engines and memory, and name it."""
     devices = _devices("a100-mig")["a100"]
     assert len(devices) == 18
     by_profile = {device.name.rpartition(" ")[2]: device for device in devices if device.kind is DeviceKind.MIG}
@@ -274,7 +274,7 @@ def _with_health(report: NodeReport, **changes: Any) -> NodeReport:
 
 
 def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
-    """What could not be tried, and that kernels cannot be compiled, is known of each GPU of the machine."""
+    """Each GPU of the machine has the reason why it was not tried, and why kernels cannot be compiled."""
     missing = Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
     report = replace(simulated_report(load_fleet("l4-x4").nodes[0]), simulated="", pynvvideocodec=missing, devices=())
     node = node_of_report(report)

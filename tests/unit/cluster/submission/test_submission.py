@@ -72,7 +72,7 @@ def test_other_names_are_no_passwords(argument: str) -> None:
 
 
 def test_the_package_is_this_code_without_links_or_compiled_files() -> None:
-    """What it holds can be imported, and is the same each time."""
+    """The package can be imported, and is removed afterwards."""
     with copied_package() as package:
         names = {str(path.relative_to(package)) for path in package.rglob("*")}
         assert not any(path.is_symlink() or path.name == "__pycache__" for path in package.rglob("*"))
@@ -135,7 +135,7 @@ def test_the_exit_code_is_the_jobs(job: RayJob, code: int) -> None:
 
 
 def test_where_the_job_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is named counts before the environment, and an address of Ray itself is refused."""
+    """An explicit address precedes the environment, and an address of Ray itself is refused."""
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="no job server is named"):

@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, s
 
 
 def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
-    """Where CODECFLEET_CUDA_COMPAT names no package, nodes and jobs say so, unless there is no driver."""
+    """If CODECFLEET_CUDA_COMPAT names no package, nodes and jobs report it, unless there is no driver."""
     environ = {"CODECFLEET_CUDA_COMPAT": "/nonexistent"}
     reason = "CODECFLEET_CUDA_COMPAT names /nonexistent, which holds no compat package"
     note = f"workers load the system's CUDA driver: {reason}"
@@ -120,7 +120,7 @@ def test_nvrtc_counts_as_a_runtime() -> None:
 
 
 def test_the_newest_that_fits_is_tried() -> None:
-    """Of two that fit, the one of the newer toolkit; one that does not fit is passed over."""
+    """Of two packages that fit, the one of the newer toolkit is tried; others are skipped."""
     newest = replace(COMPAT_590, path="/usr/local/cuda-13.4/compat/libcuda.so.615.1", note=ForwardNote("13.4", (610,)))
     older = replace(COMPAT_590, path="/opt/older/compat/libcuda.so.590.1", note=ForwardNote("13.1", (580,)))
     newer = replace(COMPAT_590, path="/opt/newer/compat/libcuda.so.610.1", note=ForwardNote("13.3", (580,)))
@@ -141,7 +141,7 @@ def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -
 
 
 def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
-    """What the linker's configuration loads cannot be left out for a process, and the choice says so."""
+    """A package that the linker's configuration loads cannot be left out for one process; the choice says so."""
     choice, _, paths = chosen(compat_report(init_code=804, deployment=Deployment.LINKER))
     assert (choice.search_path, choice.failed, paths) == (None, True, [])
     assert "does not start (804)" in choice.note

@@ -226,7 +226,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
 
 
 def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
-    """What retaining a context returns is kept for each device, and the rest of its report is there."""
+    """Each device has the code of its context's creation, beside the rest of its report."""
     report = fake_driver(tmp_path / "lib", context=2).probe()
     assert [device.context_code for device in report.devices] == [0, 2]
     free = missing(report.devices[1].free_bytes)

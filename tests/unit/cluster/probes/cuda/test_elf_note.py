@@ -72,7 +72,7 @@ def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
     ],
 )
 def test_a_file_without_the_note_has_none(data: bytes) -> None:
-    """What is not an ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
+    """A file that is not ELF or lacks NVIDIA's note has the absence "not found"."""
     found = missing(read_forward_note(data))
     assert found.absence is Absence.NOT_FOUND
 

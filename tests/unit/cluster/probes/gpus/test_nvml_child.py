@@ -89,7 +89,7 @@ def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:
 
 
 def test_a_silent_driver_is_not_a_machine_without_gpus() -> None:
-    """What was wrong is kept, so that GPUs are looked for again."""
+    """The error is kept, so GPUs are looked for again."""
     found = listed("here", Unavailable(Absence.TIMED_OUT, "no answer within 10 s"))
     assert found.trouble == "NVML did not list this machine's GPUs: no answer within 10 s"
     assert (found.devices, found.shown, NO_GPUS.trouble) == ((), None, "")

@@ -71,7 +71,7 @@ def test_an_unknown_index() -> None:
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:
-    """What Ray blanks is shown again; what somebody chose is left, and nothing is invented."""
+    """A variable that Ray emptied is removed; a chosen value stays, and none is added."""
     blank, chosen, free = {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1"}, dict[str, str]()
     for environment in (blank, chosen, free):
         show_the_gpu(environment)

@@ -101,7 +101,7 @@ def test_faults_that_a_whole_kind_has_are_met_on_three_devices_at_most() -> None
 
 
 def test_afresh_every_device_encodes_a_frame_itself() -> None:
-    """One whose own NVENC fails encodes nothing, though all others of its kind do, the first among them."""
+    """A device whose own NVENC fails encodes nothing, although all others of its kind encode."""
     run = Children(mute="GPU-3")
     devices, _ = try_devices(EIGHT, STREAMS, plan(fresh=True), run=run, clock=lambda: 0.0)
     assert run.encoded[1:] == [(subject.visible, 1) for subject in EIGHT[1:]]

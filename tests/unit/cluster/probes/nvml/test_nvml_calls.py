@@ -1,4 +1,4 @@
-"""What becomes of NVML's answers and errors at the one place where it is called."""
+"""How NVML's answers and errors are read, in the one place that calls it."""
 
 import pynvml
 import pytest
@@ -63,7 +63,7 @@ def test_an_unversioned_function_of_a_newer_binding_is_not_found() -> None:
 
 
 def test_a_defect_of_the_binding_is_a_failure_and_not_an_exception() -> None:
-    """Whatever else the binding raises, undecodable text or a name that it forgot to set, ends as an absence."""
+    """Any other error of the binding, such as undecodable text or an unbound name, becomes an absence."""
     answer = missing(asked(UnboundLocalError("c_pidArray")))
     assert answer.absence is Absence.FAILED
     assert "UnboundLocalError" in answer.reason

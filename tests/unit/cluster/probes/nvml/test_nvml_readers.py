@@ -46,7 +46,7 @@ def profile(name: str, memory_gib: int, decoders: int) -> MigProfile:
 
 
 def test_the_largest_profile_is_the_whole_gpu() -> None:
-    """Of all profiles the one with the most memory has the GPU's engines, and of equals the one with the most."""
+    """The profile with the most memory has the GPU's engines; among equals, the one with the most engines."""
     profiles = (profile("7g.40gb", 40, 5), profile("1g.5gb+me", 5, 9), profile("4g.40gb", 40, 2))
     assert whole_gpu_engines(profiles) == (EngineCount(Engine.NVDEC, 5, How.ASKED),)
     assert whole_gpu_engines(()) == ()
@@ -77,7 +77,7 @@ def test_the_newest_sample_of_a_process_counts() -> None:
 
 
 def test_a_device_that_lists_no_processes_is_not_idle() -> None:
-    """Where neither processes nor samples can be had, there is no empty list of them."""
+    """Without processes and samples the list is absent, not empty."""
     assert isinstance(probe_use(questions(), NOT_ASKED).processes, Unavailable)
 
 

@@ -1,4 +1,4 @@
-"""What GPUs and slices are called, and what CUDA_VISIBLE_DEVICES shows of them."""
+"""The names of GPUs and slices, and those that CUDA_VISIBLE_DEVICES shows."""
 
 import pytest
 from hypothesis import given
@@ -123,7 +123,7 @@ def test_a_container_is_given_slices_by_name() -> None:
     count=st.integers(0, 6),
 )
 def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) -> None:
-    """Whatever is written there, no device is in two units, and each is in a unit or has a reason."""
+    """With any value, no device is in two units, and each device is in a unit or has a reason."""
     found = ShownGpus(GPUS, ",".join(entries)).units(count)
     offered = [name for unit in found.units for name in unit]
     assert len(offered) == len(set(offered))

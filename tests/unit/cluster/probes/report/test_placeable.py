@@ -1,4 +1,4 @@
-"""One rule says which health keeps work away, and doctor advises to drain exactly those devices."""
+"""One rule decides which health keeps work away; doctor advises draining exactly those devices. Xids are ranked."""
 
 from dataclasses import replace
 

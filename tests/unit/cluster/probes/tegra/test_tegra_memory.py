@@ -46,7 +46,7 @@ SIZE = st.integers(0, 1 << 48)
 
 @given(SIZE, SIZE, SIZE, SIZE)
 def test_formula_never_leaves_the_machines_memory(total: int, free: int, swap_free: int, device: int) -> None:
-    """Whatever the counters say, also when they contradict one another, the result is between 0 and all memory."""
+    """With any counters, even contradictory ones, the result is between 0 and all memory."""
     assert 0 <= _allocatable(total, free, swap_free, device) <= total
 
 

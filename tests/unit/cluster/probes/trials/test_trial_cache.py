@@ -42,7 +42,7 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     ],
 )
 def test_another_driver_device_or_package_is_another_key(tmp_path: Path, other: CacheKey) -> None:
-    """What was tried under other circumstances is not believed, not even in a file of the right name."""
+    """Results for another key are ignored, even in a file with the right name."""
     save_trials(tmp_path, KEY, (TRIAL,))
     assert load_trials(tmp_path, other) is None
     (tmp_path / KEY.file_name).rename(tmp_path / other.file_name)

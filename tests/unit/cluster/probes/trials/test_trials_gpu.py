@@ -81,7 +81,7 @@ def test_an_error_without_words_is_told_by_its_name() -> None:
 
 
 def test_a_wrong_picture_does_not_count() -> None:
-    """One step off in one sample is not software's picture: the job's promise of equal frames would break."""
+    """A picture that differs by one step in one sample fails, since jobs promise equal frames."""
     nvc = FakeNvCodec.h200()
     nvc.spoiled = frozenset({"h264 8-bit 4:2:0", "mpeg2 8-bit 4:2:0"})
     trials = tried(nvc)
@@ -137,7 +137,7 @@ def test_a_package_that_is_missing_is_one_problem() -> None:
 
 
 def test_the_smoke_decode_takes_the_first_case_that_the_kind_does() -> None:
-    """One frame on one device; a kind that decodes nothing is not tried again."""
+    """One frame is decoded on the device; a kind that decodes nothing is not tried again."""
     nvc = FakeNvCodec.h200()
     trials = tuple(tried(nvc).values())
     found = smoke(Engine.NVDEC, "GPU-1", trials, software().streams, 5, run=FakeChildren({"GPU-1": nvc}))

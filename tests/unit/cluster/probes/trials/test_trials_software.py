@@ -97,7 +97,7 @@ def test_a_ready_stream_is_the_trial_picture(name: str) -> None:
 
 
 def test_a_stream_has_the_profile_that_its_sample_names() -> None:
-    """What is said to have been tried was tried: decoders read the same profile, or HEVC's range extensions."""
+    """Each stream has the profile that its trial reports, or is of HEVC's range extensions."""
     for sample in SAMPLES:
         if sample.name not in software().streams:
             continue

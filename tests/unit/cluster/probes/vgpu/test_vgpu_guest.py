@@ -48,12 +48,12 @@ def test_later_names_of_a_function_do_not_apply_either() -> None:
 
 @pytest.mark.parametrize("mode", [0, 3, 4, 77])
 def test_host_is_not_a_guest(mode: int) -> None:
-    """Only the two guest modes are a guest's view; a host, bare metal and an unknown mode are none."""
+    """Only the two guest modes make a guest's report; a host, bare metal and unknown modes make none."""
     assert _asked(_nvml(replace(PASSED_THROUGH, virtualization=mode))).vgpu_guests == {}
 
 
 def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
-    """In the whole report of a guest, each function of the tables went unasked, and what it feeds has its reason."""
+    """A guest's report calls no function of the tables, and each of their values has a reason instead."""
     nvml = _nvml(GUEST)
     device, report = _reports(nvml)
     assert not set(nvml.calls) & set(GUEST_ABSENCES)

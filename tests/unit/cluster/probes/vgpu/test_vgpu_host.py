@@ -34,7 +34,7 @@ HOST = gpu("A40", "GPU-host", virtualization="host", vgpu_scheduler="fixed share
 PAGE = Path(__file__).parents[5] / "docs" / "nvidia" / "vgpu.md"
 HOST_ITEMS = re.findall(r"^\| 2\.\d \| ([^|]*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 HOST_FUNCTIONS = set(re.findall(r"`(nvml\w+)`", " ".join(HOST_ITEMS)))
-"""Those of the guide's chapter 2, as our page on it lists them."""
+"""The functions of the guide's chapter 2, as docs/nvidia/vgpu.md lists them."""
 
 
 class Recorder:
@@ -90,7 +90,7 @@ def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
 
 
 def test_drivers_list_wins_over_the_rules() -> None:
-    """Where the driver lists a type that the rules deny, it is creatable, and the reason names both."""
+    """A type that the driver lists and the rules deny is creatable, and the reason names both."""
     nvml, handle = _busy_host()
 
     class Mixing(Recorder):
@@ -164,7 +164,7 @@ def test_guest_without_a_driver_has_no_version() -> None:
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 4])
 def test_only_a_host_hosts(mode: int) -> None:
-    """In every mode but HOST_VGPU there is no host's report, and nothing is asked about vGPUs."""
+    """Only HOST_VGPU mode makes a host's report and any calls about vGPUs."""
     nvml, _ = _nvml(replace(HOST, virtualization=mode, vgpus=()))
     assert read_nvml(nvml, sleep=lambda _: None).vgpu_hosts == {}
     assert not any("Vgpu" in name for name in nvml.calls)

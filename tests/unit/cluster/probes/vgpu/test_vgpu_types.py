@@ -55,14 +55,14 @@ CUT = {7: 19, 8: 19}
     ],
 )
 def test_what_can_be_created(wanted: VgpuType, load: HostLoad, why_not: str) -> None:
-    """By the guide's rules (2.2); each refusal has its reason."""
+    """The guide's rules (2.2) decide; each refusal has a reason."""
     found = why_creatable(wanted, load)
     assert (found.creatable, why_not in found.reason) == (not why_not, True)
 
 
 @given(st.lists(st.sampled_from((SMALL, SMALL_TOO)), max_size=4), st.sampled_from((SMALL, SMALL_TOO, LARGE)))
 def test_what_can_be_created_never_exceeds_the_gpu(running: list[VgpuType], wanted: VgpuType) -> None:
-    """Whatever is created by the rules, no more vGPUs run than fit, all of one size, and each answer has a reason."""
+    """All vGPUs that the rules allow fit, and have one size, and each answer has a reason."""
     answer = why_creatable(wanted, _shared(*running))
     assert answer.reason
     assert not answer.reason.endswith(".")
