@@ -209,25 +209,6 @@ def remuxed(template: Path, packets: list[TrackPacket], path: Path) -> Path:
     return path
 
 
-def test_without_nvenc_the_frames_come_to_the_host(tmp_path: Path) -> None:
-    """A device that only decodes: software encodes what it decoded, and the report says why."""
-    ran = run_simulated(
-        COMMON + ENCODE,
-        Scenario(machine=ADA, faults=(no_nvenc(),)),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(tmp_path / "out.mp4"), "h264"],
-    )
-    report, (same_times, _) = answers(ran)
-    assert report[:4] == ["libx264", False, COUNT, COUNT]
-    assert report[4]
-    assert same_times
-
-
-def no_nvenc() -> Fault:
-    """Return what a device without NVENC answers."""
-    return Fault(function="NvEncOpenEncodeSessionEx", action=Action.STATUS, value=2)
-
-
 def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_path: Path) -> None:
     """What the driver says of a picture is heeded, wherever the frames lie; its message is on the program's output."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=12)
