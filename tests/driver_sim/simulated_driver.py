@@ -9,9 +9,9 @@ from pathlib import Path
 
 from .build import built_libraries
 from .fork_server import REPOSITORY, fork_program
-from .scenario import Scenario
+from .scenario import Fault, Scenario, machine
 
-__all__ = ["REPOSITORY", "Ran", "Traced", "run_simulated", "simulated_environment"]
+__all__ = ["REPOSITORY", "Ran", "Traced", "run_on_gpu", "run_simulated", "simulated_environment"]
 
 _SEED = "1"
 """Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
@@ -101,6 +101,13 @@ def run_simulated(
         else:
             code, stdout, stderr = _run([*program, *arguments], variables, timeout_s)
         return Ran(exit_code=code, stdout=stdout, stderr=stderr, trace=_read_trace(folder / "trace"))
+
+
+def run_on_gpu(program: str, *arguments: object, faults: Sequence[Fault] = (), driver: str = "") -> Ran:
+    """Run Python code on a machine with one RTX 4090, the only device that it sees."""
+    known = {"driver": driver} if driver else {}
+    scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults), **known)
+    return run_simulated(program, scenario, visible_devices="0", arguments=[str(each) for each in arguments])
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], timeout_s: float) -> tuple[int | None, str, str]:

@@ -13,12 +13,11 @@ import av
 import pytest
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import Ran, run_simulated
+from .simulated_driver import Ran, run_on_gpu, run_simulated
 
 pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
 
 BLACKWELL = machine("mixed-200", "blackwell-1")
-ADA = machine("rtx-4090")
 COMMON = """
 import base64, json, sys
 from fractions import Fraction
@@ -102,7 +101,7 @@ def packets_of(told: list[list[Any]]) -> list[tuple[int, bool, bytes]]:
 
 def test_new_rates_reach_the_driver() -> None:
     """Each change carries every field, those of the change before included; a keyframe comes where asked."""
-    ran = run_simulated(COMMON + RECONFIGURE, Scenario(machine=ADA), visible_devices="0")
+    ran = run_on_gpu(COMMON + RECONFIGURE)
     packets = packets_of(answer(ran))
     assert sorted(ticks for ticks, _, _ in packets) == [number * 40 for number in range(12)]
     assert sorted(ticks for ticks, is_keyframe, _ in packets if is_keyframe) == [0, 240]
@@ -127,21 +126,12 @@ def test_new_rates_reach_the_driver() -> None:
 )
 def test_a_fault_of_the_driver_is_one_of_our_errors(fault: Fault, free_bytes: int | None, error: str) -> None:
     """What the real package says of each fault is read for what it means."""
-    ran = run_simulated(
-        COMMON + FAIL,
-        Scenario(machine=ADA, faults=(fault,)),
-        visible_devices="0",
-        arguments=[json.dumps(free_bytes), "h264", "1"],
-    )
-    assert answer(ran)[0] == error
+    assert answer(run_on_gpu(COMMON + FAIL, json.dumps(free_bytes), "h264", 1, faults=[fault]))[0] == error
 
 
 def test_one_session_too_many_is_a_limit() -> None:
     """A GeForce driver opens a fixed number of encoders and no more, whatever memory is free."""
-    ran = run_simulated(
-        COMMON + FAIL, Scenario(machine=ADA), visible_devices="0", arguments=[str(1 << 40), "h264", "20"]
-    )
-    error, held, message = answer(ran)
+    error, held, message = answer(run_on_gpu(COMMON + FAIL, 1 << 40, "h264", 20))
     assert error == "SessionLimit"
     assert 0 < held < 20
     assert f"{held} encoders of this process are open" in message
@@ -154,7 +144,7 @@ def test_ten_bits_of_h264_need_a_blackwell() -> None:
     )
     can = run_simulated(program, Scenario(machine=BLACKWELL), visible_devices="1", arguments=["null", "h264", "1"])
     assert answer(can)[0] == "none"
-    cannot = run_simulated(program, Scenario(machine=ADA), visible_devices="0", arguments=["null", "h264", "1"])
+    cannot = run_on_gpu(program, "null", "h264", 1)
     assert answer(cannot)[0] == "EngineUnfit"
     assert "10-bit" in answer(cannot)[2]
 
@@ -162,7 +152,7 @@ def test_ten_bits_of_h264_need_a_blackwell() -> None:
 @pytest.mark.parametrize(("driver", "variant"), [("535.183.01", "_121."), ("580.95.05", "_130.")])
 def test_the_driver_decides_which_interface_is_used(driver: str, variant: str) -> None:
     """The package loads the variant for the driver's interface, and with either 10 bits stay 10 bits."""
-    ran = run_simulated(COMMON + TEN_BITS, Scenario(machine=ADA, driver=driver), visible_devices="0")
+    ran = run_on_gpu(COMMON + TEN_BITS, driver=driver)
     library, extradata, packets = answer(ran)
     assert variant in library
     decoder = av.CodecContext.create("hevc", "r")
@@ -174,6 +164,6 @@ def test_the_driver_decides_which_interface_is_used(driver: str, variant: str) -
 
 def test_an_old_driver_is_refused_by_the_package() -> None:
     """A driver whose interface is older than the package knows is refused at import."""
-    result = run_simulated("import PyNvVideoCodec", Scenario(machine=ADA, driver="525.60.13"))
+    result = run_on_gpu("import PyNvVideoCodec", driver="525.60.13")
     assert result.exit_code == 1
     assert "too old" in result.stderr

@@ -64,32 +64,23 @@ def come_up(process: "subprocess.Popen[str]") -> None:
     assert process.stdout.readline() == "up\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_well(number: signal.Signals) -> None:
-    """Ray is asked to end, whatever its exit code then is, and the keeper's is 0."""
-    with keeper(OBEDIENT) as process:
+@pytest.mark.parametrize(
+    ("ray", "notice_s", "numbers"),
+    [
+        *((OBEDIENT, 60, [number]) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
+        (DEAF, 60, [signal.SIGTERM, signal.SIGINT]),
+        (DEAF, 0, [signal.SIGTERM]),
+    ],
+    ids=["SIGTERM", "SIGINT", "SIGHUP", "a second signal", "no time left"],
+)
+def test_a_signal_ends_the_node_and_the_keeper_exits_with_0(
+    ray: str, notice_s: int, numbers: list[signal.Signals]
+) -> None:
+    """Ray is asked to stop; a second signal, or the end of the notice, kills it."""
+    with keeper(ray, notice_s=notice_s) as process:
         come_up(process)
-        process.send_signal(number)
-        said, _ = process.communicate()
-    assert (process.returncode, said) == (0, "down\n")
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    """Ray that still drains is killed."""
-    with keeper(DEAF) as process:
-        come_up(process)
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate()
-    assert (process.returncode, said) == (0, "down\n")
-
-
-def test_ray_that_does_not_end_in_time_is_killed() -> None:
-    """A container then ends within its grace period."""
-    with keeper(DEAF, notice_s=0) as process:
-        come_up(process)
-        process.send_signal(signal.SIGTERM)
+        for number in numbers:
+            process.send_signal(number)
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "down\n")
 

@@ -24,7 +24,6 @@ from codecfleet.errors import (
     UsageError,
     WorkError,
 )
-from codecfleet.jobs.batch.batch import Batch
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.testing import LocalPool
 
@@ -172,16 +171,6 @@ def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:
         results_of(batch)
 
 
-def test_a_second_batch_into_the_same_outputs_is_refused(spec: BatchSpec) -> None:
-    """The first one goes on."""
-
-    async def begin_another() -> None:
-        with pytest.raises(OutputInUse):
-            _ = [result async for result in Batch(spec.resolved(), Jobs().submit, LocalPool(2))]
-
-    stop_batch(spec, meanwhile=begin_another)
-
-
 def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
     """Its database is another process's by then: a caller that iterates hears it, and does not wait for ever."""
 
@@ -265,12 +254,6 @@ def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> Non
     with pytest.raises(UsageError, match=r"memory://keys/a/\.\./x\.mkv has a part \.\. in its name"):
         run_batch(keys, Jobs())
     store.rm("/keys", recursive=True)
-
-
-def test_an_input_is_not_its_own_output(films: Path) -> None:
-    """In place is refused before anything begins."""
-    with pytest.raises(UsageError, match="replaced by its own output"):
-        run_batch(BatchSpec(inputs=films, output=films), Jobs())
 
 
 def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:
