@@ -102,88 +102,54 @@ STATUSES: Final = {
 }
 
 
-SILENT_BREAK: Final = (EngineFailed, EngineFailed, EngineFailed, NOTHING)
-
-
-TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
+EFFECTS: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("libcuda", Action.STATUS): everywhere(DeviceLost),
     ("libcuda", Action.HANG): everywhere(EngineHung),
-    ("libcuda", Action.EXIT): everywhere(PROCESS),
     ("libcuda", Action.LOSE): everywhere(DeviceLost),
     ("libcuda", Action.BREAK): everywhere(DeviceLost),
-    ("libcuda", Action.XID): everywhere(NOTHING),
-    ("libcuda", Action.SHORT): everywhere(NOTHING),  # it has no picture
-    ("libcuda", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
-    ("libcuda", Action.SLOW): everywhere(NOTHING),
-    # The package says nothing of a decoder that does not close, and holds the interpreter while it does.
+    # The package reports no decoder that fails to close, and holds the interpreter while it closes one.
     ("nvcuvid", Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING),
     ("nvcuvid", Action.HANG): (EngineHung, EngineHung, EngineHung, SILENCE),
-    ("nvcuvid", Action.EXIT): everywhere(PROCESS),
     ("nvcuvid", Action.LOSE): everywhere(DeviceLost),
     ("nvcuvid", Action.BREAK): everywhere(DeviceLost),
-    ("nvcuvid", Action.XID): everywhere(NOTHING),
     ("nvcuvid", Action.SHORT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
     ("nvcuvid", Action.CORRUPT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
-    ("nvcuvid", Action.SLOW): everywhere(NOTHING),
-    ("nvenc", Action.STATUS): SILENT_BREAK,
+    ("nvenc", Action.STATUS): (EngineFailed, EngineFailed, EngineFailed, NOTHING),
     ("nvenc", Action.HANG): everywhere(EngineHung),
-    ("nvenc", Action.EXIT): everywhere(PROCESS),
-    # Destroying an encoder on a lost device, the package ends the process.
+    # The package ends the process when it destroys an encoder on a lost device.
     ("nvenc", Action.LOSE): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
     ("nvenc", Action.BREAK): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
-    ("nvenc", Action.XID): everywhere(NOTHING),
-    # H.264 and HEVC do not state how long a picture is; AV1 does: EXTRAS.
+    # H.264 and HEVC do not state a picture's length; AV1 does: EXTRAS.
     ("nvenc", Action.SHORT): (NOTHING, UNSEEN, UNSEEN, NOTHING),
-    ("nvenc", Action.CORRUPT): everywhere(NOTHING),  # it decodes no picture
-    ("nvenc", Action.SLOW): everywhere(NOTHING),
-    # NVML is asked by probes alone, which raise nothing: a report says what was not to be had.
+    # Only probes call NVML. They raise nothing: the report says what is missing.
     ("nvml", Action.STATUS): (ABSENT, ABSENT, ABSENT, NOTHING),
     ("nvml", Action.HANG): everywhere(ABSENT),
     ("nvml", Action.EXIT): everywhere(ABSENT),
-    # Opening and closing the library is nothing that a device does.
-    ("nvml", Action.BREAK): everywhere(NOTHING),
     ("nvml", Action.LOSE): (NOTHING, LOST, LOST, NOTHING),
-    ("nvml", Action.XID): everywhere(NOTHING),
-    ("nvml", Action.SHORT): everywhere(NOTHING),  # it has no picture
-    ("nvml", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
-    ("nvml", Action.SLOW): everywhere(NOTHING),
+    # A corrupt task of a DLA: EXTRAS.
     ("cudla", Action.STATUS): everywhere(DeviceLost),
     ("cudla", Action.HANG): everywhere(EngineHung),
-    ("cudla", Action.EXIT): everywhere(PROCESS),
     ("cudla", Action.LOSE): everywhere(DeviceLost),
     ("cudla", Action.BREAK): everywhere(DeviceLost),
-    ("cudla", Action.XID): everywhere(NOTHING),
-    ("cudla", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
-    ("cudla", Action.CORRUPT): everywhere(NOTHING),  # a task is spoilt, not its submission: EXTRAS
-    ("cudla", Action.SLOW): everywhere(NOTHING),
+    # The calls that free objects return nothing. Neither library has a device: cuDLA reports its loss.
     **{
-        (library, action): outcomes
-        for library in ("nvscibuf", "nvscisync")
-        for action, outcomes in {
-            # What frees an object returns nothing.
-            Action.STATUS: (DeviceLost, DeviceLost, DeviceLost, NOTHING),
-            Action.HANG: everywhere(EngineHung),
-            Action.EXIT: everywhere(PROCESS),
-            # Neither library has a device: cuDLA tells of it.
-            Action.LOSE: everywhere(NOTHING),
-            Action.BREAK: everywhere(NOTHING),
-            Action.XID: everywhere(NOTHING),
-            Action.SHORT: everywhere(NOTHING),  # it has no bitstream
-            Action.CORRUPT: everywhere(NOTHING),  # it has no picture
-            Action.SLOW: everywhere(NOTHING),
-        }.items()
+        (library, Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING) for library in ("nvscibuf", "nvscisync")
     },
+    **{(library, Action.HANG): everywhere(EngineHung) for library in ("nvscibuf", "nvscisync")},
+    # A corrupt image of EGL: test_egl.py.
     ("EGL", Action.STATUS): everywhere(DeviceLost),
     ("EGL", Action.HANG): everywhere(EngineHung),
-    ("EGL", Action.EXIT): everywhere(PROCESS),
     ("EGL", Action.LOSE): everywhere(DeviceLost),
     ("EGL", Action.BREAK): everywhere(DeviceLost),
-    ("EGL", Action.XID): everywhere(NOTHING),
-    ("EGL", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
-    ("EGL", Action.CORRUPT): everywhere(NOTHING),  # registering an image has: test_egl.py
-    ("EGL", Action.SLOW): everywhere(NOTHING),
 }
-"""By library and action: what becomes of the fault at each of the four stages."""
+"""By library and action: the outcome at each of the four stages, if there is one."""
+TABLE: Final = {
+    (library, action): EFFECTS.get((library, action), everywhere(PROCESS if action is Action.EXIT else NOTHING))
+    for library in PLACES
+    for action in Action
+    if action is not Action.ANSWER  # of NVML's questions, and not a fault of a session: test_live_health.py
+}
+"""The same for every library and action."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,6 @@ def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_pa
     assert sha256(tmp_path / "mixed.mp4") == sha256(tmp_path / "nvdec.mp4")
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # workers that die five times, twice: 160 s on busy cores
 def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
