@@ -1,15 +1,12 @@
 """``frames`` and ``encode`` on a GPU, in a context and beside a stream that the caller names, on the simulator."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 from .test_frames import answers, clip
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 L4S = machine("l4-x4")
 

@@ -6,7 +6,6 @@ that falls silent because a call holds the interpreter for ever, cannot say anyt
 when it hears of the end, and the supervisor ends what has not answered for 20 s (docs/supervisor.md).
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,11 @@ from .fault_table import (
     Row,
 )
 from .scenario import Action
+from .simulated_driver import needs
 
 SHARING = ("EGL", "EGL image", "cudla standalone", "nvscibuf", "nvscisync")
 """Programs of sessions whose calls go through the code of the others."""
-pytestmark = pytest.mark.skipif(
-    find_spec("PyNvVideoCodec") is None or find_spec("cuda") is None, reason="PyNvVideoCodec or cuda-python is missing"
-)
+pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ and nothing here was seen on a GPU.
 """
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.spliced import TrackPacket, splice
 
 from .scenario import Action, Fault
-from .simulated_driver import Ran, run_on_gpu
+from .simulated_driver import Ran, needs, run_on_gpu
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 COUNT = 40
 GOPS = {

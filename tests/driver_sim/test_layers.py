@@ -1,17 +1,15 @@
 """Scalable streams (PyNvVideoCodec programming guide 2.2) on the real PyNvVideoCodec and the driver simulator."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import av
-import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .simulated_driver import run_on_gpu
+from .simulated_driver import needs, run_on_gpu
 from .test_frames import COMMON, COUNT, DECODE, answers
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 LAYERS = (
     "ts_number_layers=3:ts_target_bitrate=200,400,800:ts_rate_decimator=4,2,1:ts_periodicity=4:ts_layer_id=0,2,1,2"

@@ -6,16 +6,15 @@ on an NVENC. ``test_contracts.py`` has what every encoder session promises.
 
 import base64
 import json
-from importlib.util import find_spec
 from typing import Any
 
 import av
 import pytest
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import Ran, run_on_gpu, run_simulated
+from .simulated_driver import Ran, needs, run_on_gpu, run_simulated
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 BLACKWELL = machine("mixed-200", "blackwell-1")
 COMMON = """

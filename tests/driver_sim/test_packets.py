@@ -3,16 +3,12 @@
 Their sessions are those of jobs, whose faults ``test_faults.py`` tries.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from .fault_cases import Case, told_by
+from .simulated_driver import needs
 
-pytestmark = pytest.mark.skipif(
-    find_spec("PyNvVideoCodec") is None or find_spec("cuda") is None, reason="PyNvVideoCodec or cuda-python is missing"
-)
+pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
 def test_every_step_succeeds(tmp_path: Path) -> None:

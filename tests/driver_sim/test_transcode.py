@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import pytest
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import simulated_environment
+from .simulated_driver import needs, simulated_environment
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
+    needs("PyNvVideoCodec"),
 ]
 
 OPTIONS = ("--preset", "1", "--segment-seconds", "2", "--workers", "2", "--overwrite")

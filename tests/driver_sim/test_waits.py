@@ -14,7 +14,6 @@ were right. The simulator cannot show the others: they have tests on ``FakeCudaD
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ import pytest
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
-from .simulated_driver import run_on_gpu
+from .simulated_driver import needs, run_on_gpu
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 COMMON = """
 import asyncio, ctypes, hashlib, json, sys

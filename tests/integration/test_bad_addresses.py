@@ -15,7 +15,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from codecfleet.actors.media import remote_file, stores
+from codecfleet.actors.backoff import Backoff
+from codecfleet.actors.media import remote_file, storage_retry, stores
 from codecfleet.cli.app import run
 from codecfleet.errors import StorageFailed
 from codecfleet.jobs.join import publish
@@ -95,6 +96,11 @@ class QuietServer(http.server.ThreadingHTTPServer):
         """Be quiet where the client is gone; anything else is the test's own fault."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
 
 
 @pytest.fixture

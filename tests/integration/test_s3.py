@@ -6,10 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
-
 import s3fs
 
 from codecfleet.actors.backoff import Backoff
@@ -20,33 +16,24 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .attacks import ON_THREADS
 from .local_jobs import spec_of, transcode
-from .s3_server import S3Proxy, Trouble, in_turn, s3_server
+from .s3_server import S3Proxy, Trouble, in_turn, server
+
+__all__ = ["server"]
 
 SOURCE, OUTPUT = "s3://films/in.mp4", "s3://films/out.mp4"
 CUTS = 20
 PICTURES = 80
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Proxy]:
-    """A server for all tests here."""
-    with s3_server() as proxy:
-        yield proxy
-
-
 @pytest.fixture(autouse=True)
 def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
     """The server with a film of four segments in a new bucket, and no pauses between tries."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-value")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server.use(monkeypatch)
     monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(stores, "S3_ATTEMPTS", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(PICTURES), keyframes=frozenset(range(0, PICTURES, CUTS)))
     server.start_over()
-    s3fs.S3FileSystem.clear_instance_cache()
     files = s3fs.S3FileSystem()
     files.mkdir("films")
     files.put_file(str(make_clip(tmp_path / "film.mp4", clip)), "films/in.mp4")

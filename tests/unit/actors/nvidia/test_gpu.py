@@ -86,7 +86,7 @@ def test_what_it_does_not_support_is_named(device: FakeNvdec) -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [(2, DeviceMemory), (999, DeviceLost), (1, DeviceError)])
 def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceError]) -> None:
-    """Asking makes a context, which may fail; the answer is then asked for again."""
+    """A failed question is asked again next time."""
     device.caps_code = code
     asked = capabilities(device)
     with pytest.raises(kind, match=str(code)):
@@ -137,7 +137,7 @@ def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes
 
 
 def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
-    """Nothing is opened before somebody decodes, and once for all who do, at once or later."""
+    """It opens at the first decode, once for all callers."""
     gpu = Gpu(opening := Opening(device))
     assert opening.times == 0
     with ThreadPoolExecutor(4) as threads:
@@ -148,7 +148,7 @@ def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
 
 
 def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
-    """A missing package stays missing: every caller gets the reason, and none waits for it again."""
+    """Every caller gets the reason for a missing package, without another try."""
     gpu = Gpu(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
     for _ in range(3):
         with pytest.raises(EngineUnfit, match="PyNvVideoCodec cannot be used here: no module"):
@@ -220,7 +220,7 @@ def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) ->
 
 
 def test_a_missing_package_is_named() -> None:
-    """Who opens NVDEC without its packages learns which one to install."""
+    """The error names the package to install."""
     with pytest.raises(
         EngineUnfit, match="Nothing cannot be used here: No module named 'codecfleet_nothing'"
     ) as caught:

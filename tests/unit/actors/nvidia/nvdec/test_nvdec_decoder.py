@@ -100,7 +100,7 @@ def decoded(
 
 
 def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
-    """Closed sessions leave no stream and no memory of theirs on the device."""
+    """Closed sessions leave no stream and no memory on the device."""
     for name in CLIPS:
         assert list(decoded(bench.decoder, clips[name]))
     assert bench.driver.streams
@@ -157,7 +157,7 @@ def test_a_picture_left_out_is_missed(bench: Bench, clips: dict[str, Path], name
 
 
 def test_a_picture_of_another_size_is_refused(bench: Bench, clips: dict[str, Path]) -> None:
-    """A surface that is larger than the track's is not cut to it."""
+    """A surface larger than the track's pictures is refused, not cropped."""
     bench.device.spare_bytes = 64
     with pytest.raises(EngineFailed, match="instead of"):
         list(decoded(bench.decoder, clips["h264.mkv"]))
@@ -166,7 +166,7 @@ def test_a_picture_of_another_size_is_refused(bench: Bench, clips: dict[str, Pat
 @pytest.mark.parametrize("call", ["begins", "cuStreamSynchronize", "cuMemHostAlloc"])
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_failed_copy_is_the_devices_error(bench: Bench, clips: dict[str, Path], call: str, after: int) -> None:
-    """A driver that fails in the middle ends the range with its own error."""
+    """If the driver fails midway, the range ends with the driver's error."""
     if call == "begins":
         call = "cuLaunchKernel" if bench.has_kernel else "cuMemcpyDtoHAsync"
     bench.driver.faults[call] = 999
@@ -244,7 +244,7 @@ def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
 
 
 def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -> None:
-    """Where a packet is cut to nothing of use, the picture is missed."""
+    """The picture of a packet cut to nothing is missed."""
 
     def cut(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
         number, packet = packets[5]

@@ -134,7 +134,7 @@ def test_words_without_a_number_are_read_too(text: str, kind: type[CodecfleetErr
 
 @given(st.text(), st.integers(0, 2000), st.booleans())
 def test_every_fault_becomes_one_of_ours_and_pickles(text: str, code: int, opening: bool) -> None:  # noqa: FBT001
-    """Nothing foreign leaves the session, whatever it says, and what leaves survives Ray."""
+    """Any fault becomes an error of ours, which pickles."""
     evidence = EncoderEvidence(opening=opening, own_sessions=0, needed_bytes=1)
     error = nvenc_error(RuntimeError(f"{text} returned error {code}"), evidence)
     assert isinstance(error, DeviceError)
