@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
+from codecfleet.actors.decode.decoding import DecodeTally, PictureDecoder, picture_hash
 from codecfleet.actors.decode.nvdec_support import CODECS
 from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.nvidia.cuda.context import Cuda
@@ -31,6 +30,8 @@ from codecfleet.errors import (
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
+
+from .nvdec.test_nvdec_decoder import opened
 
 
 def key(codec: str = "hevc", pix_fmt: str = "yuv420p", width: int = 64, height: int = 64) -> SessionKey:
@@ -128,11 +129,8 @@ def _decode(gpu: Gpu, clip: Path) -> Iterator[bytes]:
 
 
 def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes]:
-    with av.open(str(clip)) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1
-        packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        for _, picture in pictures.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()):
+    with opened(clip) as (track, packets):
+        for _, picture in pictures.decode(track, iter(packets), DecodeTally()):
             yield picture_hash(picture.pts or 0, picture).digest
 
 
