@@ -194,59 +194,46 @@ def stage_rows() -> list[Row]:
     return rows
 
 
+def hung(
+    program: str,
+    function: str,
+    call: int,
+    step: str,
+    words: str = "",
+    *,
+    is_slow: bool = False,
+    is_silent: bool = False,
+) -> Row:
+    """Return the row of a call that does not return, or far too late."""
+    failed = fault(function, Action.SLOW, call, FAR_TOO_SLOW_MS) if is_slow else fault(function, Action.HANG, call)
+    return Row(program, failed, step, SILENCE if is_silent else EngineHung, words, HUNG_AFTER_S)
+
+
 EXTRAS: Final = (
     Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "truncated"),
     Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "truncated"),
     Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "its capabilities"),
     Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "open a session"),
-    Row(
-        "nvcuvid",
-        fault("cuvidMapVideoFrame", Action.HANG, 3),
-        "first call",
-        EngineHung,
-        "decoding a picture",
-        HUNG_AFTER_S,
-    ),
-    Row(
-        "nvcuvid",
-        fault("cuvidParseVideoData", Action.HANG, 5),
-        "first call",
-        EngineHung,
-        "decoding a picture",
-        HUNG_AFTER_S,
-    ),
-    Row("nvcuvid", fault("cuStreamSynchronize", Action.HANG, 2), "first call", EngineHung, "", HUNG_AFTER_S),
-    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.HANG, 1), "first call", SILENCE, "", HUNG_AFTER_S),
+    hung("nvcuvid", "cuvidMapVideoFrame", 3, "first call", "decoding a picture"),
+    hung("nvcuvid", "cuvidParseVideoData", 5, "first call", "decoding a picture"),
+    hung("nvcuvid", "cuStreamSynchronize", 2, "first call"),
+    hung("nvcuvid", "cuvidGetDecoderCaps", 1, "first call", is_silent=True),
     # The picture's packet is said to come later, and is not there then.
     Row(
         "nvenc", fault("NvEncEncodePicture", Action.STATUS, 4, MORE), "later calls", EngineFailed, "nvEncLockBitstream"
     ),
-    Row("nvenc", fault("NvEncGetEncodeCaps", Action.HANG, 1), "opening", SILENCE, "", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncOpenEncodeSessionEx", Action.HANG, 2), "opening", EngineHung, "", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncLockBitstream", Action.HANG, 2), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    hung("nvenc", "NvEncGetEncodeCaps", 1, "opening", is_silent=True),
+    hung("nvenc", "NvEncOpenEncodeSessionEx", 2, "opening"),
+    hung("nvenc", "NvEncLockBitstream", 2, "later calls", "Encode"),
     # A call that comes back too late was given up before.
-    Row(
-        "libcuda",
-        fault("cuMemAlloc", Action.SLOW, 3, FAR_TOO_SLOW_MS),
-        "later calls",
-        EngineHung,
-        "cuMemAlloc",
-        HUNG_AFTER_S,
-    ),
-    Row(
-        "nvenc",
-        fault("NvEncEncodePicture", Action.SLOW, 3, FAR_TOO_SLOW_MS),
-        "later calls",
-        EngineHung,
-        "Encode",
-        HUNG_AFTER_S,
-    ),
+    hung("libcuda", "cuMemAlloc", 3, "later calls", "cuMemAlloc", is_slow=True),
+    hung("nvenc", "NvEncEncodePicture", 3, "later calls", "Encode", is_slow=True),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
-    Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+    hung("cudla", "cudlaTask", 3, "later calls", "in time"),
     Row("cudla", fault("cudlaTask", Action.LOSE, 1), "first call", DeviceLost),
-    Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "cudlaMemRegister", HUNG_AFTER_S),
-    Row("cudla", fault("cudlaGetLastError", Action.HANG, 2), "later calls", EngineHung, "", HUNG_AFTER_S),
+    hung("cudla", "cudlaMemRegister", 1, "first call", "cudlaMemRegister"),
+    hung("cudla", "cudlaGetLastError", 2, "later calls"),
     *(
         Row(program, fault(function, Action.STATUS, 1, 999), step, DeviceLost)
         for program, step, functions in (
@@ -275,15 +262,8 @@ EXTRAS: Final = (
     Row("EGL image", fault("cuGraphicsEGLRegisterImage", Action.STATUS, 2, 999), "first call", DeviceLost),
     Row("EGL image", fault("cuMemcpy2DAsync", Action.STATUS, 4, 999), "later calls", DeviceLost),
     Row("EGL image", fault("cuGraphicsUnregisterResource", Action.STATUS, 2, 999), "closing", DeviceLost),
-    Row(
-        "EGL",
-        fault("cuEGLStreamProducerReturnFrame", Action.HANG, 1),
-        "later calls",
-        EngineHung,
-        "cuEGLStreamProducerReturnFrame",
-        HUNG_AFTER_S,
-    ),
-    Row("EGL", fault("cuEGLStreamProducerConnect", Action.HANG, 1), "opening", EngineHung, "", HUNG_AFTER_S),
+    hung("EGL", "cuEGLStreamProducerReturnFrame", 1, "later calls", "cuEGLStreamProducerReturnFrame"),
+    hung("EGL", "cuEGLStreamProducerConnect", 1, "opening"),
 )
 """Faults at other places: where the same action means something else."""
 STANDALONE_CALLS: Final = {
@@ -313,7 +293,7 @@ def standalone_rows() -> list[Row]:
     """Return the rows of a session without CUDA: each of its calls in turn, and its tasks."""
     rows = [
         Row("cudla standalone", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
-        Row("cudla standalone", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+        hung("cudla standalone", "cudlaTask", 3, "later calls", "in time"),
         Row("cudla standalone", fault("cudlaTask", Action.EXIT, 2, EXIT_CODE), "later calls", PROCESS),
         Row("cudla standalone", fault("cudlaSubmitTask", Action.LOSE, 2), "later calls", DeviceLost),
     ]
@@ -323,8 +303,7 @@ def standalone_rows() -> list[Row]:
             failed = fault(function, Action.STATUS, 1, status)
             rows.append(Row("cudla standalone", failed, step, DeviceLost, function.removeprefix("cudlaGetLastError")))
             if function in HANGING:
-                hung = fault(function, Action.HANG, 1)
-                rows.append(Row("cudla standalone", hung, step, EngineHung, "did not return", HUNG_AFTER_S))
+                rows.append(hung("cudla standalone", function, 1, step, "did not return"))
     return rows
 
 

@@ -181,7 +181,7 @@ print([session.state.value for session in sessions])
 
 
 def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
-    """A task writes statistics where it has room for them; the library's own module runs; NOOP runs nothing."""
+    """A task writes statistics if it has memory for them; the diagnostics module runs; NOOP runs nothing."""
     ran = run("""
 from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 host = open_host()

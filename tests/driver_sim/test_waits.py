@@ -235,7 +235,7 @@ def film(folder: Path) -> Path:
 
 @pytest.mark.parametrize("wait", swept(WAITS), ids=lambda wait: wait.what)
 def test_no_wait_can_be_left_out(wait: Wait, tmp_path: Path) -> None:
-    """The bytes are right with it, and wrong without it."""
+    """The bytes are right with the wait, and wrong without it."""
     twice = f"print(is_right(program))\n{wait.without}\nprint(is_right(program))\n"
     ran = run_on_gpu(COMMON + wait.program + twice, film(tmp_path), tmp_path)
     assert [line for line in ran.stdout.splitlines() if line in {"True", "False"}] == ["True", "False"], ran.stderr

@@ -119,7 +119,7 @@ def web(clip: Path) -> Iterator[str]:
 
 
 def test_a_film_on_the_web(attack: Attack, web: str) -> None:
-    """It is read through fsspec, also where the server says that it has moved."""
+    """It is read through fsspec, after a redirect too."""
     attack.transcodes(f"{web}/clip.mp4")
     attack.transcodes(f"{web}/moved", attack.out / "moved.mp4")
 

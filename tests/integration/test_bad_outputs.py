@@ -157,5 +157,5 @@ def test_extreme_options_that_do_make_sense(
 
 
 def test_a_thousand_workers(attack: Attack, clip: Path) -> None:
-    """More workers than work are not a mistake."""
+    """More workers than work are allowed."""
     attack.transcodes(clip, None, "--workers", "1000")

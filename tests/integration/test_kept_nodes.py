@@ -111,7 +111,7 @@ def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
 
 
 def test_nothing_of_ray_is_left() -> None:
-    """What Ray has started in its group ends with the keeper's end."""
+    """Processes that Ray started in its group end with the keeper."""
     with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT) as process:
         come_up(process)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -146,7 +146,7 @@ def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_node_without_a_place_to_be_found_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a read-only container there is no runtime directory."""
+    """A read-only container has no runtime directory."""
     (tmp_path / "codecfleet").write_text("in the way")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with registered(5):

@@ -204,7 +204,7 @@ def test_a_kept_source_gives_the_packets_of_a_fresh_one(
 
 
 def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kept source serves one version of the file."""
+    """A kept source is one version of its file."""
     path = make_clip(tmp_path / "film.mp4", FILM)
     bench = Bench(monkeypatch, str(path))
     before = bench.packets(bench.index.access_points[1])

@@ -158,7 +158,7 @@ def test_files_that_must_not_travel_are_refused(text: str, named: str, own_files
 
 
 def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
-    """Nothing is submitted for it."""
+    """Nothing is submitted."""
     server = FakeJobServer()
     assert run(["submit", "transcode", "--help"], services(server)) == 0
     assert "--codec" in capsys.readouterr().out

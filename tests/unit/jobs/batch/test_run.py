@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
-    """In order; a second run finds nothing to do."""
+    """Files run in order; a second run has nothing to do."""
     jobs = Jobs()
     results, progress = run_batch(spec.model_copy(update={"files_at_once": 1}), jobs)
     assert jobs.sources == [f"{n}.mkv" for n in range(5)]
@@ -48,7 +48,7 @@ def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
 
 
 def test_changed_inputs_and_other_options_run_again(spec: BatchSpec, films: Path) -> None:
-    """And only they; what the batch wrote itself is replaced."""
+    """Only those run again; the batch replaces its own outputs."""
     run_batch(spec, Jobs())
     (films / "3.mkv").write_bytes(b"new")
     jobs = Jobs()
@@ -81,7 +81,7 @@ def test_the_inputs_own_fault_is_reported_once(spec: BatchSpec) -> None:
 
 
 def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
-    """A full disk may have room by then."""
+    """A full disk may have room again by then."""
     jobs = Jobs(lambda each, n: StorageFailed("full") if each.source.endswith("0.mkv") and n == 1 else None)
     results, progress = run_batch(spec.model_copy(update={"files_at_once": 1}), jobs)
     assert jobs.sources == ["0.mkv", "1.mkv", "2.mkv", "3.mkv", "4.mkv", "0.mkv"]
@@ -90,7 +90,7 @@ def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
 
 
 def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
-    """In the same try: a process that was killed holds it for a moment."""
+    """The file waits within the same try: a killed process may hold its output for a moment."""
     jobs = Jobs(lambda each, n: OutputInUse("held") if each.source.endswith("2.mkv") and n == 1 else None)
     results, progress = run_batch(spec, jobs)
     assert jobs.sources.count("2.mkv") == 2
@@ -99,7 +99,7 @@ def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
 
 
 def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> None:
-    """The next run finds all files done."""
+    """The next run still finds all files done."""
 
     def delete(each: TranscodeSpec, _n: int) -> None:
         if each.source.endswith("2.mkv"):
@@ -114,7 +114,7 @@ def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> 
 
 
 def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) -> None:
-    """The next run does what is left."""
+    """The next run does the remaining files."""
     jobs = Jobs(lambda each, _n: FleetUnavailable("no Ray") if each.source.endswith("2.mkv") else None)
     with pytest.raises(FleetUnavailable):
         run_batch(spec, jobs)
@@ -126,7 +126,7 @@ def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) 
 
 
 def test_when_everything_fails_the_rest_is_not_tried(films: Path, spec: BatchSpec) -> None:
-    """Eight faults in a row that are not the files' own end the batch with the last one."""
+    """Eight faults in a row that no file caused end the batch with the last one."""
     for number in range(5, 40):
         (films / f"{number}.mkv").write_bytes(b"x")
     jobs = Jobs(lambda _each, _n: StorageFailed("full"))
@@ -217,7 +217,7 @@ def test_overrides_reach_their_file_alone(films: Path) -> None:
     ],
 )
 def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, value: str, said: str) -> None:
-    """Its error names the line."""
+    """The error names the line."""
     (films / "list.csv").write_text(f"source,{column}\n{films}/0.mkv,{value}\n")
     jobs = Jobs()
     with pytest.raises(UsageError, match=said):

@@ -1,6 +1,7 @@
 """What PyNvVideoCodec's encoder says, as one of our errors."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,9 @@ def cuda_says(code: int) -> Exception:
         (15, OPENING, EngineUnfit),
         (18, RUNNING, EngineFailed),
         (20, RUNNING, EngineFailed),
+        (10, RUNNING, DeviceMemory),  # the session is open, so it exceeds no number of sessions
         (21, OPENING, EngineUnfit),
+        (21, replace(OPENING, own_sessions=3), SessionLimit),  # as some drivers refuse a session too many
         (21, RUNNING, EngineFailed),
         (22, OPENING, EngineUnfit),
     ],
@@ -106,17 +109,6 @@ def test_a_session_too_many_is_told_from_too_little_memory(
     error = nvenc_error(encoder_says(10), evidence)
     assert type(error) is kind
     assert f"{own} encoders of this process are open" in error.message
-
-
-def test_an_open_session_does_not_exceed_their_number() -> None:
-    """Once a session is open, status 10 is memory."""
-    assert type(nvenc_error(encoder_says(10), RUNNING)) is DeviceMemory
-
-
-def test_a_refused_client_key_beside_open_sessions_is_a_limit() -> None:
-    """Some drivers refuse a session too many with 21."""
-    evidence = EncoderEvidence(opening=True, own_sessions=3, needed_bytes=1, free_bytes=MEBIBYTE)
-    assert type(nvenc_error(encoder_says(21), evidence)) is SessionLimit
 
 
 @pytest.mark.parametrize(
