@@ -17,9 +17,6 @@ __all__ = ["attack", "clip", "matroska", "tiny"]
 pytestmark = pytest.mark.timeout(60)
 
 
-# --- Outputs ---
-
-
 @pytest.mark.parametrize("alias", ["itself", "symlink", "hardlink", "url", "detour", "memory"])
 def test_an_output_that_is_the_input(alias: str, attack: Attack, clip: Path) -> None:
     """However it is spelt, and even with --overwrite, a film is never overwritten by its own transcode."""
@@ -103,9 +100,6 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
         assert words in line
     closed.chmod(0o700)
     assert {path.name for path in tmp_path.rglob("*")} == {"secret.mp4", "closed", "readonly"}
-
-
-# --- Options ---
 
 
 @pytest.mark.parametrize(
