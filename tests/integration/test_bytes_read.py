@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
+import fsspec
 import pytest
-import s3fs
 
 from codecfleet.actors.decode.decoding import DecodeTally, decode_range
 from codecfleet.actors.media import stores
@@ -47,7 +47,7 @@ def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """An empty bucket."""
     server.use(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    files = s3fs.S3FileSystem()
+    files = fsspec.filesystem("s3")
     if not files.exists("films"):
         files.mkdir("films")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import fsspec
 import pytest
-import s3fs
 
 from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry, stores
@@ -34,7 +34,7 @@ def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(PICTURES), keyframes=frozenset(range(0, PICTURES, CUTS)))
     server.start_over()
-    files = s3fs.S3FileSystem()
+    files = fsspec.filesystem("s3")
     files.mkdir("films")
     files.put_file(str(make_clip(tmp_path / "film.mp4", clip)), "films/in.mp4")
     yield server
