@@ -90,8 +90,8 @@ def test_a_large_output_is_visible_only_when_it_is_whole(
     """It is uploaded in parts; where a part fails for good, the upload is aborted, and nothing of it is left."""
     from codecfleet.jobs.join.publish import publish
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "default_block_size", 5 << 20)
-    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: 5 << 20)
+    monkeypatch.setattr("s3fs.S3FileSystem.default_block_size", 5 << 20)
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda *_, **__: 5 << 20)
     large = tmp_path / "large.mp4"
     large.write_bytes(bytes(11 << 20))
     s3.trouble = lambda method, path: Trouble.ERROR_500 if method == "PUT" and "partNumber=3" in path else Trouble.NONE
