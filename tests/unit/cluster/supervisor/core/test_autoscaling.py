@@ -240,7 +240,7 @@ def test_it_says_which_nodes_would_come() -> None:
     large, small = wants("job", 400).demand, wants("job", 1).demand
     first = world.core.growth(large)
     assert first.startswith("cpu: 3 more for 1 job, to end within 30 min: ")
-    assert "for the job, with the nodes' start and their idle time at the end" in first
+    assert "for the job, including the nodes' start and final idle time" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
     assert world.core.growth(small) == "no node would be asked for: existing and pending nodes suffice"
