@@ -38,7 +38,7 @@ _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
-"""Frequent events that mostly change nothing: their handlers set ``is_dirty``. All others always set it."""
+"""Frequent events that rarely change anything: their handlers set ``is_dirty``. All others always set it."""
 
 
 class Core:
@@ -110,7 +110,7 @@ def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> 
     processor = devices.get(processor_name(book.station.node))
     # A GPU's worker decodes in software until its sessions are open.
     device = devices.get(book.device) if event.on_device else processor
-    # Others' use of its engines, or a missing licence, would look like slowness of its own.
+    # Use by other programs, or a missing licence, would make the device itself look slow.
     if device is not None and processor is not None and not device.busy and device.fps_max is None:
         kinds = next((lane.kinds for lane in state.plan_of(jobs[0].key).lanes), ())
         rates, demand = state.planner.rates, jobs[0].demand
@@ -123,7 +123,7 @@ def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> 
 def _resized(state: SupervisorState, event: events.Resized, _now_s: float) -> list[Effect]:
     before, state.scaling.trouble = state.scaling.trouble, event.trouble
     is_new = event.trouble and event.trouble != before
-    return [Note(LogAction.NODES_REFUSED, f"no node can be asked for or ended: {event.trouble}")] if is_new else []
+    return [Note(LogAction.NODES_REFUSED, f"nodes cannot be requested or ended: {event.trouble}")] if is_new else []
 
 
 def _ended(state: SupervisorState, event: events.Ended, now_s: float) -> list[Effect]:
@@ -132,7 +132,7 @@ def _ended(state: SupervisorState, event: events.Ended, now_s: float) -> list[Ef
     stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
     state.stations.clear()
     state.plans, state.is_dirty = Plans(), False
-    note = Note(LogAction.SUPERVISOR_ENDED, f"the end: {event.reason}")
+    note = Note(LogAction.SUPERVISOR_ENDED, f"the supervisor ends: {event.reason}")
     return [note, *stops, *answers(state, state.clients, now_s)]
 
 

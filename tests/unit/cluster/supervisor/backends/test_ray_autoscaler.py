@@ -81,7 +81,7 @@ def test_a_node_is_ended_after_the_request_without_it() -> None:
 def test_without_an_autoscaler_nothing_is_asked_or_ended() -> None:
     """One line says so, and what to do."""
     autoscaler = Calls(has_labels=False)
-    with pytest.raises(FleetUnavailable, match=r"no autoscaler that knows labels\. Start the head with"):
+    with pytest.raises(FleetUnavailable, match=r"no autoscaler that supports labels\. Start the head with"):
         autoscaler.resize(want(1, "a"))
     assert autoscaler.made == []
 
@@ -91,7 +91,7 @@ def test_a_refusal_is_told_of_what_was_asked_for_alone() -> None:
     autoscaler = Calls()
     autoscaler.resize(want(9))
     autoscaler.is_refused = True
-    with pytest.raises(FleetUnavailable, match="so it gives none"):
+    with pytest.raises(FleetUnavailable, match="so it provides none"):
         autoscaler.resize(want(9))
     autoscaler.resize(want(2))
 

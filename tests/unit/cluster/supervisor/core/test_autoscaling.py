@@ -79,7 +79,7 @@ def test_work_brings_nodes_and_their_end_follows() -> None:
     assert _count(order) > 0
     assert order.wanted[0].labels == LABELS
     grants = grants_for(world.core.state, "c", world.now_s)
-    assert grants.waiting["job"] == f"nodes are to come: {_count(order)} of cpu"
+    assert grants.waiting["job"] == f"nodes are pending: {_count(order)} of cpu"
     nodes = tuple(_worker(f"w{number}") for number in range(_count(order)))
     for _ in range(100):
         world.report("c", wants("job", 400))
@@ -243,8 +243,8 @@ def test_it_says_which_nodes_would_come() -> None:
     assert "for the job, including the nodes' start and final idle time" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
-    assert world.core.growth(small) == "no node would be asked for: existing and pending nodes suffice"
+    assert world.core.growth(small) == "no node would be requested: existing and pending nodes suffice"
     assert _count(world.look(HEAD)) == count, "a question changes nothing"
     world.feed(Resized("Ray has no autoscaler"))
-    assert world.core.growth(large) == "no node can be asked for: Ray has no autoscaler"
+    assert world.core.growth(large) == "no node can be requested: Ray has no autoscaler"
     assert World(HEAD).core.growth(large) == ""

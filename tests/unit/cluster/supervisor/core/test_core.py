@@ -44,7 +44,7 @@ ADOPTED = WorkerId("a/cpu#0:41")
 def test_what_ray_withholds_is_said() -> None:
     """While Ray has given none of the bundles that a job's workers need, the reason says so."""
     (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
-    assert waiting.startswith("Ray has not provided its cores and GPUs")
+    assert waiting.startswith("Ray has not reserved its cores and GPUs")
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:

@@ -254,7 +254,7 @@ def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[st
         world.wait(1)
         assert world.say("one", wanted()).broken == {}
     world.wait(1)
-    assert "no GPU came for it within 30 s: no device can do it" in world.say("one", wanted()).broken["j"]
+    assert "no GPU became available for it within 30 s: no device can do it" in world.say("one", wanted()).broken["j"]
 
 
 def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
@@ -273,7 +273,7 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
     said = [_after_a_second(world) for _ in range(32)]
     assert said[4].waiting == {"j": "Ray reserved nothing within 10 s"}
     assert said[28].broken == {}
-    assert said[31].broken == {"j": "no GPU came for it within 30 s: Ray reserved nothing within 10 s"}
+    assert said[31].broken == {"j": "no GPU became available for it within 30 s: Ray reserved nothing within 10 s"}
     world.carry_out = carry_out  # type: ignore[method-assign]
     world.wait(1)
     served = _after_a_second(world)
