@@ -70,7 +70,7 @@ def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]
         )
         for job in _scaled(state)
     ]
-    later = (replace(each, job=f"{of.client}/{each.job}") for of in state.clients for each in of.behind)
+    later = (replace(each, job=f"{of.client}/{each.job}") for of in state.clients for each in of.later)
     return asked + [speeds.later_work(each, now_s) for each in later]
 
 
@@ -138,7 +138,7 @@ def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
 
 def _keep_work_away(state: SupervisorState, decision: Decision) -> Iterator[Effect]:
     """Keep new work from surplus nodes, and close ending nodes for good."""
-    surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.rest, decision.drain))
+    surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.surplus, decision.drain))
     for book in state.nodes:
         before = book.state
         book.surplus = surplus.get(book.ray.node, "")

@@ -1,4 +1,4 @@
-"""Packs for a supervisor's successor: users' orders for nodes, and devices in quarantine, with times in UTC."""
+"""Packs users' orders and quarantined devices for a supervisor's successor, with times in UTC."""
 
 from typing import Any, Final
 
@@ -22,10 +22,10 @@ def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[
 
 
 def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
-    """Return orders, by node; none from None."""
+    """Return orders by node; {} for None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
-    # An order that this release does not know keeps work off the node too.
+    # An unknown order keeps work off the node too.
     return {NodeId(node): Order(order) if order in known else Order.CORDON for node, order in kept.items()}
 
 
@@ -45,7 +45,7 @@ def _packed(record: DeviceRecord, utc_offset_s: float) -> dict[str, Any] | None:
 
 
 def unpack_quarantines(packed: bytes | None, utc_offset_s: float) -> dict[str, DeviceRecord]:
-    """Return records on a clock that is ``utc_offset_s`` behind UTC; none from None."""
+    """Return records on a clock that is ``utc_offset_s`` behind UTC; {} for None."""
     found = {} if packed is None else msgpack.unpackb(packed)
     return {key: _unpacked(dict(values), utc_offset_s) for key, values in found.items() if values is not None}
 

@@ -110,12 +110,12 @@ class World:
         """Return what a client may use now, as if it had asked."""
         return grants_for(self.core.state, client, self.now_s)
 
-    def report(self, client: str, *jobs: JobReport, behind: tuple[Demand, ...] = ()) -> None:
+    def report(self, client: str, *jobs: JobReport, later: tuple[Demand, ...] = ()) -> None:
         """Have a client report."""
         self.sequence += 1
         sent = self.grants.get(client)
         acknowledged = 0 if sent is None else sent.number
-        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, behind=behind)
+        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, later=later)
         self.feed(Renewed(report))
 
 

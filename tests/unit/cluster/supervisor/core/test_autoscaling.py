@@ -109,13 +109,13 @@ def test_what_waits_behind_a_job_brings_nodes_and_gets_no_slots() -> None:
     alone.report("c", wants("job", 8))
     assert _count(alone.look(HEAD)) == 1
     world = Growing(HEAD)
-    world.report("c", wants("job", 8), behind=waits(10_000_000))
+    world.report("c", wants("job", 8), later=waits(10_000_000))
     assert _count(world.look(HEAD)) == 4
     shown = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))
     assert "late: batch: about 25.7 h later than planned: the limits allow no more nodes" in shown
     nodes = tuple(_worker(f"w{number}") for number in range(4))
     for _ in range(100):
-        world.report("c", wants("job", 8), behind=waits(10_000_000))
+        world.report("c", wants("job", 8), later=waits(10_000_000))
         order = world.look(HEAD, *nodes)
     assert (_count(order), order.ended) == (4, ())
     assert all(book.state is DeviceState.OPEN for book in world.core.state.nodes)
@@ -129,7 +129,7 @@ def test_what_waits_behind_a_job_brings_nodes_and_gets_no_slots() -> None:
 def test_what_waits_brings_no_node_that_its_segments_could_not_fill() -> None:
     """However much there is: its files in flight are bounded."""
     world = Growing(HEAD)
-    world.report("c", wants("job", 4), behind=waits(10_000_000, segments=4))
+    world.report("c", wants("job", 4), later=waits(10_000_000, segments=4))
     assert _count(world.look(HEAD)) == 2
 
 
@@ -166,7 +166,7 @@ def test_without_an_autoscaler_no_node_is_given_up() -> None:
     world.feed(Resized("Ray has no autoscaler"))
     assert world.look(HEAD, _worker("w"), seconds=300).ended == ()
     lines = list(status_lines(status_of(world.core.state, {}, (), world.now_s)))
-    assert "    not done: Ray has no autoscaler" in lines
+    assert "    not carried out: Ray has no autoscaler" in lines
     world.report("c", wants("job", 4))
     world.look(HEAD, seconds=40)
     world.report("c", wants("job", 4))

@@ -198,7 +198,7 @@ async def test_a_defect_ends_the_metering_alone(
 
     runner = await make_runner(backend, take_samples=refuse)
     await clock.advance(3 * GAUGES_S)
-    assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
+    assert Counter(record.message for record in caplog.records)["metrics are no longer measured"] == 1
     assert runner.status().nodes
 
 

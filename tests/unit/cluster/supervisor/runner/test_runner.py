@@ -170,7 +170,7 @@ async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
     await clock.advance(EVERY_S + HEARTBEAT_S)
     backend.lose("a")
     lines = [line for _, line in (await make_runner(backend)).status().log]
-    assert [line for line in lines if "went" in line] == ["node host-a went while no supervisor ran"]
+    assert [line for line in lines if "left while" in line] == ["node host-a left while no supervisor ran"]
 
 
 async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
