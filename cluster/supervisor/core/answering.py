@@ -24,7 +24,7 @@ def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
 
 def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without_slots: bool) -> list[ClientBook]:
     """Return the clients of jobs assigned to these stations; ``without_slots``: only of jobs that have no slot yet."""
-    keys = {key for station in stations for key in state.targets.get(station, ())}
+    keys = {key for station in stations for key in state.plans.targets.get(station, ())}
     jobs = [job for key in keys if (job := state.clients.jobs_by_key.get(key)) is not None]
     names = {client_of(job.key) for job in jobs if not (without_slots and job.promised)}
     return [book for name in sorted(names) if (book := state.clients.get(name)) is not None]

@@ -132,7 +132,7 @@ def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
     leases = 0
     for book in stations:
         held = state.clients.occupied(book.worker)
-        leases += max(held, sum(state.targets.get(book.station.station, {}).values()))
+        leases += max(held, sum(state.plans.targets.get(book.station.station, {}).values()))
     return leases
 
 

@@ -20,7 +20,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
     # Started work changes no placement, but a worker that became unused may end.
-    is_let_go = any(worker.station not in state.targets for worker in renewal.left)
+    is_let_go = any(worker.station not in state.plans.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True
     for worker in filter(state.is_live, report.proven):

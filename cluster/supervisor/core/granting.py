@@ -58,7 +58,7 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
     promised = {}
-    for station, most in state.plan_of(job.key).slots.items():
+    for station, most in state.plans.of(job.key).slots.items():
         book = state.stations.get(station)
         if book is not None and book.facts is not None and makes_alike(job.demand.pyav, book.facts.pyav):
             slots = min(most, book.facts.slots - state.clients.occupied(book.worker, but_by=job.key))
@@ -90,7 +90,7 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
     """Return how many cores a session of a job uses: as placed, else one if it encodes in software."""
     device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
-    for lane in state.plan_of(job.key).lanes_at.get(book.station.node, ()):
+    for lane in state.plans.of(job.key).lanes_at.get(book.station.node, ()):
         if lane.device == device:
             return lane.cores / lane.sessions
     return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))
@@ -109,7 +109,7 @@ def why_not(state: SupervisorState, job: JobBook) -> str:
         return f"nodes are pending: {expected}"
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    plan = state.plan_of(job.key)
+    plan = state.plans.of(job.key)
     stations = _stations_of(state, plan)
     if stations and all(book.state is StationState.RESERVING for book in stations):
         return "Ray has not reserved its cores and GPUs: other work on the cluster may hold them"
@@ -133,7 +133,7 @@ def _why_too_large(state: SupervisorState, job: JobBook) -> str:
     """Return why a job could not start even on an idle cluster: no machine has the memory for one segment."""
     if state.scaling.may_serve(job.key):
         return ""
-    return next((refusal.reason for refusal in state.plan_of(job.key).refusals if refusal.is_too_large), "")
+    return next((refusal.reason for refusal in state.plans.of(job.key).refusals if refusal.is_too_large), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
@@ -212,7 +212,7 @@ def needs_gpus(job: JobBook) -> bool:
 def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
-    plan = state.plan_of(job.key)
+    plan = state.plans.of(job.key)
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
     # A station that waits after a failed reservation belongs to no job at the moment.

@@ -143,7 +143,7 @@ def _own_load(
         for job in state.clients.at(station.worker):
             held = job.held.get(station.worker, 0)
             is_working = is_working or held > 0
-            lanes = [each for each in state.plan_of(job.key).lanes if each.device == device.device]
+            lanes = [each for each in state.plans.of(job.key).lanes if each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
             for engine, part in engine_parts(state.planner.rates, job.demand, device, speed_fps, kinds).items():
@@ -185,9 +185,9 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
     if state.caps == before:
         return []
     state.is_dirty = True
-    whose = "its node" if state.caps.nodes != before.nodes else "it"
-    cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
-    known_cap = "no cap of encoder sessions is known any more"
+    whose = "its node" if state.caps.get(device.node) != before.get(device.node) else "it"
+    cap = state.caps.get(device.node) or state.caps.get(device.device)
+    known_cap = "it no longer has a known cap on encoder sessions"
     takes = known_cap if cap is None else f"{whose} takes {cap.sessions} encoder sessions"
     line = f"{device.name} of node {state.nodes.title(device.node)}: {takes}"
     return [Note(LogAction.DEVICE_LIMITED, line, device_ids(device))]

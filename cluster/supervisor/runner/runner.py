@@ -28,6 +28,7 @@ from ...worker_names import NodeId, StationId, WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..core.core import Core
 from ..core.placing import next_pass_s
+from ..core.previewing import growth, preview
 from ..metrics.table import PLACEMENT, MetricSample
 from ..metrics.tally import Metering, MetricTally, TakeSamples
 from ..state import events
@@ -229,7 +230,7 @@ class SupervisorRunner(SupervisorClient):
 
     def growth(self, demand: Demand) -> str:
         """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
-        return self._core.growth(demand)
+        return growth(self._core.state, demand)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine; one that needs a GPU waits for its probe."""
@@ -241,17 +242,17 @@ class SupervisorRunner(SupervisorClient):
             self._backend.want_gpus()
             if not await self._are_probed(until_s):
                 return _STILL_PROBING
-        return self._core.preview(demand, nodes_may_join=False)
+        return preview(self._core.state, demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster; one that may use NVENC waits for GPUs to be probed."""
         if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
             return _STILL_PROBING
-        return self._core.preview(demand, nodes_may_join=True)
+        return preview(self._core.state, demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
         """Wait until every GPU has been probed; return False if that takes longer than until ``until_s``."""
-        while self._core.is_probing:
+        while not all(node.is_known for node in self._core.state.nodes):
             if self._clock() >= until_s:
                 return False
             await self._sleep(PROBE_LOOK_S)

@@ -141,7 +141,7 @@ class SupervisorState:
     capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
     unservable: dict[str, str] = field(default_factory=dict)  # why a job could not be placed even alone, by its key
     stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never appear, by key
-    caps: KnownCaps = field(default_factory=KnownCaps)  # caps on encoder sessions, learnt from refusals
+    caps: KnownCaps = field(default_factory=dict)  # caps on encoder sessions, learnt from refusals
     scaling: Scaling = field(default_factory=Scaling)  # how many nodes there should be
     orphans_due_s: float | None = None  # when adopted workers drop the work of clients that have not reported
     end: str = ""  # why everything has ended; "" while it runs
@@ -157,20 +157,6 @@ class SupervisorState:
     def may_grow(self) -> bool:
         """Whether nodes may come because the supervisor asks for them."""
         return self.speeds is not None and not self.scaling.trouble
-
-    @property
-    def targets(self) -> dict[StationId, dict[str, int]]:
-        """The slots of jobs, by station and job."""
-        return self.plans.targets
-
-    @property
-    def placement(self) -> Placement:
-        """Where every job runs, and why not elsewhere."""
-        return self.plans.placement
-
-    def plan_of(self, job: str) -> JobPlan:
-        """Return where a job runs."""
-        return self.plans.of(job)
 
     def is_recovering(self, now_s: float) -> bool:
         """Return whether, after a restart, clients still keep the slots that they report to hold."""

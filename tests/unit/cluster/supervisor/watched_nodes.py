@@ -83,7 +83,7 @@ class Watched:
         """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""
         demand = replace(_demand(pieces), renditions=(), needs_gpu=True)
         self.say(JobReport(demand))
-        lanes = self.world.core.state.placement.lanes
+        lanes = self.world.core.state.plans.placement.lanes
         return sum(lane.sessions for lane in lanes if lane.device == self.gpus[0].device)
 
     def say(self, *jobs: JobReport) -> None:

@@ -7,6 +7,7 @@ from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.previewing import growth, preview
 from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -202,7 +203,7 @@ def test_encoder_of_nodes_that_may_come_is_previewed() -> None:
     world = _mixed()
     wanted = replace(_asks("job"), encoder=EncoderChoice.AUTO)
     renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
-    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    found = preview(world.core.state, replace(wanted, renditions=renditions), nodes_may_join=True)
     assert found.encoder_kind == EncoderKind("nvenc", "ada", "580")
     assert found.takes_gpu
 
@@ -218,7 +219,7 @@ def test_first_probed_node_says_what_a_group_is() -> None:
     world.look(HEAD, ray)
     wanted = _asks("job")
     renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
-    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    found = preview(world.core.state, replace(wanted, renditions=renditions), nodes_may_join=True)
     assert found.encoder_kind == EncoderKind("nvenc", "ada", "590")
 
 
@@ -238,13 +239,13 @@ def test_it_says_which_nodes_would_come() -> None:
     world = Growing(HEAD)
     world.look(HEAD)
     large, small = wants("job", 400).demand, wants("job", 1).demand
-    first = world.core.growth(large)
+    first = growth(world.core.state, large)
     assert first.startswith("cpu: 3 more for 1 job, to end within 30 min: ")
     assert "for the job, including the nodes' start and final idle time" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
-    assert world.core.growth(small) == "no node would be requested: existing and pending nodes suffice"
+    assert growth(world.core.state, small) == "no node would be requested: existing and pending nodes suffice"
     assert _count(world.look(HEAD)) == count, "a question changes nothing"
     world.feed(Resized("Ray has no autoscaler"))
-    assert world.core.growth(large) == "no node can be requested: Ray has no autoscaler"
-    assert World(HEAD).core.growth(large) == ""
+    assert growth(world.core.state, large) == "no node can be requested: Ray has no autoscaler"
+    assert growth(World(HEAD).core.state, large) == ""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
+from codecfleet.cluster.supervisor.core.previewing import preview
 from codecfleet.cluster.supervisor.state.events import Died, Effect, Probed, ProbeFailed, Start, Started
 from codecfleet.cluster.supervisor.state.messages import JobReport, WorkerFacts
 from codecfleet.cluster.supervisor.state.stations import StationState
@@ -94,11 +95,11 @@ def test_an_nvenc_that_starts_later_must_be_worth_the_wait(frames: int, *, is_wo
     """Until a GPU's worker is there, software may finish sooner; then the start does not count."""
     world = SlowGpuWorld(gpu_start_s=5.0)
     chooses = replace(wants("k", 4).demand, segments=(frames,) * 4, encoder=EncoderChoice.AUTO)
-    assert (world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
+    assert (preview(world.core.state, chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
     world.say("one", nvenc("j", 10))
     world.finish_start()
     world.say("one")
-    assert world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None
+    assert preview(world.core.state, chooses, nodes_may_join=False).encoder_kind is not None
 
 
 def test_a_gpus_station_rests_between_probes_that_fail() -> None:
@@ -128,5 +129,5 @@ SILENT = "NVML did not list this machine's GPUs: no answer within 10 s"
 )
 def test_gpus_that_were_not_listed_are_the_reason(demand: Demand, never: str, gpu_refusal: str) -> None:
     """A job that needs one hears what is wrong, not that there is none; software's is refused nothing."""
-    found = World(replace(node("a"), unlisted=SILENT)).core.preview(demand, nodes_may_join=False)
+    found = preview(World(replace(node("a"), unlisted=SILENT)).core.state, demand, nodes_may_join=False)
     assert (found.never, found.gpu_refusal) == (never, gpu_refusal)

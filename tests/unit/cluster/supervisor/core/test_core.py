@@ -77,7 +77,7 @@ def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
     broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})
     world.say("one", wants("j", 100))
     world.report("two", broken)
-    refusal = next(each for each in world.core.state.placement.refusals if each.job == "two/b")
+    refusal = next(each for each in world.core.state.plans.placement.refusals if each.job == "two/b")
     assert "cannot be placed" in refusal.reason
     assert total(world.say("one", wants("j", 100)), "j") == 2
 

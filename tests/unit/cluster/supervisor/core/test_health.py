@@ -137,7 +137,7 @@ class Measuring:
         for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
             self._watched.world.feed(Probed(probed))
             self._watched.say(JobReport(self._demand))
-        lanes = self._watched.world.core.state.placement.lanes
+        lanes = self._watched.world.core.state.plans.placement.lanes
         return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
 
     def measure(self, fps: float) -> None:
@@ -191,7 +191,7 @@ def _encoder_sessions(watched: Watched) -> int:
     """Return how many sessions a large job that NVENC encodes gets."""
     demand = replace(_demand(100), encoder=EncoderChoice.NVENC)
     watched.say(JobReport(demand))
-    return sum(lane.sessions for lane in watched.world.core.state.placement.lanes)
+    return sum(lane.sessions for lane in watched.world.core.state.plans.placement.lanes)
 
 
 def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:

@@ -20,7 +20,7 @@ def _world_of(jobs: int, pieces: int) -> World:
 def test_a_dead_worker_s_station_is_reserved_again_at_once() -> None:
     """In the decision of its death, however far the next placement is; and jobs keep what they had."""
     world = _world_of(jobs=2, pieces=2)
-    dead = next(iter(world.core.state.targets))
+    dead = next(iter(world.core.state.plans.targets))
     effects = world.core.decide(Died(world.core.state.stations[dead].worker, "it was killed"), world.now_s)
     assert [effect.station.station for effect in effects if isinstance(effect, Reserve)] == [dead]
     world.pending += effects

@@ -107,7 +107,7 @@ class Kept(World):
 
     def caps(self) -> dict[str, int | None]:
         """Return the caps on encoder sessions that refusals have taught."""
-        return {device: cap.refused_at for device, cap in self.core.state.caps.devices.items()}
+        return {device: cap.refused_at for device, cap in self.core.state.caps.items()}
 
     def refusing(self) -> set[str]:
         """Return the devices whose live workers' last refusals hold: what dead ones taught, refusals teach again.
@@ -265,7 +265,8 @@ def _pass(world: World, seconds: float) -> None:
 
 def _shares(world: World) -> dict[str, int]:
     state = world.core.state
-    return {job.key: sum(wanted.get(job.key, 0) for wanted in state.targets.values()) for job in state.clients.jobs()}
+    targets = state.plans.targets.values()
+    return {job.key: sum(wanted.get(job.key, 0) for wanted in targets) for job in state.clients.jobs()}
 
 
 Rebuilt.TestCase.settings = hypothesis_settings(max_examples=12, stateful_step_count=10, deadline=None)

@@ -212,7 +212,7 @@ class Deaths(RuleBasedStateMachine):
         """Stations have no more than their slots, and nodes that drain no more than before."""
         state, before = self.world.core.state, self.used
         self.used = Counter[str]()
-        for station, wanted in state.targets.items():
+        for station, wanted in state.plans.targets.items():
             assert sum(wanted.values()) <= state.stations[station].station.slots
             self.used[station.node] += sum(wanted.values())
         for book in state.nodes:
@@ -225,7 +225,7 @@ class Deaths(RuleBasedStateMachine):
         state = self.world.core.state
         demands = [job.demand for job in state.clients.jobs()]
         again = place(demands, Inventory(tuple(effective_nodes(state.nodes, state.stations))), start_rates(), Policy())
-        assert _places(state.placement) == _places(again)
+        assert _places(state.plans.placement) == _places(again)
         for client in list(self.granted):
             self.world.feed(Departed(client))
         self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]

@@ -65,7 +65,7 @@ def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
     decided(core, Probed(probed), 0.0)
     effects = decided(core, Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     assert not [effect for effect in effects if isinstance(effect, Reserve)]
-    assert "Ray was started without GPUs" in str(core.state.placement.refusals)
+    assert "Ray was started without GPUs" in str(core.state.plans.placement.refusals)
 
 
 def started(search_path: str | None) -> World:

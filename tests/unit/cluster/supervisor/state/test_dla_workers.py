@@ -84,7 +84,7 @@ def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
         world.say("one", wants("t", 50))
     assert world.core.state.stations["o/cpu#0"].state is StationState.RESTING
     assert world.say("one", wants("t", 50)).slots["t"] == {}
-    assert world.core.state.targets == {}
+    assert world.core.state.plans.targets == {}
 
 
 def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:

@@ -156,7 +156,7 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     wanted = replace(plain_demand("j", 100), needs_gpu=True)
     effects = decided(core, Renewed(ClientReport("one", "driver", 1, (JobReport(wanted, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
-    (placed,) = core.state.placement.lanes
+    (placed,) = core.state.plans.placement.lanes
     assert (reserve.station.station, placed.route) == ("n/gpu#0", Route.HYBRID)
     assert reserve.cores == min(12, ceil(placed.cores)) > 0
     (start,) = [
@@ -167,7 +167,7 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
     decided(core, NodesSeen((left,)), 1.0)
     assert core.state.capacity_slots == 12
-    (again,) = core.state.placement.lanes
+    (again,) = core.state.plans.placement.lanes
     assert (again.device, again.sessions) == (placed.device, placed.sessions)
 
 

@@ -51,7 +51,7 @@ def _world() -> World:
 
 
 def _routes(world: World) -> set[Route]:
-    return {lane.route for lane in world.core.state.placement.lanes}
+    return {lane.route for lane in world.core.state.plans.placement.lanes}
 
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
