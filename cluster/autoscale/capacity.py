@@ -236,7 +236,7 @@ class _Planner:
     def _on_new(self, served: Served, pool: NodePool) -> _Offer | None:
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         aim_s = self._fresh_s(served.work, pool, served.until_s)
-        most = min(self._room(pool), served.work.new_most(name) - served.shares[name].new)
+        most = min(self._room(pool), ceil(served.work.waiting / served.work.sessions[name]) - served.shares[name].new)
         if served.work.is_later:
             most = min(most, ceil(self.unplaced / served.work.sessions[name] - LEAST_FRAMES))
         if most <= 0 or aim_s <= 0:

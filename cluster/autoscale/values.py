@@ -27,10 +27,6 @@ class JobWork:
         """Return how many nodes of a group its segments can fill."""
         return ceil(self.at_once / self.sessions[group])
 
-    def new_most(self, group: str) -> int:
-        """Return how many more nodes of a group its waiting segments can fill."""
-        return ceil(self.waiting / self.sessions[group])
-
     def longest_s(self, group: str) -> float:
         """Return how long its longest segment takes on a full node of a group that can do it."""
         return self.longest_frames * self.sessions[group] / self.fps[group]

@@ -91,7 +91,6 @@ def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> lis
 
 
 def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSeen]) -> AutoscaleConfig:
-    """Return the configuration, limited to the vGPUs that the cluster's hosts can create."""
     return with_vgpu_rooms(config, nodes, state.scaling.decision, vgpu_rooms(state))
 
 

@@ -215,7 +215,6 @@ def _others(node: NodeBook, device: Device) -> int:
 
 
 def _elsewhere(state: SupervisorState, node: NodeBook, book: StationBook) -> int:
-    """Count the sessions on a node's other GPUs."""
     here = (each for each in state.stations.values() if each.station.node == node.ray.node and each is not book)
     others = sum(_others(node, device) for device in node.gpus if device.device != book.device)
     return sum(each.encoding for each in here) + others

@@ -175,8 +175,7 @@ def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float
 def _changed(state: SupervisorState, book: NodeBook, device: Device, after: DeviceRecord) -> list[Effect]:
     book.set_record(device.device, after)
     state.is_dirty = True
-    records = book.quarantines
-    return [KeepQuarantines({key: record for key, record in records.items() if record.quarantine is not None})]
+    return [KeepQuarantines({key: each for key, each in book.quarantines.items() if each.quarantine is not None})]
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
@@ -214,7 +213,6 @@ def quarantine_dying(state: SupervisorState, book: StationBook, reason: str, now
 
 
 def _rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
-    """Let a quarantined station wait for its next probe, twice as long each time."""
     book.quarantines += 1
     book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines)
 

@@ -261,7 +261,6 @@ def _is_waiting(job: JobBook) -> bool:
 
 
 def _used_slots(state: SupervisorState, station: StationBook) -> int:
-    """Return how many slots of a station's process are in use, as drivers report."""
     return sum(job.held.get(station.worker, 0) for job in state.clients.at(station.worker))
 
 

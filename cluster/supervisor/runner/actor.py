@@ -175,10 +175,7 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check that a cluster's supervisor has our version of codecfleet.
-
-    Raises VersionRefused: it has another version.
-    """
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: it is not ours."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

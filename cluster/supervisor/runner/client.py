@@ -56,10 +56,7 @@ class SupervisorClient(ABC):
         return ""
 
     async def serve_files(self, client: str) -> None:
-        """Let workers on other machines read this machine's files for a client. Idempotent.
-
-        Raises FleetUnavailable: the file server cannot be started.
-        """
+        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: that cannot start."""
         del client
 
     def world_is_gone(self) -> str:

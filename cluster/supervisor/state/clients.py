@@ -207,10 +207,6 @@ class Clients:
         for book in self:
             book.seen_s += seconds
 
-    def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
-        """Return the clients whose last report is older than ``expiry_s``."""
-        return [book for book in self if now_s - book.seen_s > expiry_s]
-
 
 def _held(said: JobReport | None) -> dict[WorkerId, int]:
     return {} if said is None else said.held

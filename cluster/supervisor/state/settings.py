@@ -39,9 +39,6 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:
-    """Return the policy that the environment names, or the default.
-
-    Raises UsageError: the file cannot be read, or is invalid.
-    """
+    """Return the policy that the environment names, or the default. Raises UsageError: its file is invalid."""
     path = environment.get(POLICY, "")
     return load_policy(path) if path else Policy()
