@@ -36,7 +36,7 @@ def _recorded() -> NodeReport:
 
 
 def _with_cuda(**changes: object) -> NodeReport:
-    """Return the recording with another answer of CUDA's."""
+    """Return the recording with another answer from CUDA."""
     report = _recorded()
     assert isinstance(report.cuda, CudaReport)
     return replace(report, cuda=replace(report.cuda, **changes))  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def _refused_package() -> NodeReport:
 
 
 def _choose(before: NodeReport, **found: object) -> NodeReport:
-    """Return a report after the choice of the driver that workers load; a trial finds the record but for some."""
+    """Return a report after the choice of the workers' driver; a trial finds the recording, except some changes."""
     assert isinstance(before.cuda, CudaReport)
     tried = _with_cuda(**{"nvrtc": "13.3"} | found).cuda
     assert isinstance(tried, CudaReport)
@@ -109,7 +109,7 @@ def _gpu(report: NodeReport) -> Device:
 
 
 def _placed(report: NodeReport) -> list[str]:
-    """Return the GPU's state, and where a long film goes that NVDEC may decode for the host's cores."""
+    """Return the GPU's state, and the lanes of a long film that NVDEC may decode for the host's cores."""
     gpu = _gpu(report)
     case = CodecCase(MediaCodec.HEVC, Direction.ENCODE)
     demand = Demand(
@@ -137,8 +137,8 @@ def _page() -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def test_verdicts_place_work_as_people_have_read_it() -> None:
-    """Each verdict closes the GPU, or takes its kernels, or neither, and the placement follows."""
+def test_verdicts_decide_placement_as_recorded() -> None:
+    """Each verdict closes the GPU, or disables its kernels, or neither, and the placement follows."""
     page = _page()
     if os.environ.get("UPDATE_GOLDEN") == "1":
         GOLDEN.write_text(page, encoding="utf-8")
@@ -146,8 +146,8 @@ def test_verdicts_place_work_as_people_have_read_it() -> None:
 
 
 @pytest.mark.parametrize("code", [803, 804])
-def test_a_gpu_on_which_cuda_does_not_start_is_closed(code: int) -> None:
-    """No lane has it, the processor works on, and the reason names the code."""
+def test_a_gpu_without_cuda_is_closed(code: int) -> None:
+    """No lane uses it, the processor continues, and the reason has the code."""
     gpu = _gpu(_refused(code))
     assert gpu.state is DeviceState.QUARANTINED
     assert f"({code})" in gpu.state_reason
@@ -155,7 +155,7 @@ def test_a_gpu_on_which_cuda_does_not_start_is_closed(code: int) -> None:
     assert [offer_of(report).labels[KIND] for report in (_recorded(), _refused(code))] == ["nvdec", "cpu"]
 
 
-def test_workers_get_the_search_path_that_was_tried() -> None:
-    """The node holds the LD_LIBRARY_PATH of its workers: with the package in front, or without a refused one."""
+def test_workers_get_the_tried_search_path() -> None:
+    """The node has its workers' LD_LIBRARY_PATH: with the package in front, or without a refused one."""
     paths = [node_of_report(CASES[title]()).search_path for title in list(CASES)[-5:]]
     assert paths == [None, f"{PACKAGE.folder}:{OLD.folder}", None, None, ""]

@@ -1,4 +1,4 @@
-"""Session caps learnt from errors, and policy files."""
+"""Caps on encoder sessions learnt from refusals, and policy files."""
 
 import tomllib
 from collections.abc import Mapping
@@ -60,15 +60,15 @@ def _learnt(on_device: int = 3, on_node: int = 8) -> KnownCaps:
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
-    """More sessions than were refused, open and at work, lift it; as many do not."""
+    """Working sessions above the refused number lift a cap; as many as that do not."""
     caps = _learnt()
     assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
     passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
     assert passed == {}
 
 
-def test_one_more_is_tried_ever_more_rarely() -> None:
-    """A cap is not for ever: after five minutes one more session is tried, and after twice as long if it is refused."""
+def test_one_more_session_is_tried_less_and_less_often() -> None:
+    """After five minutes one more session is tried, and after twice as long each time that it is refused."""
     caps, now_s, waits = _learnt(), NOW_S, []
     for _ in range(6):
         assert relaxed(caps, now_s) == caps
@@ -83,8 +83,8 @@ def test_one_more_is_tried_ever_more_rarely() -> None:
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S, 8 * RETRY_S, RETRY_MAX_S, RETRY_MAX_S]
 
 
-def test_learnt_caps_take_the_place_of_documented_ones() -> None:
-    """The inventory has what was learnt, and is otherwise as it was."""
+def test_learnt_caps_replace_documented_ones() -> None:
+    """The inventory has the learnt caps, and is otherwise unchanged."""
     machines = inventory(node("n", "RTX 4090", system_encoder_sessions_max=12), node("m", "L4"))
     refused = replace(_refused(on_device=2, on_node=2, system_wide=False), device="m/gpu0", node="m")
     capped = with_caps(machines, record_cap(_learnt(), refused, NOW_S))
@@ -117,7 +117,7 @@ def test_every_policy_key_is_documented() -> None:
     ],
 )
 def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
-    """The file, the key and what is wrong with it, and where the keys are explained."""
+    """The error names the file, the key, the problem and the documentation."""
     path = tmp_path / "policy.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
@@ -126,7 +126,7 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: 
     assert "\n" not in str(caught.value)
 
 
-def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_policy_is_refused(tmp_path: Path) -> None:
     """A missing file is a usage error that names it."""
     with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
         load_policy(tmp_path / "none.toml")

@@ -1,4 +1,4 @@
-"""Jobs of which one segment is larger than every machine's memory."""
+"""Jobs with a segment larger than the memory of every machine."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ def still(job: str) -> Demand:
     )
 
 
-def test_it_is_told_so_at_once_and_others_are_served() -> None:
-    """No slots, and both figures; a job beside it that fits has slots."""
+def test_the_job_is_refused_at_once_and_others_run() -> None:
+    """It gets no slots and a reason with both figures; a smaller job gets slots."""
     world = World(SMALL)
     grants = world.say("one", JobReport(still("still")), JobReport(plain_demand("film", 4)))
     assert set(grants.too_large) == {"still"}
@@ -29,7 +29,7 @@ def test_it_is_told_so_at_once_and_others_are_served() -> None:
 
 
 def test_a_large_machine_beside_a_small_one_takes_it() -> None:
-    """Nothing is refused while another node has the memory."""
+    """The job is not refused while a node has the memory."""
     world = World(SMALL, replace(node("b", 8), memory_bytes=200 * 10**9))
     grants = world.say("one", JobReport(still("still")))
     assert not grants.too_large

@@ -1,4 +1,4 @@
-"""What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
+"""Metrics: every series of the table, and what happens to workers, jobs and devices, each counted once."""
 
 import math
 from collections import Counter, defaultdict
@@ -28,27 +28,27 @@ __all__ = ["clock", "make_runner", "watched"]
 
 
 class Monitor:
-    """What monitoring was told: gauges' last values, counters' sums, histograms' observations."""
+    """A monitor: gauges' last values, counters' sums, histograms' observations."""
 
     def __init__(self) -> None:
         self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Take samples, with labels that the table has."""
+        """Take samples whose labels are in the table."""
         for sample in samples:
             assert set(sample.tags) == set(sample.metric.labels)
             assert sample.value > 0 or sample.metric.kind is not MetricKind.COUNTER
             self.told[sample.metric.name][sample.labels].append(sample.value)
 
     def of(self, metric: Metric, *labels: str) -> float:
-        """Return a series' value, 0 where nothing was told."""
+        """Return a series' value, 0 if it got no sample."""
         told = self.told[metric.name][labels]
         return sum(told) if metric.kind is MetricKind.COUNTER else (told or [0])[-1]
 
 
 @pytest.fixture
 def monitor() -> Monitor:
-    """A monitor that was told nothing."""
+    """A monitor without samples."""
     return Monitor()
 
 
@@ -60,12 +60,12 @@ def backend() -> FakeClusterBackend:
 
 @pytest.fixture
 async def runner(backend: FakeClusterBackend, make_runner: MakeRunner, monitor: Monitor) -> SupervisorRunner:
-    """A supervisor that tells the monitor."""
+    """A supervisor that reports to the monitor."""
     return await make_runner(backend, take_samples=monitor.take)
 
 
 async def at_work(runner: SupervisorRunner, clock: FakeClock) -> str:
-    """Give the node's worker two pieces of work; return the worker."""
+    """Give the node's worker two segments to run; return the worker."""
     await runner.renew(report(1, 10))
     await all_quiet()
     (worker,) = (await runner.renew(report(2, 10))).slots["j"]
@@ -74,8 +74,8 @@ async def at_work(runner: SupervisorRunner, clock: FakeClock) -> str:
     return worker
 
 
-async def test_a_look_tells_every_gauge(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
-    """Each series of each gauge has a value, 0 too: none keeps what was true an hour ago."""
+async def test_a_look_samples_every_gauge(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """Each series of each gauge gets a value, even 0, so that none keeps an old one."""
     await clock.advance(TICK_S)
     for metric in METRICS:
         if metric.kind is MetricKind.GAUGE:
@@ -84,10 +84,10 @@ async def test_a_look_tells_every_gauge(runner: SupervisorRunner, clock: FakeClo
     assert runner.status().nodes[0].name == "host-a"
 
 
-async def test_work_is_told(
+async def test_work_is_counted(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
-    """Jobs, what is left of them, slots in use, starts, and time in use."""
+    """Jobs, their remaining segments, slots in use, starts and time in use are counted."""
     worker = await at_work(runner, clock)
     assert monitor.of(table.WORKERS, "cpu", "ready") == 1
     assert (monitor.of(table.SLOTS, "cpu"), monitor.of(table.SLOTS_IN_USE, "cpu")) == (2, 2)
@@ -104,10 +104,10 @@ async def test_work_is_told(
     assert backend.reserved_cores == 2
 
 
-async def test_frames_are_told_by_codec(
+async def test_frames_are_counted_by_codec(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
-    """Frames count for the codec of the job that had the worker, also when it has just gone."""
+    """Frames count for the codec of the job that used the worker, even if the job has just ended."""
     worker = await at_work(runner, clock)
     backend.heartbeats[worker] = Heartbeat(50, (("j", "segment 1"),))
     await clock.advance(2.5)
@@ -119,10 +119,10 @@ async def test_frames_are_told_by_codec(
     assert monitor.told[table.FRAMES.name].keys() == {("cpu", "h264", "software")}
 
 
-async def test_ended_work_is_told_by_its_ending(
+async def test_finished_work_is_counted_by_its_ending(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
-    """Work counts once, by how it ended, from a worker's start on."""
+    """Work counts once, by its ending, from a worker's start on."""
     await runner.renew(report(1, 10))
     await all_quiet()
     (worker,) = (await runner.renew(report(2, 10))).slots["j"]
@@ -135,10 +135,10 @@ async def test_ended_work_is_told_by_its_ending(
     assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 30
 
 
-async def test_a_death_is_told_with_the_work_it_cost(
+async def test_a_death_is_counted_with_the_work_it_cost(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
-    """A dead worker counts once, with the pieces of work that run again."""
+    """A dead worker counts once, and so do its segments, which run again."""
     worker = await at_work(runner, clock)
     backend.kill(worker, "signal 9")
     await clock.advance(LOOK_S)
@@ -146,8 +146,8 @@ async def test_a_death_is_told_with_the_work_it_cost(
     assert monitor.told[table.WORK_LOST.name] == {("cpu", "died"): [2]}
 
 
-async def test_hung_work_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
-    """A worker that a driver writes off counts as hung, and its end then adds nothing."""
+async def test_hung_work_is_counted_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """A worker that a driver writes off counts as hung, and not again when it ends."""
     worker = await at_work(runner, clock)
     for sequence in (4, 5):
         said = replace(report(sequence, 10, {worker: 2}), written_off={worker: "no progress for 60 s"})
@@ -157,10 +157,10 @@ async def test_hung_work_is_told_once(runner: SupervisorRunner, clock: FakeClock
     assert monitor.of(table.WORK_LOST, "cpu", "hung") == 2
 
 
-async def test_a_node_that_leaves_is_told(
+async def test_a_draining_node_s_workers_count_for_the_node(
     runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
 ) -> None:
-    """Workers that go with a node that Ray drains count for the node, and a job without a slot waits then."""
+    """Workers lost with a node that Ray drains count for the node, and their job then waits."""
     await at_work(runner, clock)
     backend.join(RayNode(node="a", name="host-a", cores=2, free_cores=0, draining=True))
     await clock.advance(LOOK_S + TICK_S)
@@ -174,8 +174,8 @@ async def test_a_node_that_leaves_is_told(
     assert GAUGES_S <= monitor.of(table.QUEUE_AGE) <= 2 * GAUGES_S
 
 
-async def test_each_fault_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
-    """Reports repeat faults, and each counts once, by its kind."""
+async def test_each_fault_is_counted_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+    """Repeated reports of a fault count once, by its kind."""
     worker = await at_work(runner, clock)
     faults = (
         DeviceFault(1, worker, "a.mp4", is_wrong=False, reason="r"),
@@ -188,10 +188,10 @@ async def test_each_fault_is_told_once(runner: SupervisorRunner, clock: FakeCloc
     assert counts == {"failed": 1, "wrong": 1, "doubtful": 1}
 
 
-async def test_a_defect_ends_the_metering_alone(
+async def test_a_defect_ends_only_the_metering(
     backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot take samples costs the supervisor nothing, and one line in its log."""
+    """If samples cannot be taken, the supervisor continues, with one line in its log."""
 
     def refuse(_samples: tuple[MetricSample, ...]) -> None:
         raise RuntimeError("no agent")
@@ -202,10 +202,10 @@ async def test_a_defect_ends_the_metering_alone(
     assert runner.status().nodes
 
 
-async def test_an_adopted_workers_past_is_not_told_again(
+async def test_an_adopted_worker_s_past_is_not_counted_again(
     runner: SupervisorRunner, backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock
 ) -> None:
-    """What an earlier supervisor counted of a worker, its successor does not."""
+    """A successor does not count what its predecessor counted of a worker."""
     worker = await at_work(runner, clock)
     backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
     later = Monitor()
@@ -217,8 +217,8 @@ async def test_an_adopted_workers_past_is_not_told_again(
     assert later.of(table.WORK_ENDED, "cpu", "done") == 1
 
 
-def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
-    """Devices count by state, a new quarantine by its cause, and one that an earlier supervisor counted not again."""
+def test_a_quarantined_gpu_is_counted(watched: Watched, monitor: Monitor) -> None:
+    """Devices count by state, and a new quarantine by its cause; an adopted one does not count again."""
     state = watched.world.core.state
     tally, restarted = MetricTally(state, watched.world.now_s), Monitor()
     monitor.take(tuple(tally.look({}, watched.world.now_s)))
@@ -237,7 +237,7 @@ def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
 
 
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
-    """No name of a job, file, node or device becomes a series."""
+    """A job, file, node or device cannot become a label's value."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
         assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
 
@@ -251,13 +251,13 @@ def labelled(name: str, labels: dict[str, str]) -> RayNode:
 
 
 def costs(world: World, seconds: float) -> dict[str, float]:
-    """Return what a look tells of the cost, so long after the one before."""
+    """Return the cost that a look reports, this long after the previous one."""
     tally = MetricTally(world.core.state, 0.0)
     return {each.labels[0]: each.value for each in tally.look({}, seconds) if each.metric is table.COST}
 
 
 def world_of(autoscale: AutoscaleConfig | None) -> World:
-    """Return two cheap nodes, a dear one, and one of no group, of which a job uses the first."""
+    """Return two cheap nodes, an expensive one and one of no group; a job uses the first."""
     cheap = {"group": "cheap"}
     nodes = (
         labelled("a", {**cheap, "zone": "z"}),
@@ -274,7 +274,7 @@ def world_of(autoscale: AutoscaleConfig | None) -> World:
 
 
 def test_nodes_cost_their_groups_price() -> None:
-    """Each as a whole while it is there: busy where work runs, else idle; a node of no group has no price."""
+    """A whole node costs money while it exists: busy if work runs on it, else idle; a node of no group is free."""
     world = world_of(config(CHEAP, DEAR))
     assert costs(world, 10 * GAUGES_S) == {
         "busy": pytest.approx(0.36 / 3600 * 10 * GAUGES_S),
@@ -282,8 +282,8 @@ def test_nodes_cost_their_groups_price() -> None:
     }
 
 
-def test_without_prices_nothing_is_told() -> None:
-    """Neither where no groups are set, nor where they cost nothing."""
+def test_without_prices_no_cost_is_reported() -> None:
+    """Neither without groups nor with free ones."""
     assert costs(world_of(None), GAUGES_S) == {}
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
 
@@ -293,7 +293,7 @@ SERIES_MAX = 400
 
 
 def test_names_are_unique_and_series_few() -> None:
-    """No two metrics share a name, and all series together are few."""
+    """No two metrics share a name, and the total number of series is small."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     series = sum(
         (len(metric.bounds) + 3 if metric.bounds else 1) * math.prod(map(len, metric.labels.values()))

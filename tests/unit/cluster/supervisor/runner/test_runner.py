@@ -1,4 +1,4 @@
-"""The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
+"""The supervisor's runner on an in-memory cluster: decisions are carried out, and results are fed back."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ SETTINGS = SupervisorSettings(idle_release_s=30)
 
 
 class MakeRunner(Protocol):
-    """Makes and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
+    """Creates and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
 
     async def __call__(
         self, backend: FakeClusterBackend, settings: SupervisorSettings = SETTINGS, **options: Any
@@ -47,7 +47,7 @@ class MakeRunner(Protocol):
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that stands still."""
+    """A clock that does not move by itself."""
     return FakeClock()
 
 
@@ -75,19 +75,19 @@ def two_nodes() -> FakeClusterBackend:
 
 
 def report(sequence: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
-    """Return what a client with one job says."""
+    """Return the report of a client with one job."""
     return ClientReport(client, f"driver {client}", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
 
 
 async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
-    """Renew, let everything happen that follows, and return the grants that the client gets then."""
+    """Renew, let everything that follows happen, and return the client's grants."""
     await runner.renew(said)
     await all_quiet()
     return await runner.renew(said)
 
 
-async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+async def test_a_lease_reserves_starts_and_releases(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A job's cores are reserved with its workers, and are free again half a minute after it ended."""
     backend = two_nodes()
     runner = await make_runner(backend)
     grants = await settled(runner, report(1, 50))
@@ -98,8 +98,8 @@ async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, c
     assert (backend.reserved_cores, backend.workers) == (0, {})
 
 
-async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A supervisor that lives for months keeps nothing of programs that were killed."""
+async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A supervisor that runs for months keeps nothing of killed programs."""
     runner = await make_runner(two_nodes())
     await runner.renew(report(1, 50))
     waiting = asyncio.create_task(runner.renew(report(2, 50), 1))
@@ -110,8 +110,8 @@ async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRun
     assert len(runner._core.state.clients) == 0
 
 
-async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
-    """A client that waits for news learns of a death when it happens, not when its patience ends."""
+async def test_a_client_gets_news_at_once(make_runner: MakeRunner) -> None:
+    """A waiting client learns of a death when it happens, not when its time is over."""
     backend = two_nodes()
     runner = await make_runner(backend)
     held = (await settled(runner, report(1, 50))).slots["j"]
@@ -125,7 +125,7 @@ async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
 
 
 async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
+    """After a supervisor's death its workers are adopted, its orders hold, and unused reservations are released."""
     backend = two_nodes()
     first = await make_runner(backend)
     held = (await settled(first, report(1, 50))).slots["j"]
@@ -141,8 +141,8 @@ async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: Fa
     assert backend.starts == 2
 
 
-async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """It begins with the events and the speeds of the one before, but for the last seconds, and says that it begins."""
+async def test_the_next_supervisor_keeps_the_past(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """It starts with its predecessor's events and speeds except the last seconds, and logs that it takes over."""
     backend = two_nodes()
     first = await make_runner(backend)
     worker = min((await settled(first, report(1, 50))).slots["j"])
@@ -161,10 +161,10 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
     assert any(fps for _, fps in shown)
 
 
-async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
+async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
-    """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
+    """Ray restarts a supervisor elsewhere once it has dropped the dead node; a surviving node is not named."""
     backend = two_nodes()
     await settled(await make_runner(backend), report(1, 50))
     await clock.advance(EVERY_S + HEARTBEAT_S)
@@ -173,8 +173,8 @@ async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
     assert [line for line in lines if "left while" in line] == ["node host-a left while no supervisor ran"]
 
 
-async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While Ray's control service is away, the supervisor goes on, and says nothing of it every few seconds."""
+async def test_a_failing_store_loses_only_the_past(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """While Ray's control service is down, the supervisor continues, and does not log that every few seconds."""
     backend = two_nodes()
     backend.keep_error = ConnectionError("the control service restarts")
     runner = await make_runner(backend)
@@ -189,7 +189,7 @@ async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: Make
 
 
 async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) -> None:
-    """A start that fails is tried again, and the log says why it failed."""
+    """A failed start is tried again, and the log has its reason."""
     backend = two_nodes()
     backend.start_errors = [RuntimeError("no memory")]
     runner = await make_runner(backend)
@@ -200,8 +200,8 @@ async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) ->
 
 
 @pytest.mark.parametrize("is_death_seen", [True, False])
-async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, is_death_seen: bool) -> None:
-    """When Ray itself is gone, all callers are told so, also while no worker has died yet."""
+async def test_the_end_of_ray_is_reported(make_runner: MakeRunner, clock: FakeClock, *, is_death_seen: bool) -> None:
+    """If Ray itself is gone, all callers learn it, even before a worker has died."""
     backend = two_nodes()
     runner = await make_runner(backend)
     held = (await settled(runner, report(1, 50))).slots["j"]
@@ -217,8 +217,8 @@ async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, i
     assert (await again).unrecoverable == "Ray itself ended"
 
 
-async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """What heartbeats tell of a station's work is kept with its age; when the worker dies its work is lost."""
+async def test_history_has_the_work_of_workers(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Work from heartbeats is kept with its age; if its worker dies, it is lost."""
     backend = two_nodes()
     runner = await make_runner(backend)
     worker = min((await settled(runner, report(1, 50))).slots["j"])
@@ -238,7 +238,7 @@ async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: Fa
     assert [each.ending for each in runner.history((station,)).pieces[station]] == ["done", "lost"]
 
 
-async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
+async def test_status_shows_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Workers with their leases and speed, and jobs with their share; no line is too wide."""
     backend = two_nodes()
     runner = await make_runner(backend)
@@ -257,8 +257,8 @@ async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeCl
     assert max(map(len, status_lines(status))) <= 120
 
 
-async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A question about GPUs that were never probed is answered when they were, or says that they still are."""
+async def test_a_job_that_may_use_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A preview that depends on unprobed GPUs waits for their probe, or says that it still runs."""
     backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
     backend.may_probe.clear()
     runner = await make_runner(backend)
@@ -280,8 +280,8 @@ async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: Ma
     assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)
 
 
-async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Each entry names its action and what it is about, as an operator looks for it."""
+async def test_events_are_logged_with_their_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each entry has the action and the ids that an operator searches for."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.JSON, "supervisor"):
         backend = two_nodes()
@@ -304,19 +304,19 @@ async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, cloc
 
 
 class Defective(FakeClusterBackend):
-    """A cluster of which the supervisor makes something that it does not expect."""
+    """A cluster that raises an error that the supervisor does not expect."""
 
     is_defective = False
 
     def world_is_gone(self) -> str:
-        """Fail where a defect of ours would show."""
+        """Fail where a defect would show."""
         if self.is_defective:
             raise ZeroDivisionError("a defect")
         return super().world_is_gone()
 
 
-async def test_a_task_that_fails_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Waiting clients are told which, and why; its process is to end, and it can be closed."""
+async def test_a_failing_task_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Waiting clients learn which task failed and why, and the supervisor can still be closed."""
     ended = list[str]()
     backend = Defective(tuple(await two_nodes().look()))
     runner = await make_runner(backend, on_failure=lambda: ended.append(runner.failure))
