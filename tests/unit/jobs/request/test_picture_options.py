@@ -41,7 +41,7 @@ def test_text_means_the_same_as_on_the_command_line(text: dict[str, object], mea
         *({"rotate": 45}, {"flip": "x"}, {"burn_subtitles": -1}, {"bitrate": 4}),
     ],
 )
-def test_an_invalid_file_is_refused(fields: dict[str, object]) -> None:
+def test_what_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
     """Values as well as text."""
     with pytest.raises(ValidationError):
         spec_of(**fields)
