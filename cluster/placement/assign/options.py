@@ -177,9 +177,8 @@ def node_refusal(node: Node, policy: Policy) -> str:
 
 
 def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
-    if state is DeviceState.OPEN:
-        return ""
-    return f"{name} is {state.value}" + (f" because {reason}" if reason else "")
+    because = f" because {reason}" if reason else ""
+    return "" if state is DeviceState.OPEN else f"{name} is {state.value}{because}"
 
 
 def _device_key(site: Site) -> object:

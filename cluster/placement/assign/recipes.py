@@ -1,7 +1,4 @@
-"""Recipes: what one session of a demand uses on one device, by each open route.
-
-Equal devices share their recipes.
-"""
+"""Recipes: what one session of a demand uses on one device, by each open route. Equal devices share them."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -125,7 +122,7 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why decoding alone is not worth a GPU; "" if ``hybrid`` is.
+        """Return why it is not worth a GPU to decode for the cores; "" if ``hybrid`` is worth it.
 
         Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
         and forth.

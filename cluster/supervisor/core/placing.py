@@ -41,7 +41,8 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     demands = tuple(job.demand for job in state.clients.jobs())
     placement, effects = place_or_refuse(state.planner, demands, inventory)
     targets = _assigned(state, placement)
-    late = [name for name in targets if _is_late(state.stations[name])] if state.settings.bridges else []
+    books = (state.stations[name] for name in targets if state.settings.bridges and name.kind.takes_gpu)
+    late = [book.station.station for book in books if book.state is not StationState.READY]
     if late:
         now, _ = place_or_refuse(state.planner, demands, without_late_gpus(inventory, state.stations.values()))
         targets = {name: targets[name] for name in late} | _assigned(state, now)
@@ -93,10 +94,6 @@ def place_or_refuse(
 def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, dict[str, int]]:
     places = {book.ray.node: places_of(book) for book in state.nodes}
     return assign_slots(placement.lanes, state.stations.values(), state.clients.jobs_by_key, places)
-
-
-def _is_late(book: StationBook) -> bool:
-    return book.station.kind.takes_gpu and book.state is not StationState.READY
 
 
 def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:

@@ -175,10 +175,7 @@ class SupervisorState:
         """Return a station's node, which exists as long as the station."""
         return self.nodes[book.station.node]
 
-    def named(self, book: StationBook) -> str:
-        """Return a station's display name."""
-        return f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
-
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:
         """Return a log entry about a station's process."""
-        return Note(action, f"{self.named(book)} {what}", book.ids)
+        name = f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
+        return Note(action, f"{name} {what}", book.ids)

@@ -1,7 +1,4 @@
-"""The recent work and speed of stations, from workers' heartbeats: bounded, without clock or I/O.
-
-``codecfleet dashboard`` shows it.
-"""
+"""The recent work and speed of stations, from heartbeats, for ``codecfleet dashboard``: bounded, without clock or I/O."""
 
 import heapq
 import math
