@@ -1,4 +1,4 @@
-"""The recent work and speed of stations, from heartbeats, for ``codecfleet dashboard``: bounded, without clock or I/O."""
+"""The recent work and speed of stations, from heartbeats, for ``codecfleet dashboard``: bounded, no clock or I/O."""
 
 import heapq
 import math
