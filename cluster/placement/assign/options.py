@@ -77,7 +77,7 @@ class Options:
         return {reason: tuple(site.device.device for site in sites) for reason, sites in ordered}
 
     def _runs(self) -> list[Iterator[PlacementOption]]:
-        """Return the options of each class of sites with each of its recipes, in the inventory's order."""
+        """Return the options of each recipe of each class of sites, in the inventory's order."""
         return [
             _run(members, recipe, self._ledger.share_of(recipe))
             for members, recipes in self._answers

@@ -237,7 +237,7 @@ class RecipeRequest:
         )
 
     def software_s(self) -> float:
-        """Return how long a core decodes and encodes a frame."""
+        """Return the seconds that one core takes to decode and encode a frame."""
         return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:

@@ -65,7 +65,7 @@ class Node:
 
     node: NodeId
     name: str
-    devices: tuple[Device, ...]  # its processor among them, without its DLAs
+    devices: tuple[Device, ...]  # includes its processor, but not its DLAs
     dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error ends the process that uses one
     preemptible: bool = False
     memory_bytes: int | None = None

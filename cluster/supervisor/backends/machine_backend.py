@@ -110,7 +110,7 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the tables' knowledge of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
+        """Return what the tables know of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 

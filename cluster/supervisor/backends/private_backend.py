@@ -75,7 +75,7 @@ class PrivateBackend(RayCalls):
         )
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the tables' knowledge, or probe GPUs that they do not list."""
+        """Return what the tables know of the GPUs, or probe GPUs that they do not list."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and seen.knows_its_gpus:
             return seen.unprobed()

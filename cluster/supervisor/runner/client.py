@@ -56,7 +56,7 @@ class SupervisorClient(ABC):
         return ""
 
     async def serve_files(self, client: str) -> None:
-        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: that cannot start."""
+        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: no server starts."""
         del client
 
     def world_is_gone(self) -> str:
