@@ -32,7 +32,7 @@ class LaterDemands:
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield each batch's later demand once a job of it is in ``demands``; ``workers_max`` limits the client's slots."""
+        """Yield each batch's later demand once a job of it is in ``demands``; ``workers_max`` limits the client."""
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))
             if kind is None:

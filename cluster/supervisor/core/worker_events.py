@@ -72,7 +72,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # Without waiting for the next placement, jobs of a dead process get their slots back, and waiting jobs their first ones.
+    # At once, jobs of a dead process get their slots back, and waiting jobs their first ones.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 
