@@ -145,7 +145,7 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
         died = "every GPU's worker process died 5 times in a row: it did not start: " in line
         is_lost = "Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
         # The health poll may see Xid 79, or a worker the loss: the GPU is in quarantine before the fifth death.
-        assert died or "no GPU came for it within" in line, line
+        assert died or "no GPU became available for it within" in line, line
         assert is_lost or (not died and "Xid 79" in line), line
         assert "Run codecfleet doctor" in line
         assert not (tmp_path / "required.mp4").exists()
@@ -154,5 +154,5 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert report["encoder_kind"].startswith("libx264")
     (reason,) = [warning["message"] for warning in report["warnings"] if warning["code"] == "encoder"]
-    causes = ("every GPU's worker process died", "no GPU came for it within")
+    causes = ("every GPU's worker process died", "no GPU became available for it within")
     assert reason.startswith(tuple(f"software encodes the track from its start: {cause}" for cause in causes))

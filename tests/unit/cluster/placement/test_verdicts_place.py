@@ -64,7 +64,7 @@ def _refused_package() -> NodeReport:
 
 
 def _choose(before: NodeReport, **found: object) -> NodeReport:
-    """Return a report after the choice of the driver that workers load; a trial finds the record but for some."""
+    """Return a report after the choice of the workers' driver; a trial finds the recording, except some changes."""
     assert isinstance(before.cuda, CudaReport)
     tried = _with_cuda(**{"nvrtc": "13.3"} | found).cuda
     assert isinstance(tried, CudaReport)
@@ -115,7 +115,7 @@ def _placed(report: NodeReport) -> list[str]:
     ]
 
 
-def test_verdicts_place_work_as_people_have_read_it() -> None:
+def test_verdicts_decide_placement_as_recorded() -> None:
     """Each verdict closes the GPU, or takes its kernels, or neither; placement, search path and label follow."""
     page = "\n\n".join("\n".join([f"== {title}", *_placed(make())]) for title, make in CASES.items()) + "\n"
     assert page == golden("verdicts.txt", page)

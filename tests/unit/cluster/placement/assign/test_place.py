@@ -25,7 +25,7 @@ ROOM_BYTES = 520 * MIB + 2 * 2 * 34 * MIB + MIB
 
 
 def with_gpu(device: Device) -> Inventory:
-    """Return a node of which a test has made the GPU itself."""
+    """Return a node with a GPU that the test has built."""
     plain = node(device.node)
     return inventory(replace(plain, devices=(device, *plain.devices)))
 
@@ -37,7 +37,7 @@ def backwards(*models: str, cores: int = 8) -> Inventory:
 
 
 def of(codec: MediaCodec) -> Demand:
-    """Return a job with a source of that codec."""
+    """Return a job whose source has this codec."""
     return demand(decode=CodecCase(codec, Direction.DECODE))
 
 
@@ -134,7 +134,7 @@ def lines_of(case: Case) -> Iterator[str]:
         yield f"  not {', '.join(refusal.devices) or 'anywhere'}: {refusal.reason}"
 
 
-def test_jobs_go_where_people_expect() -> None:
-    """Engines, cores, gains, starts, shares, memory and what a job asks for decide, each as its line says."""
+def test_jobs_are_placed_as_expected() -> None:
+    """Engines, cores, gains, starts, shares, memory and demands each decide as the file says."""
     text = "".join(f"{line}\n" for name, case in CASES.items() for line in (f"== {name}", *lines_of(case)))
     assert text == golden("places.txt", text)

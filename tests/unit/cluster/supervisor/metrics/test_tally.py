@@ -1,4 +1,4 @@
-"""What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
+"""Metrics: every series of the table, and what happens to workers, jobs and devices, each counted once."""
 
 import math
 from collections import Counter, defaultdict
@@ -26,20 +26,20 @@ from ..watched_nodes import Watched
 
 
 class Monitor:
-    """What monitoring was told: gauges' last values, counters' sums, histograms' observations."""
+    """A monitor: gauges' last values, counters' sums, histograms' observations."""
 
     def __init__(self) -> None:
         self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Take samples, with labels that the table has."""
+        """Take samples whose labels are in the table."""
         for sample in samples:
             assert set(sample.tags) == set(sample.metric.labels)
             assert sample.value > 0 or sample.metric.kind is not MetricKind.COUNTER
             self.told[sample.metric.name][sample.labels].append(sample.value)
 
     def of(self, metric: Metric, *labels: str) -> float:
-        """Return a series' value, 0 where nothing was told."""
+        """Return a series' value, 0 if it got no sample."""
         told = self.told[metric.name][labels]
         return sum(told) if metric.kind is MetricKind.COUNTER else (told or [0])[-1]
 
@@ -179,14 +179,14 @@ async def test_each_fault_is_told_once(metered: Metered) -> None:
 async def test_a_defect_ends_the_metering_alone(
     make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot take samples costs the supervisor nothing, and one line in its log."""
+    """If samples cannot be taken, the supervisor continues, with one line in its log."""
 
     def refuse(_samples: tuple[MetricSample, ...]) -> None:
         raise RuntimeError("no agent")
 
     runner = await make_runner(two_nodes(), take_samples=refuse)
     await clock.advance(3 * GAUGES_S)
-    assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
+    assert Counter(record.message for record in caplog.records)["metrics are no longer measured"] == 1
     assert runner.status().nodes
 
 
@@ -222,7 +222,7 @@ def test_a_sick_gpu_is_told(watched: Watched) -> None:
 
 
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
-    """No name of a job, file, node or device becomes a series."""
+    """A job, file, node or device cannot become a label's value."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
         assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
 
@@ -236,13 +236,13 @@ def labelled(name: str, labels: dict[str, str]) -> RayNode:
 
 
 def costs(world: World, seconds: float) -> dict[str, float]:
-    """Return what a look tells of the cost, so long after the one before."""
+    """Return the cost that a look reports, this long after the previous one."""
     tally = MetricTally(world.core.state, 0.0)
     return {each.labels[0]: each.value for each in tally.look({}, seconds) if each.metric is table.COST}
 
 
 def world_of(autoscale: AutoscaleConfig | None) -> World:
-    """Return two cheap nodes, a dear one, and one of no group, of which a job uses the first."""
+    """Return two cheap nodes, an expensive one and one of no group; a job uses the first."""
     cheap = {"group": "cheap"}
     nodes = (
         labelled("a", {**cheap, "zone": "z"}),
@@ -259,7 +259,7 @@ def world_of(autoscale: AutoscaleConfig | None) -> World:
 
 
 def test_nodes_cost_their_groups_price() -> None:
-    """Each as a whole while it is there: busy where work runs, else idle; a node of no group has no price."""
+    """A whole node costs money while it exists: busy if work runs on it, else idle; a node of no group is free."""
     world = world_of(config(CHEAP, DEAR))
     assert costs(world, 10 * GAUGES_S) == {
         "busy": pytest.approx(0.36 / 3600 * 10 * GAUGES_S),
@@ -267,8 +267,8 @@ def test_nodes_cost_their_groups_price() -> None:
     }
 
 
-def test_without_prices_nothing_is_told() -> None:
-    """Neither where no groups are set, nor where they cost nothing."""
+def test_without_prices_no_cost_is_reported() -> None:
+    """Neither without groups nor with free ones."""
     assert costs(world_of(None), GAUGES_S) == {}
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
 
@@ -278,7 +278,7 @@ SERIES_MAX = 400
 
 
 def test_names_are_unique_and_series_few() -> None:
-    """No two metrics share a name, and all series together are few."""
+    """No two metrics share a name, and the total number of series is small."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     series = sum(
         (len(metric.bounds) + 3 if metric.bounds else 1) * math.prod(map(len, metric.labels.values()))

@@ -1,4 +1,4 @@
-"""The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
+"""The supervisor's runner on an in-memory cluster: decisions are carried out, and results are fed back."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ SETTINGS = SupervisorSettings(idle_release_s=30)
 
 
 class MakeRunner(Protocol):
-    """Makes and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
+    """Creates and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
 
     async def __call__(
         self, backend: FakeClusterBackend, settings: SupervisorSettings = SETTINGS, **options: Any
@@ -47,7 +47,7 @@ class MakeRunner(Protocol):
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that stands still."""
+    """A clock that does not move by itself."""
     return FakeClock()
 
 
@@ -75,12 +75,12 @@ def two_nodes() -> FakeClusterBackend:
 
 
 def report(sequence: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
-    """Return what a client with one job says."""
+    """Return the report of a client with one job."""
     return ClientReport(client, f"driver {client}", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
 
 
 async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
-    """Renew, let everything happen that follows, and return the grants that the client gets then."""
+    """Renew, let everything that follows happen, and return the client's grants."""
     await runner.renew(said)
     await all_quiet()
     return await runner.renew(said)
@@ -103,8 +103,8 @@ async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, c
     assert (backend.reserved_cores, backend.workers) == (0, {})
 
 
-async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A supervisor that lives for months keeps nothing of programs that were killed."""
+async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A supervisor that runs for months keeps nothing of killed programs."""
     runner = await make_runner(two_nodes())
     await runner.renew(report(1, 50))
     waiting = asyncio.create_task(runner.renew(report(2, 50), 1))
@@ -161,7 +161,7 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
     assert any(fps for _, fps in shown)
 
 
-async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
+async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
     """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
@@ -169,11 +169,11 @@ async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
     await clock.advance(EVERY_S + HEARTBEAT_S)
     backend.lose("a")
     lines = [line for _, line in (await make_runner(backend)).status().log]
-    assert [line for line in lines if "went" in line] == ["node host-a went while no supervisor ran"]
+    assert [line for line in lines if "left while" in line] == ["node host-a left while no supervisor ran"]
 
 
-async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While Ray's control service is away, the supervisor goes on, and says nothing of it every few seconds."""
+async def test_a_failing_store_loses_only_the_past(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """While Ray's control service is down, the supervisor continues, and does not log that every few seconds."""
     backend = two_nodes()
     backend.keep_error = ConnectionError("the control service restarts")
     runner = await make_runner(backend)
@@ -188,7 +188,7 @@ async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: Make
 
 
 async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) -> None:
-    """A start that fails is tried again, and the log says why it failed."""
+    """A failed start is tried again, and the log has its reason."""
     backend = two_nodes()
     backend.start_errors = [RuntimeError("no memory")]
     runner = await make_runner(backend)
@@ -234,7 +234,7 @@ async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: Fa
     assert [each.ending for each in runner.history((station,)).pieces[station]] == ["done", "lost"]
 
 
-async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
+async def test_status_shows_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Workers with their leases and speed, and jobs with their share; no line is too wide."""
     backend, runner, held = await at_work(make_runner)
     worker = min(held)
@@ -251,8 +251,8 @@ async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeCl
     assert max(map(len, status_lines(status))) <= 120
 
 
-async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A question about GPUs that were never probed is answered when they were, or says that they still are."""
+async def test_a_job_that_may_use_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A preview that depends on unprobed GPUs waits for their probe, or says that it still runs."""
     backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
     backend.may_probe.clear()
     runner = await make_runner(backend)
@@ -274,8 +274,8 @@ async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: Ma
     assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)
 
 
-async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Each entry names its action and what it is about, as an operator looks for it."""
+async def test_events_are_logged_with_their_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each entry has the action and the ids that an operator searches for."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.JSON, "supervisor"):
         backend, runner, held = await at_work(make_runner)
@@ -296,19 +296,19 @@ async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, cloc
 
 
 class Defective(FakeClusterBackend):
-    """A cluster of which the supervisor makes something that it does not expect."""
+    """A cluster that raises an error that the supervisor does not expect."""
 
     is_defective = False
 
     def world_is_gone(self) -> str:
-        """Fail where a defect of ours would show."""
+        """Fail where a defect would show."""
         if self.is_defective:
             raise ZeroDivisionError("a defect")
         return super().world_is_gone()
 
 
-async def test_a_task_that_fails_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Waiting clients are told which, and why; its process is to end, and it can be closed."""
+async def test_a_failing_task_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Waiting clients learn which task failed and why, and the supervisor can still be closed."""
     ended = list[str]()
     backend = Defective(tuple(await two_nodes().look()))
     runner = await make_runner(backend, on_failure=lambda: ended.append(runner.failure))
