@@ -119,7 +119,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
         return FleetSelection(self, choose)
 
 
-def fleet_request(source: str | PathLike[str], options: Mapping[str, object]) -> FrameRequest:
+def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest:
     """Return the request for a fleet's frames.
 
     Raises UsageError: workers cannot open such a source, an option does not apply to a fleet, or one is invalid.

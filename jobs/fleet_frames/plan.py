@@ -13,7 +13,6 @@ from ...cluster.placement.model import Demand, EncoderChoice
 from ...cluster.probes.report import Direction
 from ...errors import UsageError, redacted
 from ..frames.request import FrameRequest
-from ..frames.selection import PartFrames
 from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import FRAMES_AT_ONCE, MakeBatches
@@ -31,40 +30,29 @@ class BatchPiece:
     pictures: int  #: to decode for them
 
 
-class Pieces:
-    """Divides a selection's batches into pieces, each of at most ``most`` frames or one batch.
+def pieces_of(
+    numbers: NDArray[np.int64], group_of: NDArray[np.int64], *, frames: int, most: int, whole: bool
+) -> Iterator[BatchPiece]:
+    """Divide batches of ``frames`` of these frames into pieces, each of at most ``most`` frames or one batch.
 
-    Batches that share a group of pictures are made together, unless decoding its beginning again is cheap.
+    Batches that share a group of pictures are made together, unless decoding its beginning again is cheap. ``group_of``
+    has the group of each frame of the film; ``whole`` groups are decoded to their end.
     """
-
-    def __init__(self, part: PartFrames, numbers: NDArray[np.int64], frames: int, most: int) -> None:
-        self._numbers, self._group_of = numbers, part.group_of
-        self._frames, self._most = frames, most
-        _, self._firsts, counts = np.unique(part.group_of, return_index=True, return_counts=True)
-        self._whole = counts if part.is_counted else None  # pictures that are counted are decoded from first to last
-
-    def __iter__(self) -> Iterator[BatchPiece]:
-        begin, decoded = 0, dict[int, int]()
-        for place in range(0, len(self._numbers), self._frames):
-            needed = self._decoded(place)
-            again = sum(min(pictures, decoded.get(group, 0)) for group, pictures in needed.items())
-            is_full = place + self._frames - begin > self._most
-            if place > begin and (is_full or again * WASTE <= sum(decoded.values())):
-                yield BatchPiece(begin, place, sum(decoded.values()))
-                begin, decoded = place, {}
-            for group, pictures in needed.items():
-                decoded[group] = max(pictures, decoded.get(group, 0))
-        if len(self._numbers):
-            yield BatchPiece(begin, len(self._numbers), sum(decoded.values()))
-
-    def _decoded(self, place: int) -> dict[int, int]:
-        """Return how many pictures of each group are decoded for the batch that begins at ``place``."""
-        found = dict[int, int]()
-        for number in self._numbers[place : place + self._frames].tolist():
-            group = int(self._group_of[number])
-            pictures = number - int(self._firsts[group]) + 1 if self._whole is None else int(self._whole[group])
-            found[group] = max(pictures, found.get(group, 0))
-        return found
+    _, firsts, counts = np.unique(group_of, return_index=True, return_counts=True)
+    begin, decoded = 0, dict[int, int]()
+    for place in range(0, len(numbers), frames):
+        needed = dict[int, int]()
+        for number in numbers[place : place + frames].tolist():
+            group = int(group_of[number])
+            needed[group] = max(needed.get(group, 0), int(counts[group] if whole else number - firsts[group] + 1))
+        again = sum(min(pictures, decoded.get(group, 0)) for group, pictures in needed.items())
+        is_full = min(place + frames, len(numbers)) - begin > most
+        if place > begin and (is_full or again * WASTE <= sum(decoded.values())):
+            yield BatchPiece(begin, place, sum(decoded.values()))
+            begin, decoded = place, {}
+        decoded |= {group: max(pictures, decoded.get(group, 0)) for group, pictures in needed.items()}
+    if len(numbers):
+        yield BatchPiece(begin, len(numbers), sum(decoded.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,8 +84,10 @@ class BatchPlan:
 
     def pieces(self) -> Iterator[BatchPiece]:
         """Return what is submitted, in order."""
+        part = self.source.part
         numbers = np.array(self.positions, dtype=np.int64) * self.request.every
-        return iter(Pieces(self.source.part, numbers, self.frames, MOST_BYTES // self.frame_bytes))
+        most = MOST_BYTES // self.frame_bytes
+        return pieces_of(numbers, part.group_of, frames=self.frames, most=most, whole=part.is_counted)
 
     def demand(self, pictures: Sequence[int]) -> Demand:
         """Return the demand of pieces with these numbers of pictures."""
