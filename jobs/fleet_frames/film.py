@@ -4,7 +4,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from fractions import Fraction
 from os import PathLike, fspath
-from typing import Final, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from ...actors.media.location import absolute
 from ...actors.tensors.frame_batch import FrameBatch
@@ -19,8 +19,6 @@ from ..frames.selection import FrameChooser, PartFrames
 from ..request.options import build
 from .plan import BatchPlan
 from .run import batches_of
-
-WORKER_BYTES: Final = 256 << 20  #: Of pictures that a worker decodes ahead for one piece
 
 
 class FleetFrameOptions(TypedDict, total=False):
@@ -131,5 +129,5 @@ def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest
     if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
         message = f"the frames of a fleet do not take {', '.join(others)}"
         raise UsageError(message, "docs/learning.md lists their options.")
-    fields = {"source": absolute(path), "place": "auto", "threads": 1, "memory_bytes": WORKER_BYTES, **options}
+    fields = {"source": absolute(path), "place": "auto", "threads": 1, **options}
     return build(FrameRequest, fields, str, "docs/learning.md lists the options.")

@@ -15,7 +15,7 @@ from ...errors import UsageError, redacted
 from ..frames.request import FrameRequest
 from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
-from .work import FRAMES_AT_ONCE, MakeBatches
+from .work import AHEAD_BYTES, MakeBatches
 
 MOST_BYTES: Final = 64 << 20  #: Of what crosses at once: a batch, or several that are made together
 WASTE: Final = 4  #: Beginning anew may decode one picture again for so many that were decoded
@@ -75,10 +75,11 @@ class BatchPlan:
 
     def check(self) -> None:
         """Raise UsageError if a batch is too large to cross."""
-        size_bytes = min(self.frames, len(self.positions)) * self.frame_bytes
+        frames = min(self.frames, len(self.positions))
+        size_bytes = frames * self.frame_bytes
         if size_bytes > MOST_BYTES:
             fitting = MOST_BYTES // self.frame_bytes
-            message = f"a batch of {self.frames} frames has {size_bytes >> 20} MiB, and a fleet's at most 64"
+            message = f"a batch of {frames} frames has {size_bytes >> 20} MiB, and a fleet's has at most 64"
             advice = f"Ask for up to {fitting} frames, or give" if fitting else "Give"
             raise UsageError(message, f"{advice} TensorFormat a smaller size.")
 
@@ -93,6 +94,7 @@ class BatchPlan:
         """Return the demand of pieces with these numbers of pictures."""
         format_, extras = self.source.reading.described()
         software = INTERLACED_IN_SOFTWARE if format_.interlaced else extras.device_unsupported_reason
+        frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # of a piece
         return Demand(
             job=self.job,
             segments=tuple(pictures),
@@ -104,7 +106,7 @@ class BatchPlan:
             software_decode=CPU_ONLY if self.request.decoder == "software" else software,
             needs_gpu=self.request.decoder == "nvdec",
             has_filters=True,
-            filter_bytes=FRAMES_AT_ONCE * self.source.frame_bytes + MOST_BYTES,
+            filter_bytes=min(AHEAD_BYTES, frames * self.source.frame_bytes) + frames * self.frame_bytes,
             frames_total=len(self.positions),
             title=name_of(redacted(self.request.source)),
         )

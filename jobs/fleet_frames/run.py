@@ -22,7 +22,7 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-AHEAD_BYTES: Final = 512 << 20  #: Of the pieces that are being made or wait for their consumer, except the first
+MADE_BYTES: Final = 512 << 20  #: Of the pieces that are being made or wait for their consumer
 AHEAD_PER_SLOT: Final = 2  #: How many pieces there are for each slot, so that none idles while the first piece is late
 AHEAD_LEAST: Final = 16  #: How many there are anyway: the pool grants slots for them
 
@@ -52,7 +52,7 @@ class _BatchRun:
     async def _make_all(self) -> None:
         ahead = deque[tuple[BatchPiece, asyncio.Task[MadeBatches]]]()
         pieces = self._plan.pieces()
-        following = next(pieces, None)
+        following = await in_thread(next, pieces, None)  # the first one looks at the whole index
         async with TaskOwner() as owner:
             owner.start(self._watch.run(), "watch")
             owner.start(more_slots(self._pool, self._plan.job, sys.maxsize), "the pool's refusal")
@@ -69,7 +69,7 @@ class _BatchRun:
     def _has_room(self, following: BatchPiece, ahead: list[BatchPiece]) -> bool:
         most = max(AHEAD_LEAST, AHEAD_PER_SLOT * self._pool.state.of(self._plan.job).slots)
         frames = sum(piece.end - piece.begin for piece in (*ahead, following))
-        return not ahead or (len(ahead) < most and frames * self._plan.frame_bytes <= AHEAD_BYTES)
+        return not ahead or (len(ahead) < most and frames * self._plan.frame_bytes <= MADE_BYTES)
 
     async def _first(self, first: "asyncio.Task[MadeBatches]") -> MadeBatches:
         """Wait for the first piece. Raises FleetUnavailable: there was no worker for too long."""
@@ -86,8 +86,9 @@ class _BatchRun:
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
-        self._begin(piece)
+        self._unfinished[piece.begin] = piece.pictures
         try:
+            self._tell()
             made = await with_retries(submit, work, may_fall_back=may_fall_back)
             if made is None:
                 work = replace(work, reading=self._plan.source.reading)
@@ -98,10 +99,6 @@ class _BatchRun:
         finally:
             del self._unfinished[piece.begin]
             self._tell()
-
-    def _begin(self, piece: BatchPiece) -> None:
-        self._unfinished[piece.begin] = piece.pictures
-        self._tell()
 
     def _tell(self) -> None:
         """Report the demand: a slow consumer leaves workers to other jobs."""

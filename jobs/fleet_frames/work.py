@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -24,10 +23,11 @@ from ...errors import CodecfleetError, EngineUnfit, InputError, Unsupported, Usa
 from ..frames.batches import tensor_maker
 from ..frames.chosen import Film, FrameSelection
 from ..frames.request import FrameRequest
-from ..frames.source import FrameSource
+from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
 FILMS_KEPT: Final = 16  #: Each with its index, and without a decoder
+AHEAD_BYTES: Final = 256 << 20  #: Of pictures that are decoded ahead for one piece; more on a large GPU
 FRAMES_AT_ONCE: Final = 8  #: How many pictures of a batch are in memory while it is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
 
@@ -117,9 +117,8 @@ class MakeBatches(Work[MadeBatches | None]):
             if request.decoder == "nvdec":
                 raise EngineUnfit("this worker has no GPU that decodes", 'Use decoder="auto".')
             request = request.model_copy(update={"decoder": "software", "place": "host"})
-        gpu = own_gpu if device is None else lambda: device  # software does not open it
-        make = None if reading is None else partial(Film, request, gpu, reading)
-        return KEPT_FILMS.film((self.film, request.decoder), make)
+        key = self.film, request.decoder
+        return KEPT_FILMS.film(key, None if reading is None else lambda: _opened(request, device, reading))
 
     def _batch(self, frames: Iterator[Frame], count: int, fill: "_Fill") -> FrameBatch:
         """Return the batch of the next ``count`` frames; few of their pictures are in memory at once."""
@@ -139,6 +138,14 @@ class MakeBatches(Work[MadeBatches | None]):
             times_s=tuple(chain.from_iterable(part.times_s for part in parts)),
             durations_s=tuple(chain.from_iterable(part.durations_s for part in parts)),
         )
+
+
+def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
+    """Return a film whose pieces, several at once, take a bounded part of the memory."""
+    if device is None or request.decoder == "software":
+        return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
+    memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))
+    return Film(request.model_copy(update={"memory_bytes": memory_bytes}), lambda: device, reading)
 
 
 _Fill = Callable[[Sequence[Frame], NDArray[Any]], None]

@@ -227,8 +227,8 @@ def test_leaving_ends_the_work(tmp_path: Path) -> None:
 def test_little_is_made_ahead(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nobody takes batches, their number is bounded by slots, and their size by memory."""
     frame_bytes = 3 * 32 * 24 * 4
-    for ahead_bytes, most in ((1 << 30, 4), (17 * frame_bytes, 2)):
-        monkeypatch.setattr(run, "AHEAD_BYTES", ahead_bytes)
+    for made_bytes, most in ((1 << 30, 4), (17 * frame_bytes, 2)):
+        monkeypatch.setattr(run, "MADE_BYTES", made_bytes)
         monkeypatch.setattr(run, "AHEAD_LEAST", 1)
         pool = SeenPool(2)
 
