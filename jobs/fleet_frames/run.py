@@ -13,7 +13,7 @@ from ...actors.task_owner import TaskOwner
 from ...actors.tensors.frame_batch import FrameBatch
 from ...actors.tensors.tensor_memory import HostBfloat16
 from ...cluster.fleet.pool import Pool, more_slots
-from ...errors import CodecfleetError
+from ...errors import CodecfleetError, Unsupported
 from ..board.loop import WAITING_S, WorkerWait
 from ..board.threads import in_thread
 from ..board.watch import WorkWatch, with_retries
@@ -110,6 +110,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     start = SharedCall(pool.start(), "the workers' start")  # while the index is read
     planned = await in_thread(plan)
     await start.wait()
+    await _check_nvdec(pool, planned)
     run = _BatchRun(pool, planned)
     held = Held(run.run(), "codecfleet batches")
     try:
@@ -121,6 +122,13 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
                 yield batch
     finally:
         await held.cancel()
+
+
+async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
+    """Raise Unsupported if NVDEC has to decode, and no worker will ever have one."""
+    demand = plan.demand(())
+    if demand.needs_gpu and (reason := (await pool.preview(demand)).never):
+        raise Unsupported(f'decoder="nvdec" is not possible: {reason}', 'Use decoder="auto".')
 
 
 def _writable(made: MadeBatches) -> MadeBatches:

@@ -41,7 +41,7 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film of a key, made if it is not kept; None if it cannot be made."""
+        """Return the film of a key, made if it is not kept; None if it is not, and ``make`` is None."""
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:

@@ -12,7 +12,7 @@ import pytest
 
 import codecfleet
 from codecfleet import Fleet, FleetFrames, FrameBatch, TensorFormat
-from codecfleet.actors.device.work import Work
+from codecfleet.actors.device.work import Work, WorkContext
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.errors import (
@@ -23,6 +23,7 @@ from codecfleet.errors import (
     FrameDamaged,
     InputUnreadable,
     NoSuchFrame,
+    Unsupported,
     UsageError,
 )
 from codecfleet.jobs.fleet_frames import run
@@ -175,8 +176,13 @@ def test_what_is_wrong_is_said_before_any_work(source: Path, tmp_path: Path) -> 
 
 
 def test_a_fleet_without_gpus_refuses_nvdec(source: Path) -> None:
-    """Whatever its workers try."""
-    assert isinstance(of_fleet(source, CHOICES["all"], LocalPool(1), decoder="nvdec")[1], EngineUnfit)
+    """Before any work; a worker whose GPU is not for this work says so."""
+    pool = SeenPool(1)
+    assert isinstance(of_fleet(source, CHOICES["all"], pool, decoder="nvdec")[1], Unsupported)
+    assert pool.work == []
+    of_fleet(source, CHOICES["all"], pool := SeenPool(1, device=FakeDevice().gpu), decoder="nvdec")
+    with pytest.raises(EngineUnfit):
+        pool.work[0].run(WorkContext())
 
 
 def test_a_source_that_changes_is_an_error(source: Path, tmp_path: Path) -> None:
