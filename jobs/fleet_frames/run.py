@@ -101,8 +101,9 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand: a slow consumer leaves workers to other jobs."""
-        self._pool.set_demand(self._plan.job, self._plan.demand(tuple(self._unfinished.values())))
+        """Report the demand: none while a slow consumer leaves workers to other jobs."""
+        pictures = tuple(self._unfinished.values())
+        self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
 
 async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerator[FrameBatch]:
@@ -126,7 +127,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
 
 async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
     """Raise Unsupported if NVDEC has to decode, and no worker will ever have one."""
-    demand = plan.demand(())
+    demand = plan.demand((len(plan.positions),))
     if demand.needs_gpu and (reason := (await pool.preview(demand)).never):
         raise Unsupported(f'decoder="nvdec" is not possible: {reason}', 'Use decoder="auto".')
 

@@ -13,7 +13,7 @@ import pytest
 import codecfleet
 from codecfleet import Fleet, FleetFrames, FrameBatch, TensorFormat
 from codecfleet.actors.device.work import Work, WorkContext
-from codecfleet.cluster.fleet.pool import Pool
+from codecfleet.cluster.fleet.pool import Asked, Pool
 from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.errors import (
     Cancelled,
@@ -49,6 +49,12 @@ class SeenPool(LocalPool):
         super().__init__(slots, **options)
         self.work: list[MakeBatches] = []
         self.runs: list[WorkRun[Any]] = []
+        self.demands: list[Asked | None] = []
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        """Remember it."""
+        del job
+        self.demands.append(demand)
 
     def submit(self, work: Work[Any]) -> WorkRun[Any]:
         """Remember it, and run it."""
@@ -231,7 +237,7 @@ def test_leaving_ends_the_work(tmp_path: Path) -> None:
 
 
 def test_little_is_made_ahead(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nobody takes batches, their number is bounded by slots, and their size by memory."""
+    """While nobody takes batches, slots bound their number, memory their size; other jobs may then have the slots."""
     frame_bytes = 3 * 32 * 24 * 4
     for made_bytes, most in ((1 << 30, 4), (17 * frame_bytes, 2)):
         monkeypatch.setattr(run, "MADE_BYTES", made_bytes)
@@ -247,6 +253,9 @@ def test_little_is_made_ahead(source: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 pieces = {work.positions[0] for work in pool.work}
                 # One was taken, one is ready for the consumer.
                 assert len(pieces) <= most + 2
+                while pool.demands[-1] is not None:  # noqa: ASYNC110 - the batches' copies are made in threads
+                    await asyncio.sleep(0)
+                assert any(pool.demands)
 
         in_loop(pool, source, wait)
 
