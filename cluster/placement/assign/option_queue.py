@@ -48,6 +48,7 @@ class OptionQueue:
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
+        self._gains: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
         self._at: dict[int, list[int]] = {}  # positions of each host's options, equal recipes together
         by_recipe = sorted(range(len(options)), key=lambda position: id(options[self._indices[position]].recipe))
@@ -92,12 +93,10 @@ class OptionQueue:
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:
                 continue
             host = site.host
-            if recipe.encoder_sessions:
-                load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
-            else:  # the cores encode
+            step, load = self._step_and_load(site, recipe) if recipe.engines else (_step(recipe.fps), 0.0)
+            if not recipe.encoder_sessions:  # the cores encode
                 load = host.cores_used / host.cores if host.cores else 0.0
             crowd = host.device_sessions + (_BESIDE_GPU if host.has_gpu else 0)
-            step = _step(self._ledger.gain_fps(site, recipe))
             entry = (rank * _LAST - step, int(load * _EXACT + 0.5), crowd, position, host.changes)
             if best is None or entry < best:
                 if self._ledger.why_not(site, recipe):
@@ -105,6 +104,14 @@ class OptionQueue:
                 best = entry
             like = option
         return best
+
+    def _step_and_load(self, site: Site, recipe: Recipe) -> tuple[int, float]:
+        """Return the gain's step on a GPU and the load of its busiest engine, computed once for equal devices."""
+        key = (id(recipe), *site.loads.values())
+        if key not in self._gains:
+            load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
+            self._gains[key] = (_step(self._ledger.gain_fps(site, recipe)), load)
+        return self._gains[key]
 
 
 @lru_cache
