@@ -1,6 +1,8 @@
 """Tensors of pictures that are on the host: the arithmetic of ``plan``, straight into the tensor's memory."""
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import Unsupported, UsageError
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
-from .host_arithmetic import prepared
+from .host_arithmetic import Floats, prepared, scratch
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
 from .tensor_maker import TensorMaker
@@ -22,8 +24,12 @@ _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
 
 
-def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+def to_tensor(
+    frames: Sequence[Frame], format_: TensorFormat, out: object = None, *, pool: Executor | None = None
+) -> object:
     """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
+
+    ``pool`` makes several pictures at once. An error is that of the first frame that has one.
 
     Raises:
         UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
@@ -31,20 +37,34 @@ def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None
     """
     size = common_size(frames, format_)
     target = host_target(out, format_, format_.shape(len(frames), size))
-    for number, frame in enumerate(frames):
-        fill(target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+    fillings = [
+        partial(fill, slot, frame.to_video_frame(), frame.format.colour, format_)
+        for slot, frame in zip(target.array, frames, strict=True)
+    ]
+    if pool is None:
+        for filling in fillings:
+            filling()
+        return target.given
+    filled = [pool.submit(filling) for filling in fillings]
+    wait(filled)
+    for each in filled:
+        each.result()
     return target.given
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host."""
+    """Makes tensors on the host, several pictures at once in ``threads`` of its own."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors")
 
     def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` does."""
-        return to_tensor(frames, format_, out)
+        return to_tensor(frames, format_, out, pool=self._pool)
 
     def close(self) -> None:
-        """Do nothing: it holds nothing."""
+        """End its threads."""
+        self._pool.shutdown()
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
@@ -91,16 +111,12 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
     return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
 
 
-def write(
-    target: NDArray[Any], values: NDArray[np.float64], scales: NDArray[np.float64] | None, format_: TensorFormat
-) -> None:
-    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers; ``values`` are used up."""
+def write(target: NDArray[Any], values: Floats, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
+    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")
         return
-    if len(values) != len(target):
-        values = np.broadcast_to(values, target.shape).copy()
-    values *= scales[:, 0, None, None]
+    values = np.multiply(values, scales[:, 0, None, None], out=scratch("scaled", target.shape, np.float64))
     values += scales[:, 1, None, None]
     with np.errstate(over="ignore", under="ignore"):
         if format_.dtype == "float32":
