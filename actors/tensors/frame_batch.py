@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -57,7 +57,15 @@ class FrameBatch:
         return found
 
 
-def batch_of(data: object, frames: Sequence[Frame]) -> FrameBatch:
+class ShownFrame(NamedTuple):
+    """What a batch keeps of a frame."""
+
+    index: int
+    time_s: Fraction
+    duration_s: Fraction | None
+
+
+def batch_of(data: object, frames: Sequence[Frame | ShownFrame]) -> FrameBatch:
     """Return the batch of a tensor's frames."""
     return FrameBatch(
         data=data,

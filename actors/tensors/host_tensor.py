@@ -13,8 +13,8 @@ from ..surfaces.frames import Frame, plane_arrays
 from .host_arithmetic import prepared
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
-from .tensor_maker import TensorMaker
-from .tensor_memory import host_target
+from .tensor_maker import FrameGroup, TensorMaker
+from .tensor_memory import HostTensor, host_target
 
 _ALONE: Final = 2
 """The axes of a plane with one channel."""
@@ -22,24 +22,29 @@ _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
 
 
-def to_tensor(frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+def to_tensor(frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
     """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
+
+    No frame is needed any more when the next one is taken.
 
     Raises:
         UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
         Unsupported: a frame's samples or its matrix have no formula.
     """
-    size = common_size(frames, format_)
-    target = host_target(out, format_, format_.shape(len(frames), size))
+    sizes: set[tuple[int, int]] = set()
+    target: HostTensor | None = None
     for number, frame in enumerate(frames):
+        sizes.add(format_.target(frame.width, frame.height))
+        size = _only(sizes)
+        target = target or host_target(out, format_, format_.shape(len(frames), size))
         fill(target.array[number], frame.to_video_frame(), frame.format.colour, format_)
-    return target.given
+    return target.given if target else _only(sizes)
 
 
 class HostTensorMaker(TensorMaker):
     """Makes tensors on the host."""
 
-    def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` does."""
         return to_tensor(frames, format_, out)
 
@@ -49,11 +54,14 @@ class HostTensorMaker(TensorMaker):
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
     """Return the (width, height) that all frames get; ``UsageError`` if there is none."""
-    sizes = {format_.target(frame.width, frame.height) for frame in frames}
+    return _only({format_.target(frame.width, frame.height) for frame in frames})
+
+
+def _only(sizes: set[tuple[int, int]]) -> tuple[int, int]:
     if len(sizes) != 1:
         shown = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)) or "no frame"
         raise UsageError(f"a tensor holds pictures of one size, and not {shown}", "Give TensorFormat a size.")
-    return sizes.pop()
+    return next(iter(sizes))
 
 
 def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: TensorFormat) -> None:
