@@ -1,20 +1,20 @@
 """A machine with a GPU on which work begins without Ray, and its GPU's worker starts beside it where that pays."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
+from . import test_transcode
 from .scenario import Action, Fault
-from .test_transcode import SOFTWARE, sha256, transcode
+from .test_transcode import SOFTWARE, sha256
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-@pytest.fixture(autouse=True)
-def _ray_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CODECFLEET_RAY", "")
+transcode = partial(test_transcode.transcode, is_ray_first=False)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet.cluster.autoscale.config import Group
 from codecfleet.cluster.autoscale.deciding import decide
-from codecfleet.cluster.autoscale.values import Decision
+from codecfleet.cluster.autoscale.values import Decision, JobWork
 
 from .groups import config, group, node, work
 
@@ -44,18 +44,44 @@ def test_a_short_clip_s_node_has_a_plain_reason() -> None:
     assert decide(soon, [urgent], [], None, 0.0).size("b").reason == "1 more for 1 job of about 1 s of work"
 
 
-def test_dear_group_is_taken_where_the_cheap_one_starts_too_late() -> None:
-    """A group whose nodes cannot start in time is passed over for work with a time that was asked for."""
-    groups = config(group("a", "1.00", start_s=600.0), group("b", "9.00", start_s=60.0))
-    found = decide(groups, [work(a=50.0, b=100.0, due_s=500.0, frames=30_000, is_promised=True)], [], None, 0.0)
-    assert wanted(found) == {"a": 0, "b": 1}
-
-
-def test_mix_of_groups_where_the_cheap_one_is_at_its_limit() -> None:
-    """What the cheapest group's limit leaves undone goes to the next one, for work with a promised time."""
-    groups = config(group("a", "1.00", nodes_max=2), group("b", "3.00"))
-    found = decide(groups, [work(a=50.0, b=100.0, frames=100_000, is_promised=True)], [], None, 0.0)
-    assert wanted(found) == {"a": 2, "b": 1}
+@pytest.mark.parametrize(
+    ("groups", "job", "found", "late"),
+    [
+        (  # the cheap group's nodes cannot start in time
+            [group("a", "1.00", start_s=600.0), group("b", "9.00", start_s=60.0)],
+            work(a=50.0, b=100.0, due_s=500.0, frames=30_000, is_promised=True),
+            {"a": 0, "b": 1},
+            "",
+        ),
+        (  # the cheap group is at its limit
+            [group("a", "1.00", nodes_max=2), group("b", "3.00")],
+            work(a=50.0, b=100.0, frames=100_000, is_promised=True),
+            {"a": 2, "b": 1},
+            "",
+        ),
+        (  # work without a promised time waits rather than cost more than twice the least
+            [group("a", "1.00", nodes_max=2), group("b", "9.00")],
+            work(a=50.0, b=100.0, frames=900_000),
+            {"a": 2, "b": 0},
+            "the limits allow no more nodes",
+        ),
+        (  # late work gets the nodes that end it soon after they can start
+            [group("a", nodes_max=100)],
+            work(a=50.0, due_s=10.0, is_promised=True),
+            {"a": 30},
+            "later than promised: nodes cannot start sooner",
+        ),
+        ([group("a", "1.00"), group("own", "0")], work(a=50.0, own=5.0, frames=1000), {"a": 0, "own": 1}, ""),
+        ([group("a")], work(b=5.0), {"a": 0}, "no group can do it now"),
+    ],
+)
+def test_groups_by_price_limit_and_time(groups: list[Group], job: JobWork, found: dict[str, int], late: str) -> None:
+    """Nodes come of the cheapest group that may and can end the work in time; a forecast says why work is late."""
+    decision = decide(config(*groups), [job], [], None, 0.0)
+    (forecast,) = decision.forecasts
+    assert wanted(decision) == found
+    assert late in forecast.reason
+    assert (forecast.late_s > 0) == bool(late)
 
 
 def test_later_work_is_served_last_and_asks_once_for_what_it_can_fill() -> None:
@@ -70,15 +96,6 @@ def test_later_work_is_served_last_and_asks_once_for_what_it_can_fill() -> None:
     for now_s in (0.0, 10.0, 20.0, 30.0):
         last = decide(many, [later, work("job", a=50.0, frames=500, at_once=5)], [], last, now_s)
         assert wanted(last) == {"a": 3}
-
-
-def test_work_without_a_time_never_takes_a_dear_group() -> None:
-    """Without a time that was asked for, work waits rather than cost more than twice the least."""
-    groups = config(group("a", "1.00", nodes_max=2), group("b", "9.00"))
-    found = decide(groups, [work(a=50.0, b=100.0, frames=900_000)], [], None, 0.0)
-    assert wanted(found) == {"a": 2, "b": 0}
-    assert found.forecasts[0].late_s > 0
-    assert "the limits allow no more nodes" in found.forecasts[0].reason
 
 
 @pytest.mark.parametrize(
@@ -116,13 +133,6 @@ def test_nodes_on_their_way_are_kept_for_segments_that_take_longer_than_their_st
     for now_s in range(0, 120, 20):
         last = decide(groups, [late], [], last, float(now_s))
         assert wanted(last) == {"a": 1}
-
-
-def test_group_that_cannot_do_the_work_is_not_asked() -> None:
-    """Work that no group can do asks for nothing, and the forecast says why."""
-    found = decide(config(group("a")), [work(b=5.0)], [], None, 0.0)
-    assert wanted(found) == {"a": 0}
-    assert found.forecasts[0].late_s == inf
 
 
 def test_nodes_that_are_there_are_used_first() -> None:
@@ -194,17 +204,3 @@ def test_few_segments_do_not_keep_many_nodes_up() -> None:
     assert [order.node for order in ended.drain] == ["n0"]
     busy = decide(groups, [work(a=50.0, due_s=9000.0)], nodes, later, 1310.0)
     assert busy.rest == ()
-
-
-def test_late_job_gets_what_helps_it() -> None:
-    """A job that cannot end in time gets the nodes that end it soon after they can start, and says how late it is."""
-    jobs = [work(a=50.0, due_s=10.0, is_promised=True)]
-    found = decide(config(group("a", nodes_max=100)), jobs, [], None, 0.0)
-    assert wanted(found) == {"a": 30}
-    assert "later than promised: nodes cannot start sooner" in found.forecasts[0].reason
-
-
-def test_free_nodes_are_preferred() -> None:
-    """A group that costs nothing is taken first."""
-    found = decide(config(group("a", "1.00"), group("own", "0")), [work(a=50.0, own=5.0, frames=1000)], [], None, 0.0)
-    assert wanted(found) == {"a": 0, "own": 1}

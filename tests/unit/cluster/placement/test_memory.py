@@ -96,9 +96,3 @@ def test_a_machine_that_is_only_taken_is_no_reason_to_refuse() -> None:
     )
     assert {lane.job for lane in placement.lanes} == {"a"}
     assert not any(refusal.is_too_large for refusal in placement.refusals)
-
-
-def test_a_machine_of_unknown_memory_is_not_limited() -> None:
-    """Where the memory is not known, the cores alone count."""
-    job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
-    assert _one(job, processor_of("n", "n", 16))[0] == 16

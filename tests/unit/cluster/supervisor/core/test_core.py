@@ -59,18 +59,6 @@ def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
     assert (total(first, "large"), total(second, "small")) == (3, 1)
 
 
-def test_slots_in_use_are_not_promised_twice() -> None:
-    """What a job holds stays its own until it lets go, even if its share has shrunk."""
-    world = World(node("a", 4))
-    (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    world.say("one", wants("j", 100, {worker: 4}))
-    assert total(world.say("two", wants("k", 100)), "k") == 0
-    assert total(world.say("one", wants("j", 97, {worker: 4})), "j") == 2
-    assert total(world.say("two", wants("k", 100)), "k") == 0
-    world.say("one", wants("j", 97, {worker: 3}))
-    assert total(world.say("two", wants("k", 100)), "k") == 1
-
-
 def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
     """A demand that makes placement itself fail is refused by name; others get their share."""
     world = World(node("a"))
@@ -192,3 +180,14 @@ def test_a_node_that_may_be_taken_away_comes_last(*, probed: bool) -> None:
         world.feed(Probed(replace(spot, preemptible=False).unprobed()))
     (worker,) = world.say("one", wants("j", 2)).slots["j"]
     assert worker.startswith("b/cpu#0:")
+
+
+def test_a_job_that_is_too_large_is_told_so_at_once_and_others_are_served() -> None:
+    """A job of huge pictures gets no slots, and both figures; a job beside it that fits has slots."""
+    huge = replace(plain_demand("huge", 4), width=15000, height=15000)
+    huge = replace(huge, renditions=(replace(huge.renditions[0], width=15000, height=15000),))
+    world = World(replace(node("a", 8), memory_bytes=4 * 10**9))
+    grants = world.say("one", JobReport(huge), JobReport(plain_demand("film", 4)))
+    assert set(grants.too_large) == {"huge"}
+    assert "GB of memory, and this machine has 4.0 GB for work" in grants.too_large["huge"]
+    assert (total(grants, "huge"), total(grants, "film") > 0) == (0, True)

@@ -27,11 +27,9 @@ from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.testing import FakeClusterBackend
 from codecfleet.testing.fake_clock import FakeClock
 
-from ..runner.test_runner import clock, make_runner, two_nodes
+from ..runner.test_runner import two_nodes
 from ..state.test_gpu_workers import _demand
-from ..watched_nodes import GIB, OURS, Watched, _at_work, watched
-
-__all__ = ["clock", "make_runner", "watched"]
+from ..watched_nodes import GIB, OURS, Watched, _at_work
 
 
 def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:
@@ -231,15 +229,6 @@ def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats,
     return heartbeats, said
 
 
-async def test_a_successor_learns_what_workers_have_open_and_were_refused(clock: FakeClock) -> None:
-    """The first heartbeat of a worker that an earlier supervisor started tells all of it."""
-    backend, worker = two_nodes(), "a/gpu#0:1"
-    heartbeats, said = _reading(backend, clock)
-    backend.heartbeats[worker] = Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)
-    await heartbeats.read(worker)
-    assert said == [Encoding(worker, 2, 3)]
-
-
 class FailingHeartbeats(FakeClusterBackend):
     """A cluster whose workers' heartbeats end in ``error``."""
 
@@ -264,19 +253,33 @@ async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, ca
     assert said == []
 
 
-async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
-    """Sessions, and the refusal of one, are reported once each."""
-    backend, worker = two_nodes(), "a/cpu#0:1"
-    heartbeats, said = _reading(backend, clock)
-    for heartbeat in (
-        Heartbeat(0, ()),
-        Heartbeat(0, (), encoding=2),
-        Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
-    ):
-        backend.heartbeats[worker] = heartbeat
-        await heartbeats.read(worker)
+@pytest.mark.parametrize(
+    ("heartbeats", "events"),
+    [
+        (
+            [
+                Heartbeat(0, ()),
+                Heartbeat(0, (), encoding=2),
+                Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
+                Heartbeat(9, (), encoding=2, refusals=1, refused_at=2),
+            ],
+            [Encoding("a/gpu#0:1", 2), Encoding("a/gpu#0:1", 2, 2)],
+        ),
+        # A successor learns everything from its first heartbeat of a worker.
+        ([Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)], [Encoding("a/gpu#0:1", 2, 3)]),
+    ],
+)
+async def test_encoder_sessions_and_refusals_are_reported_once(
+    heartbeats: list[Heartbeat], events: list[Encoding], clock: FakeClock
+) -> None:
+    """A heartbeat repeats them, and only what has changed is an event."""
+    backend = two_nodes()
+    reading, said = _reading(backend, clock)
+    for heartbeat in heartbeats:
+        backend.heartbeats["a/gpu#0:1"] = heartbeat
+        await reading.read("a/gpu#0:1")
         await clock.advance(4)
-    assert said == [Encoding(worker, 2), Encoding(worker, 2, 2)]
+    assert said == events
 
 
 PARTS = st.integers(0, 20).map(lambda steps: steps / 20)

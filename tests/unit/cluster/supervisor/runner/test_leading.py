@@ -12,9 +12,7 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
-from .test_runner import MakeRunner, clock, make_runner, report
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, report
 
 SETTINGS = SupervisorSettings(idle_release_s=5, client_expiry_s=10)
 

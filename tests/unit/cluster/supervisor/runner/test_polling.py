@@ -15,9 +15,7 @@ from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fleet.simulated_report import simulated_report
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
-from .test_runner import MakeRunner, clock, make_runner, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, two_nodes
 
 
 def _backend(nvml: FakeNvml) -> FakeClusterBackend:

@@ -18,9 +18,7 @@ from codecfleet.testing.fake_clock import all_quiet
 from tests.replaying import replayed
 
 from ..core_worlds import SETTINGS, World, node, wants
-from .test_runner import MakeRunner, clock, make_runner, report, settled, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, report, settled, two_nodes
 
 
 class Recorder(Core):

@@ -86,12 +86,17 @@ async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
     return await runner.renew(said)
 
 
-async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+async def at_work(make_runner: MakeRunner) -> tuple[FakeClusterBackend, SupervisorRunner, dict[str, int]]:
+    """Return a cluster of two nodes, its supervisor, and the slots of a client's job by worker."""
     backend = two_nodes()
     runner = await make_runner(backend)
-    grants = await settled(runner, report(1, 50))
-    assert sum(grants.slots["j"].values()) == 4
+    return backend, runner, dict((await settled(runner, report(1, 50))).slots["j"])
+
+
+async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+    backend, runner, held = await at_work(make_runner)
+    assert sum(held.values()) == 4
     assert (backend.reserved_cores, len(backend.workers)) == (4, 2)
     await runner.depart("one")
     await clock.advance(31)
@@ -112,10 +117,8 @@ async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRun
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
     """A client that waits for news learns of a death when it happens, not when its patience ends."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
-    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
+    backend, runner, held = await at_work(make_runner)
+    waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
     assert not waiting.done()
     victim = next(iter(held))
@@ -126,26 +129,23 @@ async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
 
 async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
     """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
-    backend = two_nodes()
-    first = await make_runner(backend)
-    held = (await settled(first, report(1, 50))).slots["j"]
+    backend, first, held = await at_work(make_runner)
     assert first.ask(Order.CORDON, "host-b")
     await all_quiet()
     survivors = dict(backend.workers)
     second = await make_runner(backend)
     assert backend.workers == survivors
-    assert (await second.renew(report(2, 50, dict(held)))).slots["j"] == held
+    assert (await second.renew(report(2, 50, held))).slots["j"] == held
     await clock.advance(4)
-    grants = await settled(second, report(3, 50, dict(held)))
+    grants = await settled(second, report(3, 50, held))
     assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
     assert backend.starts == 2
 
 
 async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
     """It begins with the events and the speeds of the one before, but for the last seconds, and says that it begins."""
-    backend = two_nodes()
-    first = await make_runner(backend)
-    worker = min((await settled(first, report(1, 50))).slots["j"])
+    backend, first, held = await at_work(make_runner)
+    worker = min(held)
     for frames in (0, 50, 100, 150):
         backend.heartbeats[worker] = Heartbeat(frames, (("j", "segment 1"),))
         await clock.advance(HEARTBEAT_S)
@@ -165,8 +165,7 @@ async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
     """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
-    backend = two_nodes()
-    await settled(await make_runner(backend), report(1, 50))
+    backend, *_ = await at_work(make_runner)
     await clock.advance(EVERY_S + HEARTBEAT_S)
     backend.lose("a")
     lines = [line for _, line in (await make_runner(backend)).status().log]
@@ -202,26 +201,23 @@ async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) ->
 @pytest.mark.parametrize("is_death_seen", [True, False])
 async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, is_death_seen: bool) -> None:
     """When Ray itself is gone, all callers are told so, also while no worker has died yet."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     backend.ended = "Ray itself ended"
     if is_death_seen:
         backend.kill(next(iter(held)))
         await all_quiet()
     else:
         await clock.advance(2 * TICK_S)
-    assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
-    again = asyncio.create_task(runner.renew(report(3, 50, dict(held)), 1))
+    assert (await runner.renew(report(2, 50, held))).unrecoverable == "Ray itself ended"
+    again = asyncio.create_task(runner.renew(report(3, 50, held), 1))
     await clock.advance(1 + TICK_S)
     assert (await again).unrecoverable == "Ray itself ended"
 
 
 async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
     """What heartbeats tell of a station's work is kept with its age; when the worker dies its work is lost."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    worker = min((await settled(runner, report(1, 50))).slots["j"])
+    backend, runner, held = await at_work(make_runner)
+    worker = min(held)
     station = worker.rpartition(":")[0]
     done, runs = ("c:1", "j", "segment 1", -4.0, -1.0, "done"), ("c:2", "j", "segment 2", -1.0, None, "")
     backend.heartbeats[worker] = Heartbeat(0, (("j", "segment 2"),), pieces=(done, runs))
@@ -240,16 +236,14 @@ async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: Fa
 
 async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Workers with their leases and speed, and jobs with their share; no line is too wide."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     worker = min(held)
     running = (("j", "segment 1"), ("j", "segment 2"))
     backend.heartbeats[worker] = Heartbeat(0, running)
     await clock.advance(2.5)
     backend.heartbeats[worker] = Heartbeat(50, running)
     await clock.advance(2)
-    await runner.renew(report(2, 44, dict(held)))
+    await runner.renew(report(2, 44, held))
     status = runner.status()
     (job,) = status.jobs
     assert (job.used_slots, job.granted_slots, job.segments_left) == (4, 4, 44)
@@ -284,9 +278,7 @@ async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, cloc
     """Each entry names its action and what it is about, as an operator looks for it."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.JSON, "supervisor"):
-        backend = two_nodes()
-        runner = await make_runner(backend)
-        held = (await settled(runner, report(1, 50))).slots["j"]
+        backend, runner, held = await at_work(make_runner)
         victim = min(held)
         backend.kill(victim, "signal 9")
         await all_quiet()
@@ -321,7 +313,7 @@ async def test_a_task_that_fails_ends_the_supervisor(make_runner: MakeRunner, cl
     backend = Defective(tuple(await two_nodes().look()))
     runner = await make_runner(backend, on_failure=lambda: ended.append(runner.failure))
     held = (await settled(runner, report(1, 50))).slots["j"]
-    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
+    waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
     backend.is_defective = True
     await clock.advance(0.25)

@@ -12,9 +12,7 @@ from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import World, decided, gpu_node
-from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from ..runner.test_runner import MakeRunner, all_quiet, at_work, report, settled
 
 STATION, CORES = "g/gpu#0", 16
 HEARD_ALL = 1 << 60
@@ -95,9 +93,7 @@ def test_a_worker_due_for_recycling_is_counted_once() -> None:
 
 async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
     """What a worker says of itself reaches the log, and its station gets another process."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     worker = min(held)
     backend.heartbeats[worker] = Heartbeat(0, (), recycle_due="it has opened 20000 sessions on its GPU")
     await clock.advance(3)  # type: ignore[attr-defined]

@@ -10,9 +10,7 @@ from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, NodesS
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
 
-from ..watched_nodes import Watched, _at_work, watched
-
-__all__ = ["watched"]
+from ..watched_nodes import Watched, _at_work
 
 
 @pytest.mark.parametrize(
