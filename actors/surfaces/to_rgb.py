@@ -45,8 +45,13 @@ def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fract
     return red, 1 - red - blue, blue
 
 
-def rgb_rule(colour: Colour, height: int, *, bits: int = 8, target_bits: int = 8) -> RgbRule:
-    """Return the rule of the picture's matrix and range, from samples of ``bits`` to R'G'B' of ``target_bits``."""
+def rgb_rule(
+    colour: Colour, height: int, *, bits: int = 8, target_bits: int = 8, weight_bits: int = WEIGHT_BITS
+) -> RgbRule:
+    """Return the rule of the picture's matrix and range, from samples of ``bits`` to R'G'B' of ``target_bits``.
+
+    Weights are multiples of 2^-``weight_bits``.
+    """
     red, green, blue = luma_weights(colour, height)
     is_full = colour.range == _FULL
     step, white = 1 << (bits - _BYTE_BITS), Fraction((1 << target_bits) - 1)
@@ -55,7 +60,7 @@ def rgb_rule(colour: Colour, height: int, *, bits: int = 8, target_bits: int = 8
     from_cr, from_cb = 2 * (1 - red) * chroma, 2 * (1 - blue) * chroma
 
     def whole(weight: Fraction) -> int:
-        return round(weight * (1 << WEIGHT_BITS))
+        return round(weight * (1 << weight_bits)) << (WEIGHT_BITS - weight_bits)
 
     return RgbRule(
         black=0 if is_full else 16 * step,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -57,7 +57,8 @@ class FrameBatch:
         return found
 
 
-class ShownFrame(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ShownFrame:
     """What a batch keeps of a frame."""
 
     index: int

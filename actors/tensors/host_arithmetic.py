@@ -23,14 +23,17 @@ from .tensor_format import TensorFormat
 
 Floats = NDArray[Any]
 """In single or double precision."""
+Kind = type[np.float32] | type[np.float64]
 
 _SINGLE_EXACT: Final = 1 << 24
 _PRODUCT_MOST: Final = 1 << 18
 """Multiplications of a matrix product: OpenBLAS shares larger ones among threads, and lets only one caller do so."""
 _STRIP_BYTES: Final = 1 << 20
 """The source rows that are converted at once: they stay in a core's cache until they are used."""
-_BAND_SAMPLES: Final = 1 << 16
-"""The pixels of the target that are finished at once."""
+_BAND_SAMPLES: Final = 1 << 17
+"""The pixels of the target that are resized at once: more take memory, fewer take calls."""
+_COLOURED_SAMPLES: Final = 1 << 15
+"""The pixels that are coloured at once: they stay in a core's cache until they are written."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
 _CALL_COST: Final = 150_000
 """What it costs to begin a matrix product, in multiplications."""
@@ -45,14 +48,30 @@ class Block:
     weights: Floats  # (sources, targets)
 
 
+@dataclass(frozen=True, slots=True)
+class EverySecond:
+    """Every second target of an axis's repeating part: the same weights, each from the next sources."""
+
+    target: slice
+    taps: tuple[tuple[slice, float], ...]  # the sources of all targets, and their weight
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a channel: ``blocks`` is empty if each target is a source."""
+    """One axis of a channel, of phases and blocks; without any, each target is a source, unchanged."""
 
-    blocks: tuple[Block, ...]
+    phases: tuple[EverySecond, ...]
+    blocks: tuple[Block, ...]  # of the other targets
     source: slice  # all that is used
-    kind: type[np.float32] | type[np.float64]  # exact for its sums
-    largest: float  # that a result's magnitude can have
+    kind: Kind  # exact for its sums
+    least: float  # result
+    most: float  # result
+    fraction_bits: int  # of a result
+
+    @property
+    def changes(self) -> bool:
+        """Whether targets differ from sources."""
+        return bool(self.phases or self.blocks)
 
     @property
     def length(self) -> int:
@@ -60,27 +79,63 @@ class Axis:
         return int(self.source.stop) - int(self.source.start)
 
 
-def axis(taps: Taps, shift: int, largest: float, lines: int) -> Axis:
-    """Return an axis whose sums of samples up to ``largest`` are divided by 2^``shift``, ``lines`` at once."""
-    firsts, weights = np.array(taps.firsts), np.array(taps.weights, dtype=np.float64)
-    bound = np.abs(weights).sum(axis=1).max() * largest
-    kind = np.float32 if bound < _SINGLE_EXACT else np.float64
+def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int, *, across: bool) -> Axis:
+    """Return an axis of numbers from (least, most), whose sums are divided by 2^``shift``, ``lines`` at once."""
+    least, most = numbers
+    firsts, weights = np.array(taps.firsts), np.array(taps.weights)
     source = slice(int(firsts.min()), int(firsts.max()) + taps.count)
     if taps.count == 1 and (np.diff(firsts) == 1).all():
-        return Axis((), source, kind, float(bound) / (1 << shift))
+        return Axis((), (), source, np.float32, least, most, fraction_bits)
+    above, below = (float(each.clip(0).sum(axis=1).max()) / (1 << shift) for each in (weights, -weights))
+    least, most = above * least - below * most, above * most - below * least
+    fraction_bits += shift - _zero_bits(weights)
+    kind = _exact(max(most, -least), fraction_bits)
     count = len(firsts)
     step = (firsts[-1] - firsts[0]) / count
     together = min(_BLOCKS, key=lambda each: _CALL_COST / each + ((each - 1) * step + taps.count) * lines)
+    begin, end = _repeating(firsts, weights) if across else (count, count)
+    phases = tuple(_phase(slice(each, end, 2), firsts, weights / (1 << shift)) for each in range(begin, end)[:2])
     blocks = []
-    for begin in range(0, count, together):
-        end = min(begin + together, count)
-        first, last = int(firsts[begin:end].min()), int(firsts[begin:end].max()) + taps.count
-        matrix = np.zeros((last - first, end - begin), dtype=kind)
-        for target in range(begin, end):
+    for low, high in (*_parts(0, begin, together), *_parts(end, count, together)):
+        first, last = int(firsts[low:high].min()), int(firsts[low:high].max()) + taps.count
+        matrix = np.zeros((last - first, high - low), dtype=kind)
+        for target in range(low, high):
             place = firsts[target] - first
-            matrix[place : place + taps.count, target - begin] = weights[target] / (1 << shift)
-        blocks.append(Block(slice(begin, end), slice(first, last), matrix))
-    return Axis(tuple(blocks), source, kind, float(bound) / (1 << shift) + 1)
+            matrix[place : place + taps.count, target - low] = weights[target] / (1 << shift)
+        blocks.append(Block(slice(low, high), slice(first, last), matrix))
+    return Axis(phases, tuple(blocks), source, kind, least - 1, most + 1, fraction_bits)
+
+
+def _repeating(firsts: NDArray[np.int64], weights: NDArray[np.int64]) -> tuple[int, int]:
+    """Return (begin, end) of the targets that repeat: one more source for two more targets, as in doubled chroma."""
+    count = len(firsts)
+    differs = (firsts[2:] != firsts[:-2] + 1) | (weights[2:] != weights[:-2]).any(axis=1)
+    places = np.flatnonzero(differs)
+    middle = count // 2
+    begin = int(places[places < middle].max(initial=-1)) + 1
+    end = int(places[places >= middle].min(initial=count - 2)) + 2
+    return (begin, end) if end - begin > middle else (count, count)
+
+
+def _phase(target: slice, firsts: NDArray[np.int64], weights: Floats) -> EverySecond:
+    sources, count = int(firsts[target.start]), len(range(target.start, target.stop, target.step))
+    taps = enumerate(weights[target.start].tolist(), sources)
+    return EverySecond(target, tuple((slice(first, first + count), weight) for first, weight in taps if weight))
+
+
+def _parts(begin: int, end: int, step: int) -> list[tuple[int, int]]:
+    return [(each, min(each + step, end)) for each in range(begin, end, step)]
+
+
+def _zero_bits(numbers: NDArray[np.int64]) -> int:
+    """Return how many low bits are zero in all whole numbers."""
+    common = int(np.gcd.reduce(numbers, axis=None))
+    return (common & -common).bit_length() - 1
+
+
+def _exact(largest: float, fraction_bits: int) -> Kind:
+    """Return the type in which sums of such numbers are exact, if no part of a sum exceeds ``largest``."""
+    return np.float32 if largest * 2.0**fraction_bits < _SINGLE_EXACT else np.float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,14 +143,27 @@ class ChannelGroup:
     """Channels that are resized alike, side by side."""
 
     channels: slice
-    count: int
+    offsets: tuple[int, ...]  # of each channel, subtracted between the axes: sums then need fewer bits
     down: Axis
     across: Axis
+
+    @property
+    def count(self) -> int:
+        """How many channels there are."""
+        return len(self.offsets)
 
     @property
     def columns(self) -> int:
         """How many columns of each channel are used."""
         return self.across.length
+
+    def place(self, source: slice) -> slice:
+        """Return where sources are among the columns that are used."""
+        return slice(source.start - self.across.source.start, source.stop - self.across.source.start)
+
+    def parts(self, rows: Floats) -> list[Floats]:
+        """Return each channel's columns."""
+        return [rows[:, begin : begin + self.columns] for begin in range(0, rows.shape[1], self.columns)]
 
 
 @lru_cache(maxsize=32)
@@ -111,13 +179,16 @@ class Arithmetic:
         self.plan = plan
         width, height = plan.size
         self._band = max(4, min(height, _BAND_SAMPLES // width))
+        self._strip = max(1, _COLOURED_SAMPLES // width)
         self._groups = tuple(_groups(plan, self._band))
-        # A row for each channel of the target: weights, then what the offsets subtract.
-        scale = 1 << (COLOUR_BITS + SPARE_BITS)
-        rows = plan.weights if len(set(plan.weights)) > 1 else plan.weights[:1]
-        self._weights = np.array(rows, dtype=np.float64) / scale
-        offsets = np.array(plan.offsets, dtype=np.float64) * (1 << SPARE_BITS)
-        self._constants = -(self._weights @ offsets)[:, None, None]
+        # A row for each channel of the target.
+        weights = np.array(plan.weights if len(set(plan.weights)) > 1 else plan.weights[:1])
+        axes = [group.across for group in self._groups for _ in range(group.count)]
+        weights[:, [not group.down.changes for group in self._groups for _ in range(group.count)]] <<= SPARE_BITS
+        zeros = min(_zero_bits(column) - each.fraction_bits for column, each in zip(weights.T, axes, strict=True))
+        largest = (np.abs(weights) @ [max(-each.least, each.most) for each in axes]).max()
+        self._kind = _exact(float(largest), -zeros)
+        self._weights = (weights / (1 << (COLOUR_BITS + SPARE_BITS))).astype(self._kind)
 
     def bands(self, samples: Sequence[NDArray[Any]], shift: int) -> Iterator[tuple[slice, Floats]]:
         """Yield (rows of the target, values): whole numbers (channels, rows, columns), or (1, ...) if all are equal.
@@ -128,17 +199,16 @@ class Arithmetic:
         width, height = self.plan.size
         for top in range(0, height, self._band):
             rows = slice(top, min(top + self._band, height))
-            planes = _scratch("planes", (len(self.plan.offsets), rows.stop - top, width), np.float64)
+            planes = scratch("planes", (len(self.plan.offsets), rows.stop - top, width), self._kind)
             for group in self._groups:
-                _resized(group, samples[group.channels], shift, rows, planes[group.channels])
-            values = _scratch("values", (len(self._weights), *planes.shape[1:]), np.float64)
-            yield rows, self._coloured(planes, values)
+                _resized(group, samples[group.channels], shift, rows, [*planes[group.channels]])
+            for begin in range(top, rows.stop, self._strip):
+                strip = slice(begin, min(begin + self._strip, rows.stop))
+                yield strip, self._coloured(planes[:, begin - top : strip.stop - top])
 
-    def _coloured(self, planes: Floats, values: Floats) -> Floats:
-        count = planes.shape[1] * planes.shape[2]
-        flat = values.reshape(len(values), count)
-        np.matmul(self._weights, planes.reshape(len(planes), count), out=flat)
-        values += self._constants
+    def _coloured(self, planes: Floats) -> Floats:
+        values = scratch("values", (len(self._weights), *planes.shape[1:]), self._kind)
+        _product(self._weights, planes.reshape(len(planes), -1), values.reshape(len(values), -1))
         np.rint(values, out=values)
         return np.clip(values, 0, self.plan.largest, out=values)
 
@@ -147,14 +217,17 @@ def _groups(plan: TensorPlan, band: int) -> Iterator[ChannelGroup]:
     begin = 0
     for taps, channels in groupby(plan.taps):
         count = len(list(channels))
-        yield ChannelGroup(slice(begin, begin + count), count, *_axes(taps, plan.bits, count, band))
+        offsets = plan.offsets[begin : begin + count]
+        yield ChannelGroup(slice(begin, begin + count), offsets, *_axes(taps, plan.bits, offsets, band))
         begin += count
 
 
-def _axes(taps: ChannelTaps, bits: int, count: int, band: int) -> tuple[Axis, Axis]:
+def _axes(taps: ChannelTaps, bits: int, offsets: tuple[int, ...], band: int) -> tuple[Axis, Axis]:
     columns = taps.across.firsts[-1] + taps.across.count - taps.across.firsts[0]
-    down = axis(taps.down, TAP_BITS - SPARE_BITS, (1 << bits) - 1, count * columns)
-    return down, axis(taps.across, TAP_BITS, down.largest, band)
+    down = axis(taps.down, TAP_BITS - SPARE_BITS, (0, (1 << bits) - 1), 0, len(offsets) * columns, across=False)
+    spare_bits = SPARE_BITS if down.changes else 0
+    between = down.least - (max(offsets) << spare_bits), down.most - (min(offsets) << spare_bits)
+    return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band, across=True)
 
 
 class _Memory(threading.local):
@@ -167,7 +240,8 @@ class _Memory(threading.local):
 _memory: Final = _Memory()
 
 
-def _scratch(use: str, shape: tuple[int, ...], kind: type[np.float32] | type[np.float64]) -> Floats:
+def scratch(use: str, shape: tuple[int, ...], kind: Kind) -> Floats:
+    """Return memory that this thread keeps for a use; its numbers are anything."""
     size_bytes = prod(shape) * np.dtype(kind).itemsize
     held = _memory.held.get(use)
     if held is None or held.nbytes < size_bytes:
@@ -175,34 +249,42 @@ def _scratch(use: str, shape: tuple[int, ...], kind: type[np.float32] | type[np.
     return held[:size_bytes].view(kind).reshape(shape)
 
 
-def _resized(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, planes: Floats) -> None:
-    """Write channels (count, rows, width) of the target's rows, with ``SPARE_BITS`` more bits than samples."""
-    between = _scratch("between", (rows.stop - rows.start, group.count * group.columns), group.across.kind)
-    if group.down.blocks:
+def _resized(
+    group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, planes: list[Floats]
+) -> None:
+    """Write channels (count, rows, width) of the target's rows; if rows are made, with ``SPARE_BITS`` more bits."""
+    first = group.down.source.start
+    source_rows = slice(first + rows.start, first + rows.stop)
+    if not (group.down.changes or group.across.changes):
+        _lay(samples, shift, (source_rows, group.across.source), planes)
+        _centre(planes, group.offsets)
+        return
+    between = scratch("between", (rows.stop - rows.start, group.count * group.columns), group.across.kind)
+    if group.down.changes:
         _down(group, samples, shift, rows, between)
+        _centre(group.parts(between), [each << SPARE_BITS for each in group.offsets])
     else:
-        first = group.down.source.start
-        _laid(samples, slice(first + rows.start, first + rows.stop), group.across.source, between)
-        between *= (1 << SPARE_BITS) / (1 << shift)
-    for number, plane in enumerate(planes):
-        part = between[:, number * group.columns : (number + 1) * group.columns]
-        if not group.across.blocks:
+        _lay(samples, shift, (source_rows, group.across.source), group.parts(between))
+        _centre(group.parts(between), group.offsets)
+    for plane, part in zip(planes, group.parts(between), strict=True):
+        if not group.across.changes:
             np.copyto(plane, part)
             continue
-        made = _scratch("made", plane.shape, group.across.kind)
-        start = group.across.source.start
+        made = plane if plane.dtype == part.dtype else scratch("made", plane.shape, group.across.kind)
+        for phase in group.across.phases:
+            _sum(group, part, phase, made[:, phase.target])
         for block in group.across.blocks:
-            source = part[:, block.source.start - start : block.source.stop - start]
-            _product(source, block.weights, made[:, block.target])
-        np.copyto(plane, made)
+            _product(part[:, group.place(block.source)], block.weights, made[:, block.target])
+        if made is not plane:
+            np.copyto(plane, made)
 
 
 def _down(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, between: Floats) -> None:
     kind = group.down.kind
-    sums = between if group.across.kind is kind else _scratch("sums", between.shape, kind)
+    sums = between if group.across.kind is kind else scratch("sums", between.shape, kind)
     blocks = [each for each in group.down.blocks if each.target.start < rows.stop and each.target.stop > rows.start]
     rows_most = max(1, _STRIP_BYTES // (between.shape[1] * np.dtype(kind).itemsize))
-    strip = _scratch("strip", (0, 0), kind)
+    strip = scratch("strip", (0, 0), kind)
     held = slice(0, 0)
     for number, block in enumerate(blocks):
         if block.source.stop > held.stop or block.source.start < held.start:
@@ -212,15 +294,25 @@ def _down(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows
                     break
                 last = max(last, later.source.stop)
             held = slice(block.source.start, last)
-            strip = _scratch("strip", (last - held.start, between.shape[1]), kind)
-            _laid(samples, held, group.across.source, strip)
-            if shift:
-                strip /= 1 << shift
+            strip = scratch("strip", (last - held.start, between.shape[1]), kind)
+            _lay(samples, shift, (held, group.across.source), group.parts(strip))
         source = strip[block.source.start - held.start : block.source.stop - held.start]
         begin, end = max(block.target.start, rows.start), min(block.target.stop, rows.stop)
         weights = block.weights.T[begin - block.target.start : end - block.target.start]
         _product(weights, source, sums[begin - rows.start : end - rows.start])
-    np.rint(sums, out=between)
+    if group.down.fraction_bits > 0:
+        np.rint(sums, out=between)
+    elif sums is not between:
+        np.copyto(between, sums)
+
+
+def _sum(group: ChannelGroup, part: Floats, phase: EverySecond, out: Floats) -> None:
+    (source, weight), *others = phase.taps
+    total, term = (scratch(use, out.shape, group.across.kind) for use in ("total", "term"))
+    np.multiply(part[:, group.place(source)], weight, out=total if others else out)
+    for number, (source, weight) in enumerate(others, 1):
+        np.multiply(part[:, group.place(source)], weight, out=term)
+        np.add(total, term, out=out if number == len(others) else total)
 
 
 def _product(one: Floats, other: Floats, out: Floats) -> None:
@@ -237,8 +329,15 @@ def _product(one: Floats, other: Floats, out: Floats) -> None:
         np.matmul(one, other[:, begin : begin + step], out=out[:, begin : begin + step])
 
 
-def _laid(samples: Sequence[NDArray[Any]], rows: slice, columns: slice, out: Floats) -> None:
-    """Convert rows of some channels, side by side."""
-    width = columns.stop - columns.start
-    for number, channel in enumerate(samples):
-        np.copyto(out[:, number * width : (number + 1) * width], channel[rows, columns])
+def _lay(samples: Sequence[NDArray[Any]], shift: int, where: tuple[slice, slice], parts: Sequence[Floats]) -> None:
+    """Convert some (rows, columns) of channels, each to its own part."""
+    for channel, part in zip(samples, parts, strict=True):
+        np.copyto(part, channel[where])
+        if shift:
+            np.divide(part, 1 << shift, out=part)
+
+
+def _centre(parts: Sequence[Floats], offsets: Sequence[int]) -> None:
+    for part, offset in zip(parts, offsets, strict=True):
+        if offset:
+            np.subtract(part, offset, out=part)

@@ -1,6 +1,9 @@
 """Tensors of pictures that are on the host: the arithmetic of ``plan``, straight into the tensor's memory."""
 
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import Unsupported, UsageError
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
-from .host_arithmetic import prepared
+from .host_arithmetic import Floats, prepared, scratch
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
 from .tensor_maker import FrameGroup, TensorMaker
@@ -22,10 +25,13 @@ _HALF_BITS: Final = 16
 _BEFORE_HALF: Final = 0x7FFF
 
 
-def to_tensor(frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
+def to_tensor(
+    frames: FrameGroup, format_: TensorFormat, out: object = None, *, pool: Executor | None = None, at_once: int = 1
+) -> object:
     """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
 
-    No frame is needed any more when the next one is taken.
+    ``pool`` makes ``at_once`` pictures at once; no more frames are needed at once. An error is that of the first frame
+    that has one.
 
     Raises:
         UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
@@ -33,23 +39,41 @@ def to_tensor(frames: FrameGroup, format_: TensorFormat, out: object = None) -> 
     """
     sizes: set[tuple[int, int]] = set()
     target: HostTensor | None = None
-    for number, frame in enumerate(frames):
-        sizes.add(format_.target(frame.width, frame.height))
-        size = _only(sizes)
-        target = target or host_target(out, format_, format_.shape(len(frames), size))
-        fill(target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+    filled: deque[Future[None]] = deque()
+    try:
+        for number, frame in enumerate(frames):
+            sizes.add(format_.target(frame.width, frame.height))
+            size = _only(sizes)
+            target = target or host_target(out, format_, format_.shape(len(frames), size))
+            filling = partial(fill, target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+            if pool is None:
+                filling()
+                continue
+            filled.append(pool.submit(filling))
+            if len(filled) > at_once:
+                filled.popleft().result()
+    finally:
+        wait(filled)
+    for each in filled:
+        each.result()
     return target.given if target else _only(sizes)
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host."""
+    """Makes tensors on the host, several pictures at once in ``threads`` of its own; for one, in the caller's."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` does."""
-        return to_tensor(frames, format_, out)
+        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
 
     def close(self) -> None:
-        """Do nothing: it holds nothing."""
+        """End its threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
@@ -99,16 +123,12 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
     return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
 
 
-def write(
-    target: NDArray[Any], values: NDArray[np.float64], scales: NDArray[np.float64] | None, format_: TensorFormat
-) -> None:
-    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers; ``values`` are used up."""
+def write(target: NDArray[Any], values: Floats, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
+    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")
         return
-    if len(values) != len(target):
-        values = np.broadcast_to(values, target.shape).copy()
-    values *= scales[:, 0, None, None]
+    values = np.multiply(values, scales[:, 0, None, None], out=scratch("scaled", target.shape, np.float64))
     values += scales[:, 1, None, None]
     with np.errstate(over="ignore", under="ignore"):
         if format_.dtype == "float32":

@@ -6,6 +6,7 @@ For samples of S bits and values of D bits, where ``rounded`` is to the nearest,
 2. Across: p = sum of weights x b. Luma and chroma each go straight to the target's size.
 3. Colour: value = rounded(sum of weights x (p - offset x 2^(14 + 2)) / 2^(16 + 14 + 2)), clipped to 0 and 2^D - 1.
 
+Colour weights are in units of 2^-16. For 8-bit samples they are multiples of 32: a value changes by less than 0.08.
 Magnitudes of resizing weights sum to less than 1.6: b has S + 2 bits and a sign, p fits 36 bits, the last sum 53.
 """
 
@@ -26,6 +27,8 @@ SPARE_BITS: Final = 2
 """The bits that are kept below a sample's between the two axes."""
 COLOUR_BITS: Final = WEIGHT_BITS
 _BYTE_BITS: Final = 8
+_BYTE_COLOUR_BITS: Final = 11
+"""The bits of a colour weight for 8-bit samples: without resizing, single precision is exact then."""
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
 """H.273's matrices that are no sum of weighted samples, or are rare."""
 _FULL: Final = 2
@@ -91,11 +94,16 @@ def _colour(
         message = f"pictures with the matrix {_UNKNOWN[colour.matrix]} ({colour.matrix}) have no formula to RGB"
         raise Unsupported(message, "Convert them first, or take TensorFormat(colour='gray').")
     stated = Colour(range=_FULL, matrix=colour.matrix) if places.is_full else colour
-    rule = rgb_rule(stated, height, bits=places.bits, target_bits=value_bits)
+    weight_bits = _weight_bits(places)
+    rule = rgb_rule(stated, height, bits=places.bits, target_bits=value_bits, weight_bits=weight_bits)
     if grey or not is_coloured:
         return ((rule.luma,),) * (1 if grey else 3), (rule.black,)
     rows = (rule.luma, 0, rule.red_cr), (rule.luma, rule.green_cb, rule.green_cr), (rule.luma, rule.blue_cb, 0)
     return rows, (rule.black, rule.middle, rule.middle)
+
+
+def _weight_bits(places: SamplePlaces) -> int:
+    return _BYTE_COLOUR_BITS if places.bits == _BYTE_BITS else COLOUR_BITS
 
 
 def _of_rgb(
@@ -104,5 +112,6 @@ def _of_rgb(
     scale = rgb_rule(Colour(range=_FULL), height, bits=places.bits, target_bits=value_bits).luma
     if not grey:
         return ((scale, 0, 0), (0, scale, 0), (0, 0, scale)), (0, 0, 0)
-    red, _, blue = (round(weight * scale) for weight in luma_weights(colour, height))
+    step = 1 << (COLOUR_BITS - _weight_bits(places))
+    red, _, blue = (round(weight * scale / step) * step for weight in luma_weights(colour, height))
     return ((red, scale - red - blue, blue),), (0, 0, 0)

@@ -10,6 +10,7 @@ from ...actors.tensors.frame_batch import FrameBatch, ShownFrame, batch_of
 from ...actors.tensors.host_tensor import HostTensorMaker
 from ...actors.tensors.tensor_format import TensorFormat
 from ...actors.tensors.tensor_maker import TensorMaker
+from ...cluster.machine import cores
 from ...errors import UsageError
 from ..board.threads import in_thread
 
@@ -111,4 +112,6 @@ class _Group:
 
 def tensor_maker(source: "FrameSource") -> TensorMaker:
     """Return what makes tensors where a source's frames are. Raises DeviceError."""
-    return source.device.open_tensors() if source.on_device and source.device is not None else HostTensorMaker()
+    if source.on_device and source.device is not None:
+        return source.device.open_tensors()
+    return HostTensorMaker(min(source.threads, cores()))

@@ -1,6 +1,7 @@
 """Tensors on the host against a separate reading of the formula, and against themselves."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from codecfleet import CodecfleetError, UsageError
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.surfaces.frames import Frame, plane_arrays
 from codecfleet.actors.surfaces.scaling import ScaleFilter
-from codecfleet.actors.tensors.host_tensor import to_tensor
+from codecfleet.actors.tensors.host_tensor import HostTensorMaker, to_tensor
 from codecfleet.actors.tensors.plan import tensor_plan
 from codecfleet.actors.tensors.sample_places import sample_places
 from codecfleet.actors.tensors.tensor_format import TensorFormat
@@ -52,17 +53,22 @@ class Case:
 
     pix_fmt: str
     window: tuple[tuple[int, int], tuple[int, int, int, int]]
-    target: tuple[int, int]
+    target: tuple[int, int] | None
     filter: ScaleFilter
     colour: Colour
     seed: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The tensor's (width, height)."""
+        return self.target or self.window[1][2:]
 
 
 CASES = st.builds(
     Case,
     pix_fmt=st.sampled_from([*PLANAR]),
     window=windows(),
-    target=st.tuples(SIDES, SIDES),
+    target=st.none() | st.tuples(SIDES, SIDES),
     filter=st.sampled_from(ScaleFilter),
     colour=COLOURS,
     seed=st.integers(0, 99),
@@ -78,7 +84,7 @@ def test_values_are_the_formulas(case: Case) -> None:
     picture = noise(case.pix_fmt, size, case.seed, bits)
     planes = [plane.astype(np.float64) for plane in plane_arrays(picture)]
     wanted, luma = (
-        reference(each, size, crop, case.target, filter_=case.filter, bits=bits, colour=case.colour)
+        reference(each, size, crop, case.size, filter_=case.filter, bits=bits, colour=case.colour)
         for each in (planes, planes[:1])
     )
     frame = frame_of(picture, case.colour)
@@ -228,6 +234,18 @@ def test_layouts_hold_the_same_numbers() -> None:
         )
         assert first.shape == (2, 3, 7, 9)
         assert np.array_equal(first.transpose(0, 2, 3, 1), last)
+
+
+def test_threads_make_what_one_makes() -> None:
+    """Each picture in its place; the error is that of the first picture that has one."""
+    frames = [frame_of(noise("yuv420p", (64, 48), seed), Colour()) for seed in range(9)]
+    unknown = [frame_of(noise("yuv420p", (64, 48), 3), Colour(matrix=matrix)) for matrix in (8, 14)]
+    with closing(HostTensorMaker(3)) as maker:
+        for size in (None, (20, 10)):
+            format_ = TensorFormat(size=size)
+            assert np.array_equal(np.asarray(maker.make(frames, format_)), tensor(frames, format_))
+        with pytest.raises(CodecfleetError, match="YCgCo"):
+            maker.make([*frames, *unknown], TensorFormat())
 
 
 def test_refusals_name_the_reason() -> None:
