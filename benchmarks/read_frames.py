@@ -135,6 +135,7 @@ def _measured(
             "pictures": done[0]["pictures"],
             "fps": spread([each["pictures"] / each["wall_s"] for each in done]),
             "cpu_s": spread([each["cpu_s"] for each in done]),
+            "rss_mib": [round(each["rss_bytes"] / 2**20) for each in done],
             "nvdec_percent": max(each.get("nvdec_percent", 0) for each in done),
             "runs": done,
             **likeness[name],
@@ -169,6 +170,7 @@ def _lines(records: Sequence[dict[str, Any]]) -> list[str]:
         "fps",
         "ours / it",
         "CPU s",
+        "MiB, first-last run",
         "NVDEC %",
         "wrong",
         "other colours",
@@ -182,6 +184,7 @@ def _lines(records: Sequence[dict[str, Any]]) -> list[str]:
             f"{each['fps']['median']:.1f} ({each['fps']['least']:.1f}-{each['fps']['most']:.1f})",
             number(of.get((each["case"], each["film"], each["reader"])), 2),
             number(each["cpu_s"]["median"], 2),
+            f"{each['rss_mib'][0]}-{each['rss_mib'][-1]}",
             str(each["nvdec_percent"]),
             *(str(each[name]) for name in ("wrong", "other_colours", "missing")),
         ]

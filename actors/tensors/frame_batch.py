@@ -57,7 +57,16 @@ class FrameBatch:
         return found
 
 
-def batch_of(data: object, frames: Sequence[Frame]) -> FrameBatch:
+@dataclass(frozen=True, slots=True)
+class ShownFrame:
+    """What a batch keeps of a frame."""
+
+    index: int
+    time_s: Fraction
+    duration_s: Fraction | None
+
+
+def batch_of(data: object, frames: Sequence[Frame | ShownFrame]) -> FrameBatch:
     """Return the batch of a tensor's frames."""
     return FrameBatch(
         data=data,

@@ -1,7 +1,8 @@
 """Tensors of pictures that are on the host: the arithmetic of ``plan``, straight into the tensor's memory."""
 
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ from ..surfaces.frames import Frame, plane_arrays
 from .host_arithmetic import Floats, prepared, scratch
 from .sample_places import sample_places, stand_in
 from .tensor_format import TensorFormat
-from .tensor_maker import TensorMaker
-from .tensor_memory import host_target
+from .tensor_maker import FrameGroup, TensorMaker
+from .tensor_memory import HostTensor, host_target
 
 _ALONE: Final = 2
 """The axes of a plane with one channel."""
@@ -25,55 +26,66 @@ _BEFORE_HALF: Final = 0x7FFF
 
 
 def to_tensor(
-    frames: Sequence[Frame], format_: TensorFormat, out: object = None, *, pool: Executor | None = None
+    frames: FrameGroup, format_: TensorFormat, out: object = None, *, pool: Executor | None = None, at_once: int = 1
 ) -> object:
     """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
 
-    ``pool`` makes several pictures at once. An error is that of the first frame that has one.
+    ``pool`` makes ``at_once`` pictures at once; no more frames are needed at once. An error is that of the first frame
+    that has one.
 
     Raises:
         UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
         Unsupported: a frame's samples or its matrix have no formula.
     """
-    size = common_size(frames, format_)
-    target = host_target(out, format_, format_.shape(len(frames), size))
-    fillings = [
-        partial(fill, slot, frame.to_video_frame(), frame.format.colour, format_)
-        for slot, frame in zip(target.array, frames, strict=True)
-    ]
-    if pool is None:
-        for filling in fillings:
-            filling()
-        return target.given
-    filled = [pool.submit(filling) for filling in fillings]
-    wait(filled)
+    sizes: set[tuple[int, int]] = set()
+    target: HostTensor | None = None
+    filled: deque[Future[None]] = deque()
+    try:
+        for number, frame in enumerate(frames):
+            sizes.add(format_.target(frame.width, frame.height))
+            size = _only(sizes)
+            target = target or host_target(out, format_, format_.shape(len(frames), size))
+            filling = partial(fill, target.array[number], frame.to_video_frame(), frame.format.colour, format_)
+            if pool is None:
+                filling()
+                continue
+            filled.append(pool.submit(filling))
+            if len(filled) > at_once:
+                filled.popleft().result()
+    finally:
+        wait(filled)
     for each in filled:
         each.result()
-    return target.given
+    return target.given if target else _only(sizes)
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host, several pictures at once in ``threads`` of its own."""
+    """Makes tensors on the host, several pictures at once in ``threads`` of its own; for one, in the caller's."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors")
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
-    def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` does."""
-        return to_tensor(frames, format_, out, pool=self._pool)
+        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
 
     def close(self) -> None:
         """End its threads."""
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
     """Return the (width, height) that all frames get; ``UsageError`` if there is none."""
-    sizes = {format_.target(frame.width, frame.height) for frame in frames}
+    return _only({format_.target(frame.width, frame.height) for frame in frames})
+
+
+def _only(sizes: set[tuple[int, int]]) -> tuple[int, int]:
     if len(sizes) != 1:
         shown = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)) or "no frame"
         raise UsageError(f"a tensor holds pictures of one size, and not {shown}", "Give TensorFormat a size.")
-    return sizes.pop()
+    return next(iter(sizes))
 
 
 def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: TensorFormat) -> None:

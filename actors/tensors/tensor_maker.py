@@ -1,18 +1,29 @@
 """What makes tensors of frames, on the host or a device."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Protocol
 
 from ..surfaces.frames import Frame
 from .tensor_format import TensorFormat
+
+
+class FrameGroup(Protocol):
+    """The frames of one tensor: a sequence, or an iteration that ends after ``len`` frames and forgets each."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Frame]: ...
 
 
 class TensorMaker(ABC):
     """Makes tensors of pictures. Used by one thread at a time."""
 
     @abstractmethod
-    def make(self, frames: Sequence[Frame], format_: TensorFormat, out: object = None) -> object:
+    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return a tensor of frames that are where the maker works, complete; with ``out`` it is written there.
+
+        It iterates over ``frames`` once, and raises what that raises.
 
         Raises:
             UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.

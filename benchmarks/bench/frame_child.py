@@ -88,7 +88,8 @@ def run(reader: Reader, job: Job) -> dict[str, Any]:
     else:
         pictures = _count(batches_of(reader, job))
     reader.wait()
-    return {"wall_s": time.perf_counter() - began_s, "cpu_s": _cpu_s() - began_cpu_s, "pictures": pictures}
+    times = {"wall_s": time.perf_counter() - began_s, "cpu_s": _cpu_s() - began_cpu_s}
+    return times | {"pictures": pictures, "rss_bytes": _rss_bytes()}
 
 
 def batches_of(reader: Reader, job: Job) -> Iterator[Batch]:
@@ -127,6 +128,11 @@ def _on_host(batch: Any) -> "np.ndarray[Any, Any]":
 def _cpu_s() -> float:
     use = resource.getrusage(resource.RUSAGE_SELF)
     return use.ru_utime + use.ru_stime
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - as plain as the peers' interpreters need
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

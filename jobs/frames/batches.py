@@ -1,12 +1,12 @@
 """Batches: the frames of a selection in tensors."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import aclosing, closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...actors.surfaces.frames import Frame
-from ...actors.tensors.frame_batch import FrameBatch, batch_of
+from ...actors.tensors.frame_batch import FrameBatch, ShownFrame, batch_of
 from ...actors.tensors.host_tensor import HostTensorMaker
 from ...actors.tensors.tensor_format import TensorFormat
 from ...actors.tensors.tensor_maker import TensorMaker
@@ -71,24 +71,43 @@ class FrameBatches:
 
     def _made(self, frames: Generator[Frame]) -> Generator[FrameBatch]:
         with closing(tensor_maker(self._selection.opened())) as maker, closing(frames):
-            while group := tuple(islice(frames, self._frames)):
-                yield self._batch(maker, group)
+            count = len(self._selection)
+            for begin in range(0, count, self._frames):
+                yield self._batch(maker, _Group(frames, min(self._frames, count - begin)))
+            next(frames, None)  # ends the read
 
-    async def _groups(self) -> AsyncGenerator[Sequence[Frame]]:
+    async def _groups(self) -> AsyncGenerator["_Group"]:
         group: list[Frame] = []
         async with aclosing(aiter(self._selection)) as frames:
             async for frame in frames:
                 group.append(frame)
                 if len(group) == self._frames:
-                    yield group
+                    yield _Group(iter(group), len(group))
                     group = []
         if group:
-            yield group
+            yield _Group(iter(group), len(group))
 
-    def _batch(self, maker: TensorMaker, group: Sequence[Frame]) -> FrameBatch:
+    def _batch(self, maker: TensorMaker, group: "_Group") -> FrameBatch:
         is_last = len(group) < self._frames
         out = self._out[: len(group)] if is_last and self._out is not None else self._out
-        return batch_of(maker.make(group, self._format, out), group)
+        return batch_of(maker.make(group, self._format, out), group.shown)
+
+
+class _Group:
+    """The next ``count`` frames of an iteration. It keeps none of them, so that decoders use their memory again."""
+
+    def __init__(self, frames: Iterator[Frame], count: int) -> None:
+        self._frames = frames
+        self._count = count
+        self.shown: list[ShownFrame] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in islice(self._frames, self._count):
+            self.shown.append(ShownFrame(frame.index, frame.time_s, frame.duration_s))
+            yield frame
 
 
 def tensor_maker(source: "FrameSource") -> TensorMaker:

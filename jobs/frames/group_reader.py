@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from av.video.frame import VideoFrame
 
@@ -21,6 +21,9 @@ from .reader import FramesEnd
 from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 from .source import FrameSource
+
+AHEAD_SHARE: Final = 16
+"""In their own order, more groups than threads are decoded ahead only into one over this of the memory."""
 
 
 class _Stopped(Exception):
@@ -187,7 +190,8 @@ class GroupReader:
                     self._first_needed += 1
                 needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
                 # Frames held for later may be larger than planned, by padding: they must not keep out the next one.
-                if self._is_next(place) or needed <= self._source.limit_bytes:
+                is_ahead = self._plan.ascends and place - self._first_needed > self._source.threads
+                if self._is_next(place) or needed <= self._source.limit_bytes // (AHEAD_SHARE if is_ahead else 1):
                     self._next_read += 1
                     return place
                 self._changed.wait()

@@ -23,7 +23,7 @@ from ...tensors.host_tensor import common_size, normalising
 from ...tensors.plan import TensorPlan, tensor_plan
 from ...tensors.sample_places import surface_places
 from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
-from ...tensors.tensor_maker import TensorMaker
+from ...tensors.tensor_maker import FrameGroup, TensorMaker
 from ...tensors.tensor_memory import KINDS, checked, tensor_place
 from ..cuda.context import Cuda, Stream
 from ..cuda.device_memory import DevicePool
@@ -32,8 +32,6 @@ from ..cuda.memory import MemoryBudget
 from .converting import upload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...surfaces.frames import Frame
 
 SOURCE: Final = """
@@ -306,8 +304,9 @@ class CudaTensors(TensorMaker):
         self._stream = cuda.stream()
         self._prepared: OrderedDict[TensorWork, tuple[TensorLaunch, int, int]] = OrderedDict()
 
-    def make(self, frames: "Sequence[Frame]", format_: TensorFormat, out: object = None) -> object:
+    def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return a tensor of frames on this device, complete."""
+        frames = tuple(frames)
         shape = format_.shape(len(frames), common_size(frames, format_))
         pictures = [_on_device(frame) for frame in frames]
         with self._cuda.entered, self._cuda.watch.calling("CUDA", "making a tensor"):

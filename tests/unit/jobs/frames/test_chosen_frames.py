@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codecfleet import Frame
+from codecfleet.actors.surfaces.frames import frame_bytes
 from codecfleet.errors import EngineFailed, FrameDamaged, InputUnreadable, NoSuchFrame, UsageError
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
@@ -122,6 +123,17 @@ def test_memory_bounds_what_is_held_in_any_order(source: Path) -> None:
             assert selection.report.held_bytes_max <= 120_000
             assert selection.report.held_bytes == 0
             assert selection.report.decoded_by.keys() == {decoder}
+
+
+def test_few_groups_are_decoded_ahead_of_a_slow_user(source: Path) -> None:
+    """One more than there are threads, so that the memory of a long film does not depend on its length."""
+    with stream(source, decoder="software", memory_bytes=200_000, threads=1) as film:
+        selection = film[::4]
+        sizes = []
+        for frame in selection:
+            sizes.append(frame_bytes(frame.to_video_frame()))
+            assert len(film[:].read()) == 48  # takes longer than decoding all groups
+        assert selection.report.held_bytes_max <= sum(sizes[:4])
 
 
 def test_frames_held_for_later_do_not_keep_out_the_next_one(
