@@ -97,6 +97,6 @@ def test_ray_has_a_working_directory(
     ],
 )
 def test_a_driver_knows_the_ray_job_that_it_is(config: str | None, expected: str) -> None:
-    """By the id with which it was submitted, and `jobs ray` lists it; anything else gives none."""
+    """By the id with which it was submitted, and `jobs list` lists it; anything else gives none."""
     around = {} if config is None else {"RAY_JOB_CONFIG_JSON_ENV_VAR": config}
     assert submission_id(around) == expected
