@@ -61,7 +61,7 @@ def ensure_driver(queue: Path) -> int:
 
     Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
     """
-    for ended in [each for each in _STARTED if select.select([each.death], [], [], 0)[0]]:
+    for ended in [each for each in _STARTED if each.death and select.select([each.death], [], [], 0)[0]]:
         _STARTED.remove(ended)
         ended.ended()
     with driver_lock(queue) as is_free:

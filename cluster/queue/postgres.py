@@ -18,10 +18,12 @@ _IDENTITY: Final = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
 _NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 ANSWER_S: Final = 10
 """How long the server may take to accept a connection, to run a statement, or to grant the lock."""
+HELD_S: Final = 5
+"""How long a program that hangs in a transaction may keep the others waiting; less than they wait."""
 _SETTINGS: Final[dict[str, Any]] = {
     "connect_timeout": ANSWER_S,
     "tcp_user_timeout": 1000 * ANSWER_S,
-    "options": f"-c statement_timeout={ANSWER_S}s -c idle_in_transaction_session_timeout={ANSWER_S}s",
+    "options": f"-c statement_timeout={ANSWER_S}s -c idle_in_transaction_session_timeout={HELD_S}s",
 }
 
 

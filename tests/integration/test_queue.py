@@ -15,6 +15,7 @@ import pytest
 from codecfleet import Queue, QueueState
 from codecfleet.cli.app import run as command_line
 from codecfleet.cluster.queue.background import driver_lock
+from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.errors import QueueFull
 from codecfleet.jobs.journal.found_work import find_work
 from codecfleet.jobs.verify.job import verify
@@ -29,7 +30,10 @@ __all__ = ["film"]
 LEASE_S = 6
 
 
-@pytest.fixture(params=["file", "database"])
+SLOW = pytest.mark.slow, pytest.mark.ci
+
+
+@pytest.fixture(params=["file", pytest.param("database", marks=SLOW)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A queue in a file, and one in a database."""
     if request.param == "file":
@@ -77,7 +81,21 @@ def finished(output: Path) -> int:
     return sum(work.found.segments_done for work in find_work(str(output.parent)))
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+@contextmanager
+def outside_of_a_transaction(place: str) -> Iterator[None]:
+    """Keep drivers out of a queue in a file: one that is frozen in a transaction would hold it."""
+    if place.startswith("postgresql"):
+        yield  # the server ends such a transaction
+        return
+    store = SqliteStore(Path(place))
+    with store.transaction():
+        yield
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=SLOW), pytest.param(signal.SIGTERM, marks=SLOW)]
+)
 async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
     how: signal.Signals, place: str, film: Path, tmp_path: Path
 ) -> None:
@@ -88,7 +106,8 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
         with driver(place) as first:
             await until(lambda: finished(output) >= 3)
             family = first.children(recursive=True)
-            first.send_signal(how)
+            with outside_of_a_transaction(place):
+                first.send_signal(how)
             await until(lambda: not any(map(is_alive, family)), 10)
             if how is not signal.SIGTERM:  # its work has ended before another driver can claim the job
                 assert (await queue.get("film")).state is QueueState.RUNNING
@@ -105,10 +124,11 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
     assert (ended.state, ended.attempt, ended.losses, ended.failures) == (QueueState.DONE, 2, lost, 0)
     assert ended.number == job.number
     assert printed.count("codecfleet: attempt ") == 2
-    resumed = json.loads(report.read_text())["resumed"]
+    told = json.loads(report.read_text())
     assert done >= 3
-    assert resumed["restored"] >= done
-    assert resumed["restored"] + resumed["redone"] == 10
+    assert told["resumed"]["restored"] == done
+    assert told["resumed"]["redone"] <= 1  # what its one worker was encoding
+    assert [each["restored"] for each in told["segments"]].count(True) == done
     assert verify(film, output, report=report).exact
 
 
