@@ -10,7 +10,6 @@ import asyncio
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ...actors.process.process import StartedProcess, start_program
+from ...actors.process.process import run_program
 from ...actors.process.program import begin, run_to_the_end
 from ...errors import QueueUnavailable
 from .driver import AT_ONCE, LEASE_S, Driver
@@ -29,8 +28,9 @@ from .values import QueueState
 IDLE_S: Final = 600.0
 """A background driver ends after this long without a job."""
 PROGRAM: Final = __name__
-_STARTED: Final[list[StartedProcess]] = []
-"""The drivers that this process has started, for their exit status."""
+_FIRST_WORD_BYTES: Final = 64
+_STARTED: Final[list[int]] = []
+"""The drivers that this process has started, as descriptors (pidfd_open(2))."""
 
 
 @contextmanager
@@ -61,23 +61,37 @@ def ensure_driver(queue: Path) -> int:
 
     Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
     """
-    for ended in [each for each in _STARTED if each.death and select.select([each.death], [], [], 0)[0]]:
-        _STARTED.remove(ended)
-        ended.ended()
+    _reap()
     with driver_lock(queue) as is_free:
         pass
     if not is_free:
         return 0
     try:
-        process = start_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
+        process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
     except OSError as error:
         message = f"the job is queued, but no driver could be started: {error}"
         raise QueueUnavailable(message, "Check the limits on processes; then run `codecfleet driver`.") from None
-    if not (said := process.first_word()):
+    with process.end:
+        said = process.end.recv(_FIRST_WORD_BYTES)
+    if not said:
         message = f"the job is queued, but its driver ended at once: {process.ended()}"
         raise QueueUnavailable(message, "`codecfleet driver` runs one, and shows what it does.")
-    _STARTED.append(process)
+    _STARTED.append(os.dup(process.death))
+    process.reaped(0)  # ``_reap`` waits for it
+    process.close()
     return int(json.loads(said))
+
+
+def _reap() -> None:
+    """Let go of the drivers that have ended, of those that this process has started."""
+    for death in list(_STARTED):
+        try:
+            is_over = os.waitid(os.P_PIDFD, death, os.WEXITED | os.WNOHANG) is not None
+        except ChildProcessError:  # other code of this process has waited for it
+            is_over = True
+        if is_over:
+            _STARTED.remove(death)
+            os.close(death)
 
 
 async def drive(driver: Driver) -> None:

@@ -91,12 +91,13 @@ class Driver:
         """Run jobs. If the store does not answer, the jobs go on until their guards' deadline."""
         busy_s = time.monotonic()
         async with TaskOwner() as owner:
-            while not self._is_over(busy_s):
+            while True:
                 await self._step(owner)
                 busy_s = time.monotonic() if self._held else busy_s
+                if self._is_over(busy_s):
+                    return
                 self._wake.clear()
-                if not self.is_stopping or self._held:
-                    await self._rest()
+                await self._rest()
 
     def _is_over(self, busy_s: float) -> bool:
         is_idle = self._idle_s is not None and time.monotonic() - busy_s >= self._idle_s
