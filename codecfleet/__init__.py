@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .jobs.encode.present import PresentReport, present
     from .jobs.encode.request import EncodeFrame, EncodeReport
     from .jobs.fleet import Fleet, stills, stills_async, transcode, transcode_async
+    from .jobs.fleet_frames.film import FleetFrames, FleetSelection
     from .jobs.frames.chosen import FrameSelection
     from .jobs.frames.request import FramesReport
     from .jobs.frames.stream import FrameStream, frames
@@ -87,6 +88,8 @@ __all__ = [
     "Failed",
     "FilmClip",
     "Fleet",
+    "FleetFrames",
+    "FleetSelection",
     "Frame",
     "FrameBatch",
     "FrameSelection",
@@ -169,6 +172,7 @@ _HOMES = {
         "Warned",
     ),
     "jobs.fleet": ("Fleet", "stills", "stills_async", "transcode", "transcode_async"),
+    "jobs.fleet_frames.film": ("FleetFrames", "FleetSelection"),
     "jobs.clips.sampling": (
         "clips_at_random_indices",
         "clips_at_random_times",

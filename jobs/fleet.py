@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from pydantic import BaseModel
 
@@ -29,6 +29,7 @@ from .stills.spec import StillsSpec
 if TYPE_CHECKING:
     from .batch.batch import Batch
     from .batch.preview import Intended, Preview
+    from .fleet_frames.film import FleetFrameOptions, FleetFrames
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
@@ -155,6 +156,19 @@ class Fleet:
         self._jobs.add(job)
         job.on_end(self._jobs.discard)
         return job
+
+    def frames(self, source: str | PathLike[str], **options: "Unpack[FleetFrameOptions]") -> "FleetFrames":
+        """Return the frames of a source, in batches that the workers make: see docs/learning.md.
+
+        Args:
+            source: path or fsspec URL, which every worker must be able to open.
+            **options: ``start_s``, ``end_s``, ``video_track``, ``every``, ``decoder`` and ``strict``, as of ``frames``.
+
+        Raises UsageError: the fleet is not open, or the source or an option is invalid. Nothing is read yet.
+        """
+        from .fleet_frames.film import FleetFrames, fleet_request
+
+        return FleetFrames(fleet_request(source, options), self._opened())
 
     async def stills(
         self, spec: StillsSpec, *, progress: Callable[[int], None] = lambda _frames: None

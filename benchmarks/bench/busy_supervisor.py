@@ -119,7 +119,7 @@ class Busy:
             if is_up and all(grants[each].number > number for each, number in clients.items()):
                 self._replaced_s.append(self._world.now_s - died_s)
                 del self._deaths[name]
-        for job in [each for each in self._comers if state.plan_of(each).slots and client_of(each) in grants]:
+        for job in [each for each in self._comers if state.plans.of(each).slots and client_of(each) in grants]:
             self._begun_s.append(self._world.now_s - self._comers.pop(job))
 
     def _tick_soon(self) -> None:

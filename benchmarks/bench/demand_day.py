@@ -316,7 +316,7 @@ class Cluster:
             if node.is_busy:
                 self.day.broken.append(f"{node.name} was to end with work at {now_s:.0f} s")
             self._pay(node, now_s)
-        resting = {order.node for order in decision.rest}
+        resting = {order.node for order in decision.surplus}
         for node in self._nodes.values():
             was_resting, node.rests = node.rests, node.name in resting
             if was_resting and not node.rests:

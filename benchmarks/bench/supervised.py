@@ -91,7 +91,8 @@ class World:
 
     def working(self) -> list[StationBook]:
         """Return the stations of busy workers, one on each node."""
-        books = [book for name in self.core.state.targets if (book := self.core.state.stations[name]).facts is not None]
+        state = self.core.state
+        books = [book for name in state.plans.targets if (book := state.stations[name]).facts is not None]
         return list({book.station.node: book for book in books}.values())
 
     def die(self, books: Sequence[StationBook]) -> None:

@@ -1,7 +1,7 @@
-"""The cheapest nodes that do all work in time: arithmetic over frames and node-seconds.
+"""Finds the cheapest nodes that finish all work on time.
 
-Jobs are served in the order of their due times, later work last. Each takes capacity where a frame costs least: the
-time that earlier jobs leave on existing nodes, or new nodes, whose price includes their start and idle time.
+Jobs are served in order of due time, the waiting jobs of batches last. Each takes capacity where a frame costs least:
+time that earlier jobs leave free on existing nodes, or new nodes, whose price includes their start and idle time.
 """
 
 from collections import defaultdict
@@ -14,13 +14,14 @@ from .config import AutoscaleConfig, Group
 from .values import JobWork
 
 AIM: Final = 0.9
-"""New nodes are counted so that work takes this part of its time, existing ones may take all of it: a slight delay
-brings no other nodes."""
+"""The fraction of the remaining time that work on new nodes may take; existing nodes may use all of it. Because of this
+margin, a slight delay requests no further nodes."""
 CATCH_UP_S: Final = 60.0
-"""Late work should end this long after its first new node could have done a segment."""
-DEAR: Final = 2.0
-"""Work without a promised time gets no new nodes that cost more than this many times the least."""
+"""How long a late job may take after its first new node could have finished a segment."""
+COST_RATIO_MAX: Final = 2.0
+"""A job without a promised time gets no new nodes that cost more than this many times the cheapest."""
 LEAST_FRAMES: Final = 1e-6
+"""Smaller amounts are rounding errors."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,16 +29,16 @@ class NodePool:
     """The nodes of a group while capacity is planned."""
 
     group: Group
-    there: int  # existing ones
-    coming: int  # take work from ``coming_at_s`` on
+    there: int  # running nodes
+    coming: int  # nodes requested earlier, which take work from ``coming_at_s`` on
     coming_at_s: float
     new_at_s: float
     room: int  # how many more may be requested
-    is_closed: bool = False  # no more may be requested: earlier ones did not come
-    new: int = 0  # requested by this plan, take work from ``new_at_s`` on
-    used_s: float = 0.0  # node-seconds of earlier work
-    needed: int = 0  # the least number of nodes for that
-    filled: float = 0.0  # how many of the coming ones are filled by earlier work's waiting segments
+    is_closed: bool = False  # whether requests have stopped because earlier nodes never arrived
+    new: int = 0  # nodes that this plan requests, which take work from ``new_at_s`` on
+    used_s: float = 0.0  # node-seconds that jobs have taken
+    needed: int = 0  # the fewest nodes that provide ``used_s``
+    filled: float = 0.0  # how many coming nodes the waiting segments of earlier jobs fill
 
 
 @dataclass(slots=True)
@@ -50,11 +51,11 @@ class Share:
 
 @dataclass(slots=True)
 class Served:
-    """The capacity of one job."""
+    """The capacity that one job gets."""
 
     work: JobWork
     until_s: float  # when it ends: after its due time if it is late
-    left_frames: float = 0.0  # without capacity until then
+    left_frames: float = 0.0  # frames that have no capacity yet
     shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
     cost: float = 0.0
 
@@ -74,66 +75,68 @@ class _Offer:
     pool: NodePool
     frames: float
     cost: float
-    new: int = 0  # nodes that it needs
+    new: int = 0  # new nodes that it requires
 
 
 @dataclass(slots=True)
-class Purse:
-    """The limits of all groups together, less the nodes requested so far."""
+class Budget:
+    """What is left of the limits for all groups together."""
 
     nodes: int
     price_per_hour: float
 
     def most(self, group: Group) -> int:
-        """Return how many nodes of a group it allows."""
+        """Return how many more nodes of a group it allows."""
         price = float(group.price_per_hour)
         return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
 
     def spend(self, group: Group, nodes: int) -> None:
-        """Subtract nodes of a group."""
+        """Subtract the cost of these nodes."""
         self.nodes -= nodes
         self.price_per_hour -= nodes * float(group.price_per_hour)
 
 
 def plan_capacity(
-    config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], purse: Purse, now_s: float
+    config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], budget: Budget, now_s: float
 ) -> list[Served]:
-    """Return each job's capacity, in the order of service; adds the sums to ``pools`` and ``purse``."""
-    planner = _Planner(config, pools, purse, now_s, _never(config))
+    """Return each job's capacity, in the order served; update ``pools`` and ``budget``."""
+    planner = _Planner(config, pools, budget, now_s, _never(config))
     order = sorted(work, key=lambda each: (each.is_later, each.due_s, each.job))
     return [planner.serve(each) for each in order if each.frames > 0]
 
 
 def _whole(time_s: float, segment_s: float) -> float:
-    """Return the part of a time that whole segments fill on a node that begins empty."""
+    """Return how much of a time whole segments fill on a node that starts idle."""
     return time_s // segment_s * segment_s if segment_s > 0 else time_s
 
 
 def _never(config: AutoscaleConfig) -> frozenset[str]:
-    """Return the groups that can have no node, even with all others at their ``nodes_min``."""
+    """Return the groups whose limits allow no node even if all others are at their ``nodes_min``."""
     most_per_hour = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
-    purse = Purse(config.nodes_max, most_per_hour)
+    budget = Budget(config.nodes_max, most_per_hour)
     for group in config.groups:
-        purse.spend(group, group.nodes_min)
+        budget.spend(group, group.nodes_min)
     return frozenset(
-        group.name for group in config.groups if not group.nodes_min and not (group.nodes_max and purse.most(group))
+        group.name for group in config.groups if not group.nodes_min and not (group.nodes_max and budget.most(group))
     )
 
 
 @dataclass(slots=True)
 class _Planner:
+    """Gives one job after the other its capacity."""
+
     config: AutoscaleConfig
     pools: Sequence[NodePool]
-    purse: Purse
+    budget: Budget
     now_s: float
-    never: frozenset[str]  # groups that can have no node
-    dear: frozenset[str] = frozenset()  # groups that get no new nodes for the present job
-    unplaced: float = 0.0  # its waiting segments for which no node was requested yet: the limit for later work
+    never: frozenset[str]  # groups whose limits allow no node
+    too_costly: frozenset[str] = frozenset()  # groups that may not grow for the current job
+    unplaced: float = 0.0  # the current job's waiting segments that coming and new nodes do not hold
 
     def serve(self, work: JobWork) -> Served:
-        """Give a job the capacity to end in time; if there is none, soon after."""
+        """Give a job enough capacity to finish on time; if that is impossible, soon after."""
         pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
-        self.dear = self._dear(work, pools)
+        self.too_costly = self._too_costly(work, pools)
         if not pools:
             return Served(work, work.due_s, float(work.frames))
         self.unplaced = self._unplaced(work, pools)
@@ -150,7 +153,7 @@ class _Planner:
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Fill coming nodes with a job's waiting segments; return how many are left."""
+        """Fill coming nodes with a job's waiting segments; return how many do not fit."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]
@@ -159,21 +162,22 @@ class _Planner:
             left -= nodes * sessions
         return left
 
-    def _dear(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
-        """Return the groups that are too dear for a job, compared with the cheapest one that can get nodes."""
+    def _too_costly(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
+        """Return the groups that cost a job too much, compared with the cheapest one that can grow."""
         cost = {pool.group.name: self._cost_alone(work, pool.group) for pool in pools}
         able = (pool.group.name for pool in pools if not pool.is_closed and pool.group.name not in self.never)
         least = min((cost[name] for name in able), default=inf)
-        return frozenset() if work.is_promised else frozenset(name for name in cost if cost[name] > DEAR * least)
+        most = inf if work.is_promised else COST_RATIO_MAX * least
+        return frozenset(name for name in cost if cost[name] > most)
 
     def _cost_alone(self, work: JobWork, group: Group) -> float:
-        """Return a job's cost on nodes of its own, in the time that jobs have."""
+        """Return a job's cost on nodes that serve only it, if it ends within ``finish_within_s``."""
         work_s = work.frames / work.fps[group.name]
         nodes = ceil(work_s / (AIM * self.config.finish_within_s))
         return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
 
     def _most_s(self, work: JobWork, pool: NodePool) -> float:
-        """Return the most node-seconds of a group for a job until it is due."""
+        """Return the most node-seconds that a group can give a job before it is due."""
         window_s = max(0.0, work.due_s - self.now_s)
         if work.waiting and window_s < work.longest_s(pool.group.name):
             return 0.0
@@ -181,7 +185,7 @@ class _Planner:
         return min(work.nodes_most(pool.group.name) * window_s, self._spare_s(work, pool, work.due_s) + fresh_s)
 
     def _spare_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return the node-seconds that earlier work leaves for whole segments of a job."""
+        """Return the node-seconds that earlier jobs leave free for whole segments of this one."""
         name, window_s = pool.group.name, until_s - self.now_s
         there_s = pool.there * window_s - pool.used_s
         most_s = work.nodes_most(name) * window_s
@@ -189,38 +193,38 @@ class _Planner:
             nodes * _whole(max(0.0, until_s - at_s), work.longest_s(name) if work.waiting else 0.0)
             for nodes, at_s in ((pool.coming, pool.coming_at_s), (pool.new, pool.new_at_s))
         )
-        # Earlier work takes the existing nodes first.
+        # Earlier jobs use the running nodes first.
         empty_s = max(0.0, empty_s + min(0.0, there_s))
         return min(self._usable(work, name, window_s) * min(max(0.0, there_s), most_s) + empty_s, most_s)
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the part of a time that whole segments fill on busy nodes, where half a segment is lost."""
+        """Return the fraction of a time that whole segments fill on busy nodes: waiting costs half a segment."""
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0
         return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
 
     def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return the seconds of whole segments that a new node can do."""
+        """Return how long a new node can work on whole segments."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
         return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return when a late job is to end: a node that it has or may get can do a segment by then."""
+        """Return when a late job should end: one of its nodes can finish a segment by then."""
         may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4
         return max(work.due_s, self.now_s + (soonest_s - self.now_s) / AIM + grace_s)
 
     def _room(self, pool: NodePool) -> int:
-        return 0 if pool.group.name in self.dear else min(pool.room, self.purse.most(pool.group))
+        return 0 if pool.group.name in self.too_costly else min(pool.room, self.budget.most(pool.group))
 
     def _offers(self, served: Served, pools: Sequence[NodePool]) -> list[_Offer]:
-        offers = [each for pool in pools for each in (self._there(served, pool), self._fresh(served, pool))]
+        offers = [each for pool in pools for each in (self._on_existing(served, pool), self._on_new(served, pool))]
         return [offer for offer in offers if offer is not None and offer.frames > LEAST_FRAMES]
 
-    def _there(self, served: Served, pool: NodePool) -> _Offer | None:
+    def _on_existing(self, served: Served, pool: NodePool) -> _Offer | None:
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         window_s = served.until_s - self.now_s
         if served.work.waiting and window_s < served.work.longest_s(name):
@@ -229,10 +233,10 @@ class _Planner:
         frames = min(served.left_frames, (spare_s - served.shares[name].frames / fps) * fps)
         return _Offer(pool, frames, pool.group.price_per_s * frames / fps)
 
-    def _fresh(self, served: Served, pool: NodePool) -> _Offer | None:
+    def _on_new(self, served: Served, pool: NodePool) -> _Offer | None:
         name, fps = pool.group.name, served.work.fps[pool.group.name]
         aim_s = self._fresh_s(served.work, pool, served.until_s)
-        most = min(self._room(pool), served.work.new_most(name) - served.shares[name].new)
+        most = min(self._room(pool), ceil(served.work.waiting / served.work.sessions[name]) - served.shares[name].new)
         if served.work.is_later:
             most = min(most, ceil(self.unplaced / served.work.sessions[name] - LEAST_FRAMES))
         if most <= 0 or aim_s <= 0:
@@ -251,7 +255,7 @@ class _Planner:
         pool.new += offer.new
         pool.room -= offer.new
         self.unplaced = max(0.0, self.unplaced - offer.new * served.work.sessions[name])
-        self.purse.spend(pool.group, offer.new)
+        self.budget.spend(pool.group, offer.new)
         pool.used_s += offer.frames / served.work.fps[name]
         window_s = served.until_s - self.now_s
         nodes = pool.there + pool.coming + pool.new

@@ -1,4 +1,4 @@
-"""A cluster's groups of nodes and their limits, read from TOML: docs/autoscaling.md, ``configs/autoscale.toml``."""
+"""A cluster's node groups and their limits, read from TOML. docs/autoscaling.md explains the keys."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ..worker_names import NodeId
 _KIND: Final = "autoscaling file"
 _HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
 _FOUND: Final = (ENCODES, DECODES, ARCHITECTURE, DLAS)
-"""Prefixes of labels that depend on a node's probes."""
+"""Prefixes of the labels that a node's probes determine."""
 
 Seconds = Annotated[float, Field(ge=0, le=7 * 86_400)]
 Nodes = Annotated[int, Field(ge=0, le=10_000)]
@@ -41,7 +41,7 @@ class _GroupEntry(MachineEntry):
 
 
 class _Document(BaseModel):
-    """A whole file."""
+    """An autoscaling file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -59,27 +59,27 @@ class Group:
 
     name: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # of a node, for Ray
-    node: Node
+    resources: Mapping[str, float]  # of one node, as Ray counts them
+    node: Node  # the model of all its nodes
     nodes_max: int
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
     start_s: float = 120.0  # from the request for a node until it takes work
-    limit: str = ""  # why ``nodes_max`` is below the file's, "" if it is not
+    limit: str = ""  # why ``nodes_max`` is lower than in the file, "" if it is not
 
     @property
     def price_per_s(self) -> float:
-        """Return the price of a second, to rank by."""
+        """The price of one node for a second."""
         return float(self.price_per_hour) / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleConfig:
-    """Groups, and limits for all of them together."""
+    """All groups, and the limits for all of them together."""
 
     groups: tuple[Group, ...]
     finish_within_s: float = 1800.0  # for a job without a promised time
-    idle_s: float = 300.0  # after which an idle node may end
+    idle_s: float = 300.0  # how long a node must be idle before it may end
     turn_s: float = 300.0  # the least time between growing and shrinking a group
     nodes_max: int = 1000
     price_per_hour_max: Decimal | None = None  # None for no limit
@@ -90,7 +90,7 @@ class AutoscaleConfig:
 
 
 def nodes_of(group: Group, count: int) -> tuple[Node, ...]:
-    """Return ``count`` nodes of a group, with different names of devices."""
+    """Return ``count`` nodes of a group, with distinct device names."""
     return tuple(_numbered(group.node, NodeId(f"{group.name}-{number}")) for number in range(1, count + 1))
 
 
@@ -103,7 +103,7 @@ def _numbered(node: Node, name: NodeId) -> Node:
 def load_autoscale(path: str | Path) -> AutoscaleConfig:
     """Return an autoscaling file's configuration.
 
-    Raises UsageError: it cannot be read, has an invalid key or value, or groups with ambiguous or impossible labels.
+    Raises UsageError: it cannot be read, a key or value is invalid, or a group's labels are ambiguous or impossible.
     """
     file = load_model(_KIND, path, _Document, missing="Check the path.", wrong=_HELP, parse_float=str)
     tables = load_hardware()
@@ -121,9 +121,7 @@ def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
     if entry.nodes_min > entry.nodes_max:
         raise UsageError(f"{where} has nodes_min {entry.nodes_min} above nodes_max {entry.nodes_max}", _HELP)
     if machine.devices[:-1] and not entry.driver:
-        raise UsageError(
-            f"{where} has GPUs and no driver", 'Write the branch that its image has, as in driver = "580".'
-        )
+        raise UsageError(f"{where} has GPUs but no driver", 'Add its image\'s driver branch, such as driver = "580".')
     return Group(
         name=entry.name,
         labels=entry.labels,
@@ -146,35 +144,35 @@ def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
 
 
 def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
-    """Refuse labels that Ray does not accept, and labels of codecfleet that the group's nodes do not have."""
+    """Refuse labels that Ray does not accept, and codecfleet's labels if the group's nodes do not have them."""
     own = dict(labels_of(node, {device.device for device in node.devices}))
     for key, value in labels.items():
         if not key.startswith(RESERVED):
             parse_labels([f"{key}={value}"])
         if own.get(key, "" if key.startswith(_FOUND) else value) != value:
             has = f"has {own[key]}" if key in own else "has none"
-            raise UsageError(f"{where}: its label {key} is {value}, and such a machine {has}", _HELP)
+            raise UsageError(f"{where}: its label {key} is {value}, but such a machine {has}", _HELP)
 
 
 def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
-    """Refuse groups with equal names, and labels by which a node may belong to two groups."""
+    """Refuse two groups with the same name, and labels that let a node belong to two groups."""
     names = [group.name for group in groups]
     for number, group in enumerate(groups):
         if names.index(group.name) < number:
-            raise UsageError(f"the {_KIND} {path} has two groups called {group.name}", "Give each a name of its own.")
+            raise UsageError(f"the {_KIND} {path} has two groups called {group.name}", "Give each a unique name.")
         for other in groups[:number]:
             shared = group.labels.keys() & other.labels.keys()
             if all(group.labels[key] == other.labels[key] for key in shared):
                 message = f"the {_KIND} {path}: a node of {other.name} could count as one of {group.name}"
-                raise UsageError(message, "Give both groups one label with different values, on their nodes too.")
+                raise UsageError(message, "Give both groups and their nodes a label with different values.")
 
 
 def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:
-    """Refuse groups whose ``nodes_min`` together exceed the limits for all."""
+    """Refuse groups whose ``nodes_min`` together exceed the limits."""
     least = sum(group.nodes_min for group in groups)
     price = sum(group.nodes_min * group.price_per_hour for group in groups)
     what = f"the {_KIND} {path}: the groups' nodes_min"
     if least > file.nodes_max:
-        raise UsageError(f"{what} are {least} in all, and nodes_max is {file.nodes_max}", _HELP)
+        raise UsageError(f"{what} add up to {least}, but nodes_max is {file.nodes_max}", _HELP)
     if file.price_per_hour_max is not None and price > file.price_per_hour_max:
-        raise UsageError(f"{what} cost {price} an hour, and price_per_hour_max is {file.price_per_hour_max}", _HELP)
+        raise UsageError(f"{what} cost {price} an hour, but price_per_hour_max is {file.price_per_hour_max}", _HELP)

@@ -1,7 +1,7 @@
-"""The number of nodes of each group: one pure function, whose rules are in docs/autoscaling.md.
+"""Decides how many nodes each group should have, by the rules in docs/autoscaling.md.
 
-``capacity.py`` finds the needs. This module adds time: a group that shrank does not grow again at once, nor the
-reverse, and only nodes that have been idle for a while are ended.
+``capacity.py`` computes what is needed. This module adds hysteresis: a group does not grow soon after it shrank, or the
+reverse, and a node ends only after it was idle for a while.
 """
 
 from collections import Counter
@@ -12,13 +12,14 @@ from typing import Final
 
 from ..grouping import counted
 from ..placement.model.inventory import plain_type
-from .capacity import LEAST_FRAMES, NodePool, Purse, plan_capacity
+from .capacity import LEAST_FRAMES, Budget, NodePool, plan_capacity
 from .config import AutoscaleConfig, Group
 from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 NO_SHOW: Final = 3.0
-"""A group whose nodes take this many times their start, and a minute, to come is closed for ``CLOSED_S``."""
+"""A group gets no requests for ``CLOSED_S`` if its nodes are missing for longer than this many times ``start_s``, plus
+``NO_SHOW_S``."""
 NO_SHOW_S: Final = 60.0
 CLOSED_S: Final = 600.0
 
@@ -26,27 +27,27 @@ CLOSED_S: Final = 600.0
 def decide(
     config: AutoscaleConfig, work: Sequence[JobWork], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
 ) -> Decision:
-    """Return how many nodes each group should have, which get no new work and which end, each with its reason.
+    """Return each group's size, and which nodes get no new work or end, all with reasons.
 
-    ``work`` is what each job has left, ``nodes`` are all running ones of the groups, ``now_s`` is monotonic.
+    ``work`` is each job's remaining work; ``nodes`` are all running nodes of the groups; ``now_s`` is monotonic.
     """
     before = last or Decision()
-    resting = frozenset(order.node for order in before.rest)
+    surplus = frozenset(order.node for order in before.surplus)
     groups = [
-        _GroupNow.of(config, group, nodes, before.size(group.name), resting, now_s=now_s) for group in config.groups
+        _GroupNow.of(config, group, nodes, before.size(group.name), surplus, now_s=now_s) for group in config.groups
     ]
     price = sum(each.held * float(each.group.price_per_hour) for each in groups)
     most = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
-    purse = Purse(max(0, config.nodes_max - sum(each.held for each in groups)), most - price)
-    pools = [each.pool(purse) for each in groups]
-    served = plan_capacity(config, work, pools, purse, now_s)
+    budget = Budget(max(0, config.nodes_max - sum(each.held for each in groups)), most - price)
+    pools = [each.pool(budget) for each in groups]
+    served = plan_capacity(config, work, pools, budget, now_s)
     decided = [
         each.decided(pool, _useful(each.group, work), why_more(config, pool, served, now_s))
         for each, pool in zip(groups, pools, strict=True)
     ]
     return Decision(
         sizes=tuple(size for size, _, _ in decided),
-        rest=tuple(order for _, rest, _ in decided for order in rest),
+        surplus=tuple(order for _, surplus, _ in decided for order in surplus),
         drain=tuple(order for _, _, drain in decided for order in drain),
         forecasts=tuple(forecast_of(each, now_s) for each in served),
     )
@@ -59,21 +60,21 @@ def _useful(group: Group, work: Sequence[JobWork]) -> int:
 
 
 def _passed(at_s: float | None, wait_s: float) -> float:
-    """Return the time ``wait_s`` after a moment; minus infinity without one."""
+    """Return the time ``wait_s`` after ``at_s``; minus infinity for None."""
     return -inf if at_s is None else at_s + wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupNow:
-    """The present state of a group."""
+    """A group's current state."""
 
     config: AutoscaleConfig
     group: Group
     here: tuple[NodeSeen, ...]  # its nodes that take work
-    leaving: int
-    coming: int  # requested, and not running yet
+    leaving: int  # its nodes that are ending
+    coming: int  # nodes requested but not running yet
     before: GroupSize  # the last decision, with later observations
-    resting: frozenset[str]  # nodes that get no new work
+    surplus: frozenset[str]  # nodes that get no new work
     now_s: float
 
     @classmethod
@@ -83,11 +84,11 @@ class _GroupNow:
         group: Group,
         nodes: Sequence[NodeSeen],
         before: GroupSize,
-        resting: frozenset[str],
+        surplus: frozenset[str],
         *,
         now_s: float,
     ) -> "_GroupNow":
-        """Return a group's state; a group whose nodes do not come is closed for a while, so that others take over."""
+        """Return a group's state. If its nodes do not arrive, close it for a while, so that other groups take over."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
         before = replace(before, wanted=max(before.wanted, len(here)))  # others may have started some
@@ -106,25 +107,25 @@ class _GroupNow:
             leaving=len(own) - len(here),
             coming=coming,
             before=before,
-            resting=resting,
+            surplus=surplus,
             now_s=now_s,
         )
 
     @property
     def held(self) -> int:
-        """The number of its running, ending and requested nodes."""
+        """How many running, ending and requested nodes it has."""
         return len(self.here) + self.leaving + self.coming
 
     @property
     def _is_closed(self) -> bool:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
-    def pool(self, purse: Purse) -> NodePool:
-        """Return its capacity, with its missing ``nodes_min``, which are subtracted from ``purse``."""
+    def pool(self, budget: Budget) -> NodePool:
+        """Return its capacity, including the nodes it lacks to ``nodes_min``; subtract those from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
-        least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, purse.most(group))
-        purse.spend(group, least)
+        least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
+        budget.spend(group, least)
         return NodePool(
             group=group,
             there=len(self.here),
@@ -136,9 +137,9 @@ class _GroupNow:
         )
 
     def decided(self, pool: NodePool, useful: int, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
-        """Return the wanted size, the nodes that get no new work, and those that end.
+        """Return the wanted size, the nodes that get no new work, and the nodes that end.
 
-        ``pool`` has the planned nodes, ``more`` their reason; all work together can fill ``useful`` nodes.
+        ``pool`` has the planned nodes, ``more`` says why they are needed; all work together can fill ``useful`` nodes.
         """
         keep = max(pool.needed, self.group.nodes_min)
         size = self._sized(pool, more)
@@ -147,15 +148,15 @@ class _GroupNow:
             size = replace(size, wanted=size.wanted - len(drain), lowered_s=self.now_s, reason=drain[0].reason)
         gone = {order.node for order in drain}
         here = [node for node in self.here if node.node not in gone]
-        surplus = max(0, len(here) - max(keep, useful))
-        since_s = None if not surplus else self.now_s if size.surplus_since_s is None else size.surplus_since_s
-        rest: list[NodeOrder] = []
+        excess = max(0, len(here) - max(keep, useful))
+        since_s = None if not excess else self.now_s if size.surplus_since_s is None else size.surplus_since_s
+        surplus: list[NodeOrder] = []
         if since_s is not None and self.now_s - since_s >= self.config.idle_s:
-            # Few segments must not keep many nodes running.
-            here.sort(key=lambda each: (each.node not in self.resting, each.leases, each.node))
+            # A few segments must not keep many nodes running.
+            here.sort(key=lambda each: (each.node not in self.surplus, each.leases, each.node))
             reason = f"the remaining work fills {counted(useful, 'node')}"
-            rest = [NodeOrder(node.node, reason) for node in here[:surplus]]
-        return replace(size, surplus_since_s=since_s), rest, drain
+            surplus = [NodeOrder(node.node, reason) for node in here[:excess]]
+        return replace(size, surplus_since_s=since_s), surplus, drain
 
     def _sized(self, pool: NodePool, more: str) -> GroupSize:
         """Return the wanted size, before idle nodes end."""
@@ -170,7 +171,7 @@ class _GroupNow:
             wanted, reason = max(pool.there, self.group.nodes_min), "the requested nodes are no longer needed"
         if before.closed_until_s is not None and self._is_closed:
             left = duration(before.closed_until_s - now_s)
-            reason = f"requested nodes did not come; no more are requested within {left}"
+            reason = f"requested nodes did not arrive; no more are requested for {left}"
         if self.group.limit and not pool.room and not pool.new:
             reason = f"{reason}; {self.group.limit}"
         wanted = min(wanted, max(0, self.group.nodes_max - self.leaving))
@@ -183,14 +184,14 @@ class _GroupNow:
         )
 
     def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
-        """Yield the nodes that end: idle for ``idle_s``, and not needed."""
+        """Yield the nodes that end: not needed, and idle for ``idle_s``."""
         if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [
             (since_s, node.node)
             for node in self.here
             if not node.leases and (since_s := node.idle_since_s) is not None
-            if node.node in self.resting or self.now_s - since_s >= self.config.idle_s
+            if node.node in self.surplus or self.now_s - since_s >= self.config.idle_s
         ]
         for since_s, node in sorted(idle)[: max(0, len(self.here) - keep)]:
             yield NodeOrder(node, f"it was idle for {duration(self.now_s - since_s)}")
@@ -199,10 +200,10 @@ class _GroupNow:
 def with_vgpu_rooms(
     config: AutoscaleConfig, nodes: Sequence[NodeSeen], last: Decision, rooms: Mapping[str, int] | None
 ) -> AutoscaleConfig:
-    """Limit groups of machines with vGPUs to the vGPUs that the cluster's own hosts can make.
+    """Limit groups of machines with vGPUs to the vGPUs that the cluster's hosts can still create.
 
-    ``rooms`` is their number by type (vGPU Management SDK guide, 2.2), None without such hosts. Requested nodes stay: a
-    machine may have its vGPU before it is a node.
+    ``rooms`` is how many by type (vGPU Management SDK guide, 2.2), None if no node hosts vGPUs. Requested nodes are not
+    counted against it, because a machine may get its vGPU before it joins the cluster.
     """
     if rooms is None:
         return config
@@ -218,4 +219,4 @@ def _limited(group: Group, nodes: Sequence[NodeSeen], last: Decision, rooms: Map
     most = max(last.size(group.name).wanted, here + room)
     if most >= group.nodes_max:
         return group
-    return replace(group, nodes_max=max(most, group.nodes_min), limit=f"no host can make another {name} now")
+    return replace(group, nodes_max=max(most, group.nodes_min), limit=f"no host can create another {name} now")

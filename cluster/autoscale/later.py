@@ -1,4 +1,4 @@
-"""The demands of batches' waiting jobs, as clients report them: pure."""
+"""The demand of each batch's waiting jobs, as a client reports it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from ..placement.model.demand import PLAIN_FRAMES, Demand
 class LaterDemand:
     """The demand of a batch's waiting jobs."""
 
-    like: str  # a job of the same kind, running or over
-    segments: int  # segments that could run at once, beside those of running jobs
+    like: str  # a running or finished job of the same kind
+    segments: int  # segments that could run at once, besides those of running jobs
     frames: int  # of all waiting jobs
 
 
 class LaterDemands:
-    """The later demands of batches, by their names."""
+    """The later demands of all batches, by batch name."""
 
     def __init__(self) -> None:
         self._later: dict[str, LaterDemand] = {}
@@ -32,10 +32,7 @@ class LaterDemands:
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield each batch's later demand, once one of its jobs has a demand.
-
-        ``demands`` are those of jobs; ``workers_max`` limits the client's slots.
-        """
+        """Yield each batch's later demand once a job of it is in ``demands``; ``workers_max`` limits the client."""
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))
             if kind is None:

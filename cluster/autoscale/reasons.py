@@ -1,4 +1,4 @@
-"""The reasons for a group's size, in one line each."""
+"""One-line reasons for a group's size."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf
@@ -11,7 +11,7 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""Work that takes less than this part of a node's start is explained by the start, which costs far more."""
+"""If work takes less than this fraction of a node's start, its reason compares what starting a node costs."""
 
 
 def duration(seconds: float) -> str:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Return why a group gets new nodes, rather than another group; "" if it gets none."""
+    """Return why this group gets new nodes and not another one; "" if it gets none."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:
@@ -43,7 +43,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
     cost = {group.name: group.price_per_s * paid_s[group.name] for group in able}
     work = f"of {'at most ' * (jobs > 1)}about {duration(max(1.0, frames / fps[name]))} of work"
     is_least = len(cost) > 1 and cost[name] <= min(cost.values())
-    return f"{work}: to start a node and give it back costs least on {name}" if is_least else work
+    return f"{work}: starting and releasing a node costs least on {name}" if is_least else work
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
@@ -61,7 +61,7 @@ def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], 
     """Return why a group keeps its size."""
     if pool.coming:
         is_needed = pool.needed > pool.there
-        return f"{counted(pool.coming, 'node')} to come{'' if is_needed else ', no longer needed'}"
+        return f"{counted(pool.coming, 'node')} pending{'' if is_needed else ', no longer needed'}"
     if not here:
         return "no work for it"
     idle = [node.idle_since_s for node in here if not node.leases and node.idle_since_s is not None]
@@ -81,7 +81,7 @@ def forecast_of(served: Served, now_s: float) -> Forecast:
     """Return a job's expected delay, and its reason."""
     late_s, work = served.late_s(now_s), served.work
     if isinf(late_s):
-        why = next(iter(work.refusals.values()), "the limits leave no node for it")
+        why = next(iter(work.refusals.values()), "the limits allow no node for it")
         return Forecast(work.job, late_s, f"no group can do it now: {why}", served.cost)
     if late_s < LATE_S:
         return Forecast(work.job, 0.0, "", served.cost)

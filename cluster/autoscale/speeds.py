@@ -1,4 +1,4 @@
-"""The speed of one node of each group, by a placement of the job on that node alone; and the choice of an encoder."""
+"""How fast one node of each group would run a job, found by placing the job there; and the choice of its encoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from .values import Decision, Forecast, JobWork, NodeSeen
 FILLING: Final = 1024
 """More segments than any one machine has sessions for."""
 FRESH_S: Final = 60.0
-"""How long a speed is kept: workers measure all the time."""
+"""How long a speed is cached: workers measure all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return the work of a batch's waiting jobs, due in a job's time: as the work shrinks, so do its nodes."""
+        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now: its nodes shrink with it."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
@@ -117,7 +117,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     gpus = {device.device for device in node.gpus}
     # Prefer a GPU's reason.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
-    return NodeSpeed(refusal=named[0].reason if named else "it has nothing for it")
+    return NodeSpeed(refusal=named[0].reason if named else "it has no device for it")
 
 
 def _kinds(node: Node) -> list[EncoderKind]:
@@ -148,10 +148,10 @@ class Choice:
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Return which nodes would be added to those of the last decision, why, and the job's cost."""
+        """Return which nodes the decision adds to the last one, why, and the job's cost."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
-        cost = f"about {self.forecast.cost:.2f} for the job, with the nodes' start and their idle time at the end"
+        cost = f"about {self.forecast.cost:.2f} for the job, including the nodes' start and final idle time"
         return "; ".join([*more, *([cost] if more else []), *filter(None, [self.forecast.reason])])
 
 
@@ -165,7 +165,7 @@ def choose(
     last: Decision | None,
     now_s: float,
 ) -> Choice:
-    """Return the encoder with the least delay, then the least cost, then software."""
+    """Choose the encoder with the least delay, then the least cost, then software."""
     choices = []
     for variant in speeds.variants(demand):
         decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)

@@ -9,7 +9,7 @@ from ..worker_names import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
-    """A job's remaining work. Groups that cannot do it are missing in ``fps`` and ``sessions``."""
+    """A job's remaining work. ``fps`` and ``sessions`` have only the groups that can do it."""
 
     job: str
     frames: int  # a running segment counts half
@@ -19,17 +19,13 @@ class JobWork:
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
     sessions: Mapping[str, int]  # segments that such a node runs at a time
-    is_promised: bool = False  # its user set ``due_s``, rather than the configuration
-    is_later: bool = False  # the waiting jobs of a batch
+    is_promised: bool = False  # whether ``due_s`` is the user's, not the configuration's
+    is_later: bool = False  # whether it is the work of a batch's waiting jobs
     refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot do it
 
     def nodes_most(self, group: str) -> int:
         """Return how many nodes of a group its segments can fill."""
         return ceil(self.at_once / self.sessions[group])
-
-    def new_most(self, group: str) -> int:
-        """Return how many more nodes of a group its waiting segments can fill."""
-        return ceil(self.waiting / self.sessions[group])
 
     def longest_s(self, group: str) -> float:
         """Return how long its longest segment takes on a full node of a group that can do it."""
@@ -52,20 +48,20 @@ class GroupSize:
     """The wanted size of a group, and its reason."""
 
     group: str
-    wanted: int = 0  # includes nodes to come
-    there: int = 0  # running, and stay
+    wanted: int = 0  # includes pending nodes
+    there: int = 0  # running nodes that stay
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
     lowered_s: float | None = None  # when ``wanted`` last shrank
-    missing_s: float | None = None  # since when nodes are missing, and none has come
+    missing_s: float | None = None  # when requested nodes began to be missing; reset when one arrives
     missing_least: int = 0  # the fewest missing since then
-    closed_until_s: float | None = None  # no more are requested until then, as they did not come
-    surplus_since_s: float | None = None  # since when it has had more nodes than the work can use
+    closed_until_s: float | None = None  # end of the pause in requests after nodes did not arrive
+    surplus_since_s: float | None = None  # when it began to have more nodes than the work can use
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """A node that gets no new work, or ends, and why."""
+    """A node that gets no new work or ends, and why."""
 
     node: NodeId
     reason: str
@@ -78,7 +74,7 @@ class Forecast:
     job: str
     late_s: float  # infinite if no group can do it
     reason: str  # why it is late
-    cost: float  # of its share of the nodes, including the start and idle time of new ones
+    cost: float  # of its share of the nodes, including new nodes' start and idle time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +82,7 @@ class Decision:
     """The wanted sizes of all groups."""
 
     sizes: tuple[GroupSize, ...] = ()  # in the configuration's order
-    rest: tuple[NodeOrder, ...] = ()  # surplus nodes, which finish their work and get no more
+    surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no more
     drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
     forecasts: tuple[Forecast, ...] = ()
 

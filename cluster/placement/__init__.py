@@ -1,1 +1,1 @@
-"""Where work goes: demands, inventory, rates, policy, and the pure function that joins them."""
+"""Places work on devices: demands, inventory, rates, policy, and a pure function of them."""

@@ -1,4 +1,4 @@
-"""Makes the inventory from probes' reports or a simulated fleet."""
+"""Builds the inventory from probe reports or a simulated fleet."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -101,7 +101,7 @@ def _why_untried(report: "NodeReport") -> str:
 def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with documented capabilities, before any trial.
 
-    One of an unknown model can do nothing yet.
+    A device of an unknown model can do nothing yet.
     """
     tables = load_hardware()
     driver = known(nvml.driver_version, "").partition(".")[0]
@@ -116,7 +116,7 @@ def _as_documented(device: Device, name: str, tables: Hardware) -> Device:
     model = tables.model_of(name)
     if model is None:
         return device
-    # NVML counts a slice's engines, and not a whole GPU's.
+    # NVML counts the engines of a slice, but not of a whole GPU.
     engines = dict(device.engines) if device.kind.is_slice else {**model[1].engines, **device.engines}
     return replace(device, engines=engines, trials=tables.trials_of(name, model[1], engines))
 
@@ -173,7 +173,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 def _counts(
     asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
 ) -> dict[Engine, int]:
-    """Return how many engines of each kind there are: asked, tried or documented; else one, if it works."""
+    """Return the number of engines of each kind: reported, tried or documented; else one, if it works."""
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines

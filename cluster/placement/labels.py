@@ -1,4 +1,4 @@
-"""Labels of a node in Ray's syntax, which is that of Kubernetes ("Labels and Selectors", Syntax and character set)."""
+"""Node labels in Ray's syntax, which is that of Kubernetes ("Labels and Selectors", Syntax and character set)."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -28,15 +28,12 @@ def is_label_value(text: str) -> bool:
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels written as KEY=VALUE; the last one of a key counts.
-
-    Raises UsageError: one is not a label, or its key is one of Ray's own.
-    """
+    """Return labels written as KEY=VALUE; the last of a key counts. Raises UsageError: one is invalid or reserved."""
     return dict(_label(each) for each in given)
 
 
 def parse_zone(text: str) -> str:
-    """Return the name of a zone, "" for none. Raises UsageError: a label cannot have it as its value."""
+    """Return the name of a zone, "" for none. Raises UsageError: a label cannot have this value."""
     if not is_label_value(text):
         raise UsageError(
             f"--zone {text!r} is not the name of a zone", "Write letters, digits, `-`, `_` and `.`, 63 at most."

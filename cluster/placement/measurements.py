@@ -19,7 +19,7 @@ from .rates import (
 
 
 def beside(processor: str, gpu: str) -> str:
-    """Return the name for the rates of a processor whose cores encode what such a GPU decodes."""
+    """Return the name under which such a processor's rates are kept while its cores encode what such a GPU decodes."""
     return f"{processor} beside {gpu}"
 
 
@@ -38,10 +38,10 @@ def measurement_of(
     sessions: int,
     fps: float,
 ) -> Measurement | None:
-    """Return the rate that follows from ``fps`` of ``sessions`` sessions decoded by a device; None if none does.
+    """Return what the speed of a device's sessions says about their slowest stage; None if nothing.
 
-    It is the rate of the slowest part by the rates known so far, with that many sessions: the device's decoder, its
-    encoder, or the cores of its host's ``processor`` that encode. Only a job with one rendition is measured.
+    By current rates that is the device's decoder, its encoder, or the encoding cores of its host's ``processor``. Only
+    jobs with one rendition are measured.
     """
     if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None
@@ -64,7 +64,7 @@ def measurement_of(
 
 
 def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fps: float) -> Measurement | None:
-    """Return an encoder's rate from sessions that decode and encode in turn: decoding time is subtracted."""
+    """Return an encoder's rate from sessions that decode and encode in turn, by subtracting the decoding time."""
     decode_fps = software_fps(rates, device.name, 1.0, decode_stage(demand, Engine.CPU))
     encode_s = sessions / fps - (1 / decode_fps if decode_fps > 0 else 0.0)
     if encode_s <= 0:
@@ -76,9 +76,9 @@ def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fp
 def engine_parts(
     rates: Rates, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
 ) -> dict[Engine, float]:
-    """Return the fraction of each kind of a device's engines that ``fps`` source frames a second of a job take.
+    """Return the fraction of a device's engines, by kind, that a job uses at ``fps`` source frames a second.
 
-    It is relative to the device's maximum when no other program uses it; {} if nothing runs or no rate is known.
+    Fractions are of the device's maximum without other programs; {} if nothing runs or no rate is known.
     """
     if fps <= 0:
         return {}

@@ -1,4 +1,4 @@
-"""How fast engines are: curves of sessions against frames a second, documented until workers have measured them.
+"""How fast engines are: frames a second by number of sessions, documented until workers measure them.
 
 Start values are rates of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video Codec SDK
 13.0), and a measured shape: a second session per engine adds a few percent, a third next to nothing.
@@ -23,12 +23,12 @@ SMOOTHING = 0.3
 BUSY_MOST = 0.9
 """The most of an engine that counts as others' use: engines are time-shared, so a session always gets a part."""
 LEAST_GAIN = 0.02
-"""The curve is flat from where another session adds less than this fraction of the first one's speed."""
+"""A curve ends where another session adds less than this fraction of the first one's speed."""
 
 _PRESETS = frozenset("1234567")
 
 Curve = tuple[tuple[int, float], ...]
-"""Number of sessions, from 1 up, against their pixels a second in total."""
+"""(number of sessions, their total pixels or frames a second), from 1 session up."""
 
 
 _SIZES = (1024 * 576, 1280 * 800, 2048 * 1152, 4096 * 2304)
@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def pixels(self) -> int:
-        """Of a picture."""
+        """The pixels of a picture."""
         return self.width * self.height
 
 
@@ -95,9 +95,10 @@ def start_rates() -> Rates:
 
 
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
-    """Return the rates with one more measurement; measurements of nothing change nothing.
+    """Return the rates with one more measurement, unless it is empty.
 
-    The first measurement of a number of sessions counts fully, later ones by a third: one bad moment moves no work.
+    The first measurement of a number of sessions counts fully, later ones by a third, so that one bad moment moves no
+    work.
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates
@@ -112,9 +113,9 @@ def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
 
 
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
-    """Return frames a second of all sessions together against their number; () if the device has no such engine.
+    """Return the total frames a second for each number of sessions; () if the device has no such engine.
 
-    It starts at one session, never falls, and ends where more sessions add nothing: where its engines are full,
+    The curve starts at one session, never falls, and ends where more sessions add nothing: where its engines are full,
     including other programs' use, or where its driver limits its rate.
     """
     engines = device.engine_count(stage.engine)
@@ -171,7 +172,7 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
 
 def _measured(rates: Rates, model: str, engines: float, stage: Stage) -> Curve:
-    # Most models were not measured, and computing a key takes longer than this look.
+    # Most models were not measured, and computing a key takes longer than this lookup.
     of_model = rates.measured.get(model)
     return of_model.get(_key(engines, stage), ()) if of_model else ()
 
@@ -209,7 +210,7 @@ def _until_flat(points: Curve) -> Curve:
 
 
 def read_curve(curve: Curve, sessions: float) -> float:
-    """Read a curve between its points; below one session in proportion, beyond the last point flat."""
+    """Interpolate a curve; it is proportional below one session, and flat beyond the last point."""
     before = (0, 0.0)
     for point in curve:
         if sessions <= point[0]:
@@ -235,7 +236,7 @@ def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
     """Return the curve of this many engines of speed 1."""
     points: dict[int, float] = {}
     for each, part in parts:
-        # Shares of a GPU need not be whole engines: the last, fractional one still holds a session.
+        # A share of a GPU may contain part of an engine, which still holds a session.
         sessions = max(ceil(engines) if each == 1 else round(engines * each), len(points) + 1)
         points.setdefault(1, min(1.0, engines) * part)
         points[sessions] = engines * part
@@ -273,7 +274,7 @@ def _software_start(hardware: Hardware, stage: Stage) -> float:
 
 
 def _documented(hardware: Hardware) -> dict[str, dict[RateKey, Curve]]:
-    """Return the measurements that come with the tables, under each name of their model."""
+    """Return the measurements in the tables, under each name of their model."""
     curves: dict[str, dict[RateKey, Curve]] = {}
     for entry in hardware.measured:
         codec, depth = entry.case.split()
@@ -293,7 +294,7 @@ _SAMPLES = {"4:0:0": 1.0, "4:2:0": 1.5, "4:2:2": 2.0, "4:4:4": 3.0}
 def session_bytes(
     memory: HostMemory, decoded: Stage, encodes: Sequence[Stage], frames: int, *, filters: bool = False
 ) -> int:
-    """Return how much of its host's memory a session takes at most: ``configs/hardware.toml`` counts its pictures.
+    """Return the most memory that a session takes on its host; ``configs/hardware.toml`` has the numbers of pictures.
 
     ``decoded`` describes the pictures that a processor's stages get, ``encodes`` the stages that encode in software,
     and ``frames`` is the length of the longest segment; ``filters`` scale, convert or deinterlace in between.

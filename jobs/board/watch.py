@@ -11,9 +11,10 @@ from ...actors.device.work import Work
 from ...cluster.fleet.pool import Pool
 from ...cluster.fleet.run import ResultOrigin, WorkRun
 from ...cluster.worker_names import NO_WORKER
-from ...errors import DeadlineMissed, WorkerLost
+from ...errors import CodecfleetError, DeadlineMissed, WorkerLost
 from ..request.running import WaitOptions
 from .deadlines import LOOK_S, Paces, Seen, WorkPace
+from .ladder import Attempt, next_step
 
 ResultT = TypeVar("ResultT")
 _NOWHERE: Final = ResultOrigin(NO_WORKER, "")
@@ -128,3 +129,22 @@ class WorkWatch:
     def _see(self) -> Mapping[str, Seen]:
         runs = [(label, run.progress) for label, run in self._runs.values()]
         return {label: Seen(each.worker.station, each.frames) for label, each in runs if each.worker}
+
+
+async def with_retries(
+    submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT], *, may_fall_back: bool = True
+) -> ResultT:
+    """Submit work until it succeeds or its retry ladder ends; then raise the last error.
+
+    ``may_fall_back``: software may decode when a device fails.
+    """
+    history: tuple[Attempt, ...] = ()
+    while True:
+        try:
+            return await submit(work)
+        except CodecfleetError as error:
+            history += (Attempt.of(len(history) + 1, work.constraints, error),)
+            step = next_step(history, software=may_fall_back)
+            if step is None:
+                raise
+            work = replace(work, constraints=step)

@@ -14,6 +14,7 @@ from ...actors.surfaces.frames import Frame
 from ...actors.tensors.tensor_format import TensorFormat
 from ...errors import CodecfleetError, UsageError
 from ..board.threads import in_thread, is_in_loop
+from ..source.source import SourceReading
 from .batches import FrameBatches
 from .group_reader import GroupReader
 from .proofs import EntryProofs
@@ -26,12 +27,16 @@ from .source import FrameSource, open_frame_source
 class Film:
     """What stays between reads of one source: its index and its decoders' proofs. Thread-safe.
 
-    Closing it, or forgetting it, releases the bytes or the file of a ``HeldSource``.
+    Closing it, or forgetting it, releases the bytes or the file of a ``HeldSource``. A ``reading`` of the source by
+    another process is used instead of reading it again.
     """
 
-    def __init__(self, request: FrameRequest, device: Callable[[], WorkerDevice]) -> None:
+    def __init__(
+        self, request: FrameRequest, device: Callable[[], WorkerDevice], reading: SourceReading | None = None
+    ) -> None:
         self._request = request
         self._device = device
+        self._reading = reading
         self._lock = threading.Lock()
         self._opened: tuple[FrameSource, EntryProofs] | None = None
         self._readers: set[GroupReader] = set()
@@ -49,13 +54,19 @@ class Film:
         return self._opened is not None
 
     def reader(
-        self, numbers: Sequence[int], wake: Callable[[], object], report: FramesReport, *, leaves_out: bool = False
+        self,
+        numbers: Sequence[int],
+        wake: Callable[[], object],
+        report: FramesReport,
+        *,
+        leaves_out: bool = False,
+        seen: Callable[[], object] = bool,
     ) -> GroupReader:
         """Return the reader of frames by their numbers in the part; end it with ``end``. Raises UsageError: closed."""
         source, proofs = self._open()
         report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal
         report.frames_promised += len(numbers)
-        reader = GroupReader(source, proofs, numbers, report, wake, leaves_out=leaves_out)
+        reader = GroupReader(source, proofs, numbers, report, wake, leaves_out=leaves_out, seen=seen)
         with self._lock:
             if self._is_closed:
                 raise UsageError("these frames are closed", "Call `frames` again.")
@@ -89,7 +100,7 @@ class Film:
     def _open(self) -> tuple[FrameSource, EntryProofs]:
         with self._lock:
             if self._opened is None:
-                source = open_frame_source(self._request, self._device())
+                source = open_frame_source(self._request, self._device(), self._reading)
                 self._opened = source, EntryProofs(source)
             return self._opened
 
@@ -101,12 +112,16 @@ class FrameSelection:
         frames = await film.at([7, 3, 7])
 
     Only groups of pictures with a chosen frame are read. A frame that cannot be decoded raises FrameDamaged in its
-    place. A selection may be read many times, until the film is closed.
+    place. A selection may be read many times, until the film is closed. Threads that decode call ``seen`` after each
+    picture; what it raises ends the read.
     """
 
-    def __init__(self, film: Film, choose: Callable[[PartFrames], Sequence[int]]) -> None:
+    def __init__(
+        self, film: Film, choose: Callable[[PartFrames], Sequence[int]], seen: Callable[[], object] = bool
+    ) -> None:
         self._film = film
         self._choose = choose
+        self._seen = seen
         self.report = FramesReport()  #: what all reads of this selection did
 
     def __len__(self) -> int:
@@ -190,7 +205,7 @@ class FrameSelection:
         source = self._film.source
         source.stamp.check_local()
         numbers = [position * source.request.every for position in self._positions()]
-        return self._film.reader(numbers, wake, self.report)
+        return self._film.reader(numbers, wake, self.report, seen=self._seen)
 
 
 def refuse_in_loop(word: str, remedy: str) -> None:

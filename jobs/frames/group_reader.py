@@ -50,7 +50,8 @@ class GroupReader:
     """Decodes the frames of some ``numbers`` of a source's part, in that order, from ``start`` to ``close``.
 
     ``wake`` is called, from any thread, when a poll may succeed again after it returned None. With ``leaves_out``,
-    frames that cannot be decoded are left out; else they are errors.
+    frames that cannot be decoded are left out; else they are errors. ``seen`` is called by the decoding threads after
+    each picture; its exceptions end the read.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class GroupReader:
         wake: Callable[[], object] = bool,
         *,
         leaves_out: bool = False,
+        seen: Callable[[], object] = bool,
     ) -> None:
         part = source.part
         self._source = source
         self._proofs = proofs
         self.report = report
         self._wake = wake
+        self.seen = seen
         self._leaves_out = leaves_out
         whole = any(path.whole for path in source.paths)
         self._plan = ReadPlan.of(
@@ -348,6 +351,7 @@ class _Attempt:
     def _seen(self) -> None:
         """Look for damage after each picture. Raises _Again, or FrameDamaged with ``strict``."""
         self._reader.check()
+        self._reader.seen()
         damage = self._walk.met.first_damaged_packet
         if damage is None or damage == self._sound_at:
             return

@@ -4,12 +4,14 @@ A *group* is what is decoded from one entry: the pictures up to the next access 
 times are unreliable, since its pictures are then counted.
 """
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, Self
+from operator import index as whole_number
+from typing import Final, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ from ...actors.media.timeline import spread
 from ...errors import NoSuchFrame
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING
+
+ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most so many frames,
 MERGED_GAP: Final = 2  #: and if the next wanted frame is at most so many after the last one: pictures or fields
@@ -150,6 +154,28 @@ class PartFrames:
     def _group(self, number: int, entry: int, frames: int) -> PlannedSegment:
         start = None if entry < 0 else int(self.ranges.index.pts[entry])
         return PlannedSegment(number, start, None, max(0, entry), frames, "")
+
+
+class FrameChooser(ABC, Generic[ChosenT]):
+    """Chooses frames of a film; nothing is read until the choice is used."""
+
+    def at(self, indices: Iterable[int]) -> ChosenT:
+        """Return the selection of frames by number, in that order; negative ones count from the end."""
+        numbers = [whole_number(each) for each in indices]
+        return self._select(lambda part: [part.position(each) for each in numbers])
+
+    def at_times(self, times_s: Iterable[float | Fraction]) -> ChosenT:
+        """Return the selection of the frames on screen at times, in seconds after the source's first picture."""
+        moments = [each if isinstance(each, Fraction) else float(each) for each in times_s]
+        return self._select(lambda part: [part.number_at(each) for each in moments])
+
+    def between(self, start_s: float | Fraction, end_s: float | Fraction) -> ChosenT:
+        """Return the selection of the frames that begin in [start, end), in seconds after the first picture."""
+        return self._select(lambda part: part.between(start_s, end_s))
+
+    @abstractmethod
+    def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> ChosenT:
+        """Return the selection of the frames whose positions in the part ``choose`` returns."""
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from ...actors.surfaces.formats import surface_format
 from ...cluster.machine import cores
 from ...errors import DeviceError, EngineUnfit, Unsupported
 from ..plan.track_ranges import TrackRanges
-from ..source.source import SourceStamp
+from ..source.source import SourceReading, SourceStamp
 from .readings import READINGS
 from .request import FrameRequest
 from .selection import PartFrames
@@ -31,6 +31,7 @@ class FrameSource:
 
     request: FrameRequest
     stamp: SourceStamp
+    reading: SourceReading
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
     format: VideoFormat  #: as decoded
@@ -70,8 +71,10 @@ class FrameSource:
         return tuple(replace(path, reason=reason) for path in fitting)
 
 
-def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSource:
+def open_frame_source(request: FrameRequest, device: WorkerDevice, reading: SourceReading | None = None) -> FrameSource:
     """Read the source's index, decode its first picture, and decide how and where to decode the rest.
+
+    A ``reading`` of the source by another process is used instead of reading it again.
 
     Raises:
         InputError: the source cannot be read or decoded.
@@ -81,7 +84,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     """
     source = request.absolute_source
     stamp = SourceStamp.of(source)
-    reading = READINGS.read(stamp, request.video_track)
+    reading = READINGS.read(stamp, request.video_track) if reading is None else reading
     index = reading.index
     ranges = TrackRanges.cut(index, start_s=request.start_s, end_s=request.end_s, segment_s=request.segment_s)
     format_, extras = reading.described()
@@ -101,6 +104,7 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice) -> FrameSourc
     return FrameSource(
         request=request,
         stamp=stamp,
+        reading=reading,
         ranges=ranges,
         part=PartFrames(ranges, request.every),
         format=format_,

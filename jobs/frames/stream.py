@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from fractions import Fraction
@@ -26,13 +26,13 @@ from .chosen import Film, FrameSelection, refuse_in_loop, wake
 from .group_reader import GroupReader
 from .reader import FrameReader, FramesEnd
 from .request import FrameOptions, FrameRequest, FramesReport
-from .selection import PartFrames
+from .selection import FrameChooser, PartFrames
 from .stream_reader import StreamReader, stream_request
 
 TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other tasks get to run
 
 
-class FrameStream:
+class FrameStream(FrameChooser[FrameSelection]):
     """The frames of a source: iterate over all of them once, in order, or choose some, as often as you like.
 
         async with codecfleet.frames("film.mkv") as frames:
@@ -132,20 +132,6 @@ class FrameStream:
         refuse_in_loop("film[i]", f"Use `await film.at([{number}])`.")
         (frame,) = self.at([number])
         return frame
-
-    def at(self, indices: Iterable[int]) -> FrameSelection:
-        """Return the selection of frames by number, in that order; negative ones count from the end."""
-        numbers = [whole_number(each) for each in indices]
-        return self._select(lambda part: [part.position(each) for each in numbers])
-
-    def at_times(self, times_s: Iterable[float | Fraction]) -> FrameSelection:
-        """Return the selection of the frames on screen at times, in seconds after the source's first picture."""
-        moments = [each if isinstance(each, Fraction) else float(each) for each in times_s]
-        return self._select(lambda part: [part.number_at(each) for each in moments])
-
-    def between(self, start_s: float | Fraction, end_s: float | Fraction) -> FrameSelection:
-        """Return the selection of the frames that begin in [start, end), in seconds after the first picture."""
-        return self._select(lambda part: part.between(start_s, end_s))
 
     def batches(
         self,

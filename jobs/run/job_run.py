@@ -29,6 +29,7 @@ from ...errors import (
 )
 from ..board.loop import WorkerWait
 from ..board.threads import in_thread, shielded, uncancellable
+from ..board.watch import with_retries
 from ..join.proof import prove
 from ..join.publish import check_output, publish
 from ..journal.found_work import is_published
@@ -45,7 +46,7 @@ from ..report.report import Report, Resumed, Warning_
 from ..request.spec import TranscodeSpec
 from ..source.source import SourceStamp
 from .reporting import FinishedTrack, damage_warnings, make_report
-from .track_run import TrackRun, with_retries
+from .track_run import TrackRun
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Errors that NVENC may have caused: it failed, is gone, or its segments do not fit together."""

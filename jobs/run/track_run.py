@@ -1,14 +1,13 @@
 """Encodes and joins one planned track: the async shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ...actors.decode.decoding import SOFTWARE
-from ...actors.device.work import Work
 from ...actors.segment.encoding import EncodedSegment, EncodeSegment, segment_facts
 from ...actors.task_owner import TaskOwner
 from ...actors.tracing import span
@@ -22,11 +21,10 @@ from ...cluster.worker_names import WorkerId
 from ...errors import Cancelled, CodecfleetError, EncoderFailed, InputDamaged, SegmentFailed, WorkerLost
 from ..board.board import Board, restored
 from ..board.events import Finished, Lost, Run
-from ..board.ladder import Attempt, next_step
 from ..board.loop import BoardLoop, PoolCapacity, WorkerWait, finished
 from ..board.reach import SourceReach
 from ..board.threads import in_thread, shielded
-from ..board.watch import WorkWatch
+from ..board.watch import WorkWatch, with_retries
 from ..join.gather import Gather
 from ..join.proof import check_manifest, miscounted
 from ..join.rate_guard import RateGuard
@@ -46,8 +44,6 @@ from .reporting import WORKER_LOST, FinishedTrack, loss_warnings, second_run_war
 if TYPE_CHECKING:
     from ...actors.tracks.loudness import Loudness
     from ..report.report import Warning_
-
-ResultT = TypeVar("ResultT")
 
 
 class TrackRun:
@@ -313,17 +309,3 @@ class TrackRun:
             eta_s=time_left_s(elapsed_s, done=encoded, left=left),
             running=tuple((each, frames, planned[each].frames) for each, frames in sorted(running.items())),
         )
-
-
-async def with_retries(submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT]) -> ResultT:
-    """Submit work until it succeeds or its retry ladder ends; then raise the last error."""
-    history: tuple[Attempt, ...] = ()
-    while True:
-        try:
-            return await submit(work)
-        except CodecfleetError as error:
-            history += (Attempt.of(len(history) + 1, work.constraints, error),)
-            step = next_step(history, software=True)
-            if step is None:
-                raise
-            work = replace(work, constraints=step)

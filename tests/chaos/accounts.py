@@ -1,4 +1,4 @@
-"""What a round's faults cost, by its programs' events: segments that ran again, and how long each waited."""
+"""The cost of a round's faults, from its programs' events: repeated segments, and how long each waited."""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from .driver import Said
 from .schedule import ENDS_THE_DRIVER, Fault
 
 HEARD_S: Final = 0.5
-"""What starts this long after a fault may be lost to it: it was said, or begun, before the fault took effect."""
+"""Segments that start this long after a fault may be lost to it, since a fault takes effect late."""
 DAMAGES: Final = frozenset({Fault.JOURNAL_CUT, Fault.JOURNAL_DAMAGED, Fault.PAYLOAD_DAMAGED})
 NOTICED_LATE: Final = frozenset(
     {Fault.WORKER_STOPPED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_CUT_BRIEFLY, Fault.NVDEC_HANGS}
     | {Fault.GCS_KILLED, Fault.RAYLET_KILLED}
 )
-"""What takes its effect, or is noticed, some time after: until then more work is begun that will be lost."""
+"""Faults that take effect, or are noticed, after a while, in which more work starts that will be lost."""
 TRIES: Final = 3
 """How often a segment is tried whose source cannot be read."""
 
 Program = Sequence[Said]
-"""What one run of a job's command said, in order."""
+"""The events of one run of a job's command, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,25 +13,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One event, and when it arrived by the monotonic clock."""
+    """One event, and the time of its arrival by the monotonic clock."""
 
     at_s: float
     event: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
-        """The event's kind."""
         return str(self.event["event"])
 
     @property
     def is_start(self) -> bool:
-        """Tell whether a segment starts."""
         return self.kind == "segment_started"
 
 
 @dataclass
 class Driver:
-    """A running ``codecfleet transcode --json``, in a session of its own."""
+    """A running ``codecfleet transcode --json``, in its own session."""
 
     process: "subprocess.Popen[str]"
     said: list[Said] = field(default_factory=list)
@@ -41,7 +39,6 @@ class Driver:
 
     @classmethod
     def start(cls, command: Sequence[str | Path], env: Mapping[str, str]) -> "Driver":
-        """Start the program and listen to it."""
         pipe = subprocess.PIPE
         driver = cls(subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
         for listen in (driver._listen, driver._note):
@@ -51,12 +48,10 @@ class Driver:
 
     @property
     def started(self) -> list[Said]:
-        """Every start of a segment."""
         return [said for said in self.said if said.is_start]
 
     @property
     def finished(self) -> set[int]:
-        """The segments that are finished."""
         return {said.event["segment"] for said in self.said if said.kind == "segment_finished"}
 
     def wait_for_segments(self, count: int, until_s: float) -> bool:
@@ -69,7 +64,6 @@ class Driver:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
         return self.process.poll() is not None
 
     def wait(self, until_s: float) -> int | None:

@@ -1,4 +1,4 @@
-"""What the rounds encode, and the bytes that they must give."""
+"""The films that rounds encode, and the expected bytes."""
 
 import hashlib
 import subprocess

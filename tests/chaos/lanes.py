@@ -1,4 +1,4 @@
-"""Rounds in several processes at once, each on cores of its own; the rounds of a batch share a place."""
+"""Rounds in several processes at once, each on its own cores; the rounds of a batch share a place."""
 
 import json
 import os

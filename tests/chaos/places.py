@@ -65,7 +65,7 @@ class Place:
         return ()
 
     def prepare(self, plan: Round, folder: Path) -> None:
-        """Make what a round needs, in a folder of its own; Ray comes first only where one of its processes is hit."""
+        """Make what a round needs, in its own folder; Ray starts first only if one of its processes is hit."""
         del folder
         hits_ray = any(strike.fault in (Fault.RAYLET_KILLED, Fault.GCS_KILLED) for strike in plan.strikes)
         self.env["CODECFLEET_RAY"] = "first" if hits_ray else ""
@@ -88,7 +88,6 @@ class Place:
         return _signalled(signal.SIGKILL, _named(name[strike.fault], _below(driver)), strike.choice)
 
     def leftovers(self) -> list[str]:
-        """Return what a round has left that it should not."""
         return []
 
     def kept_events(self, folder: Path) -> list[Path]:
@@ -116,12 +115,10 @@ class Cluster(Place):
         return self.cluster.prefix
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
-        """Return all workers of the cluster."""
         del driver
         return self._processes("RayWorker")
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
-        """Carry out a fault; False where there is no victim."""
         match strike.fault:
             case Fault.NODE_KILLED | Fault.NODE_STOPPED | Fault.NODE_CUT_OFF | Fault.NODE_CUT_BRIEFLY:
                 standing = sorted(set(self.nodes) - self.stopped)
@@ -150,7 +147,6 @@ class Cluster(Place):
         return _named(name, list(_with("RAY_TMPDIR", str(self.cluster.folder))))
 
     def heal(self) -> None:
-        """Wait until every network is there again."""
         for timer in self.cut_off:
             timer.join()
         self.cut_off.clear()
@@ -176,7 +172,6 @@ class Cluster(Place):
         return super().kept_events(folder)
 
     def restore(self) -> None:
-        """Replace lost nodes."""
         for node in self.stopped:
             cpus = self.nodes.pop(node)
             self.cluster.kill_node(node)
@@ -191,7 +186,6 @@ class SimulatedMachine(Place):
     simulation: Path = Path()
 
     def prepare(self, plan: Round, folder: Path) -> None:
-        """Write the machine and what befalls it."""
         self.simulation = folder / "simulation"
         self.simulation.mkdir()
         scenario = Scenario(machine=_two_gpus(), faults=tuple(_fault_of(strike) for strike in _of_devices(plan)))
@@ -199,7 +193,6 @@ class SimulatedMachine(Place):
 
     @property
     def has_met_its_fault(self) -> bool:
-        """Whether the trace tells of it."""
         trace = self.simulation / "trace"
         return trace.exists() and b"\nfault " in trace.read_bytes()
 

@@ -55,7 +55,6 @@ class Result:
     """Of a round that went wrong, what each program of the job said, and when."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of the report."""
         return {
             "seed": self.round.seed,
             "shape": self.round.shape.value,
@@ -89,7 +88,6 @@ class Attack:
         """What supervisors of this round have decided."""
 
     def run(self) -> Result:
-        """Do it, and check everything."""
         with ExitStack() as stack:
             if self.result.round.is_remote:
                 self._server = stack.enter_context(shaky_server(self._film.path))
@@ -238,7 +236,6 @@ class Attack:
             self._problem(f"{name} ended with {code}: {said[-400:]}")
 
     def _count(self) -> None:
-        """Count the starts that were needed because of the faults."""
         programs = [tuple(driver.said) for driver in self._drivers]
         times = [(struck.fault.value, recovery_s(programs, self._struck, n)) for n, struck in enumerate(self._struck)]
         self.result.recoveries_s = times

@@ -1,4 +1,4 @@
-"""What is done to a job, and when: a pure function of a seed, so that a seed repeats its round."""
+"""The faults of a job, and their times: a pure function of a seed, so a seed repeats its round."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 SEGMENTS: Final = 20
-"""Of the film that every round encodes."""
+"""The number of segments of every round's film."""
 STRIKES: Final = (1, 1, 1, 2, 2, 3)
 DELAY_MAX_S: Final = 0.3
 SEGMENT_FRAMES: Final = 24
@@ -34,7 +34,7 @@ class Shape(StrEnum):
 
 
 class Fault(StrEnum):
-    """What is done. A node has a raylet, and workers below it."""
+    """A fault. A node has a raylet, and workers below it."""
 
     WORKER_KILLED = "worker SIGKILL"
     WORKER_TERMINATED = "worker SIGTERM"
@@ -130,7 +130,6 @@ class Round:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether the source comes from a web server."""
         return any(strike.fault in OF_THE_STORE for strike in self.strikes)
 
 

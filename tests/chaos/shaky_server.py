@@ -41,7 +41,6 @@ class ShakyServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the file is."""
         return f"http://127.0.0.1:{self.server_address[1]}/film.mp4"
 
     def be_down(self, for_s: float) -> None:
@@ -61,11 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: ShakyServer
 
     def do_HEAD(self) -> None:
-        """Tell the size."""
         self._answer(is_get=False)
 
     def do_GET(self) -> None:
-        """Give the file, or the part that was asked for."""
         self._answer(is_get=True)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
@@ -89,7 +86,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = self.close_connection or is_cut
 
     def _head(self) -> bytes:
-        """Send the head of the answer; return its body."""
         content = self.server.content
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         first, last = 0, len(content) - 1

@@ -29,7 +29,7 @@ WIDE = 4
 
 
 def on_fake_workers(slots: int) -> Pool:
-    """Return the pool of real fleets, with a supervisor of its own, over workers that are threads of this process."""
+    """Return the pool of real fleets with its own supervisor, over workers in threads of this process."""
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)

@@ -89,7 +89,7 @@ class Footage:
 
 
 def footage(folder: Path, name: str) -> Footage:
-    """Make a clip, unless it lies there already."""
+    """Make a clip unless it exists."""
     path = folder / name
     if not path.exists():
         make_clip(path, CLIPS[name])

@@ -16,6 +16,8 @@ from codecfleet.actors.dla.engine.host import open_host
 from codecfleet.actors.dla.engine.hybrid import HybridSession
 from codecfleet.actors.dla.engine.session import DlaSession
 from codecfleet.actors.dla.engine.states import DlaMode
+from codecfleet.actors.dla.engine.tasks import DlaTask
+from codecfleet.actors.dla.inference.layout import pack
 from codecfleet.actors.dla.nvsci.buffers import ALIGNMENT_BYTES, SciBuffers
 from codecfleet.testing.nvidia.fake_cudla import FakeLoadable, FakeMachine, fake_tensor
 
@@ -37,7 +39,6 @@ class Network:
 
     @staticmethod
     def expected(values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what comes out."""
         return np.asarray(2 * values.astype(np.float64).mean(axis=(2, 3), keepdims=True) + 1, dtype=np.float32)
 
 
@@ -55,11 +56,9 @@ class DlaBench:
             self.host = open_host(environment={}, import_module=machine.import_module)
 
     def open(self, device: int = 0) -> DlaSession:
-        """Open a session."""
         return self.host.open(device)
 
     def memory(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> int:
-        """Allocate memory of CUDA's, or an NvSciBuf object."""
         if self.mode is DlaMode.HYBRID:
             return int(self._cuda.call("cuMemAlloc", size_bytes))
         buffers = SciBuffers()
@@ -69,7 +68,6 @@ class DlaBench:
         return made.object
 
     def stream(self) -> int:
-        """Open a stream beside a session's own."""
         return int(self._cuda.call("cuStreamCreate", 1))
 
     def stream_waits(self) -> list[tuple[int, int]] | None:
@@ -77,11 +75,9 @@ class DlaBench:
         return None if self._machine is None else self._machine.stream_waits
 
     def managed_memory(self, size_bytes: int) -> int:
-        """Allocate managed memory, attached to all streams."""
         return int(self._cuda.call("cuMemAllocManaged", size_bytes, 1))
 
     def write(self, session: DlaSession, memory: int, content: NDArray[np.uint8]) -> None:
-        """Copy, in the session's stream where it has one."""
         if isinstance(session, HybridSession):
             self._cuda.call("cuMemcpyHtoDAsync", memory, content.ctypes.data, content.nbytes, session.stream)
             self._cuda.call("cuStreamSynchronize", session.stream)
@@ -89,7 +85,6 @@ class DlaBench:
             ctypes.memmove(self._addresses[memory], content.ctypes.data, content.nbytes)
 
     def read(self, session: DlaSession, memory: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Copy, in the session's stream where it has one."""
         content = np.zeros(size_bytes, dtype=np.uint8)
         if isinstance(session, HybridSession):
             self._cuda.call("cuMemcpyDtoHAsync", content.ctypes.data, memory, size_bytes, session.stream)
@@ -110,6 +105,27 @@ class DlaBench:
         return cuda
 
 
+def frames(seed: int = 0) -> NDArray[np.float32]:
+    """Return an input of the network."""
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+class Allocated:
+    """The network in a session, and a task with buffers that the session allocated."""
+
+    def __init__(self, bench: DlaBench, session: DlaSession) -> None:
+        self.session = session
+        self.module = session.load(bench.network.loadable)
+        (self.source,), (self.result,) = self.module.inputs, self.module.outputs
+        self.into, self.out = session.allocate(self.source.size_bytes), session.allocate(self.result.size_bytes)
+        self.task = DlaTask(module=self.module, inputs=(self.into.registration,), outputs=(self.out.registration,))
+
+    def queue(self, seed: int, memory: NDArray[np.uint8], stream: int | None = None) -> None:
+        self.session.upload(self.into, pack(self.source, frames(seed)))
+        self.session.submit([self.task], stream=stream)
+        self.session.download(self.out, memory)
+
+
 MODES = list(DlaMode) if "DRIVER_SIM" in os.environ else [DlaMode.HYBRID]
 
 
@@ -118,4 +134,4 @@ def make_bench(mode: DlaMode) -> DlaBench:
     return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2), mode)
 
 
-__all__ = ["MODES", "SHAPE", "DlaBench", "make_bench"]
+__all__ = ["MODES", "SHAPE", "Allocated", "DlaBench", "frames", "make_bench"]

@@ -1,6 +1,6 @@
 """Run the contract tests of Ray on the oldest Ray that pyproject.toml allows, and on the newest that there is.
 
-Each has an environment beside the checkout's, which holds that Ray alone and takes all else from the checkout's.
+Each has an environment of its own, with that Ray only; everything else comes from the checkout's environment.
 """
 
 import subprocess

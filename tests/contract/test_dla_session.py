@@ -1,7 +1,4 @@
-"""The contract of ``DlaSession``.
-
-tests/driver_sim/test_dla.py runs this file once more in a process where NVIDIA's binding meets the driver simulator.
-"""
+"""What every ``DlaSession`` promises: on fakes, and with NVIDIA's binding on the driver simulator."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,7 +22,7 @@ from codecfleet.actors.dla.engine.tasks import (
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import DeviceLost, Unsupported, UsageError
 
-from .dla_benches import MODES, SHAPE, DlaBench, make_bench
+from .dla_benches import MODES, SHAPE, Allocated, DlaBench, frames, make_bench
 
 
 @pytest.fixture(params=MODES, ids=lambda mode: mode.name.lower())
@@ -48,11 +45,6 @@ def session(bench: DlaBench) -> Iterator[DlaSession]:
     session.close()
 
 
-def frames(seed: int = 0) -> NDArray[np.float32]:
-    """Return an input of the network."""
-    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
-
-
 class Loaded:
     """A session with the network loaded and one set of buffers."""
 
@@ -62,17 +54,14 @@ class Loaded:
         (self.source,), (self.result,) = self.module.inputs, self.module.outputs
 
     def registered(self, size_bytes: int) -> Registration:
-        """Register new memory."""
         return self.session.register(self.bench.memory(size_bytes), size_bytes)
 
     def task(self, values: NDArray[np.float32]) -> DlaTask:
-        """Return a task on these values."""
         source, result = self.registered(self.source.size_bytes), self.registered(self.result.size_bytes)
         self.bench.write(self.session, source.memory, pack(self.source, values))
         return DlaTask(module=self.module, inputs=(source,), outputs=(result,))
 
     def found(self, task: DlaTask) -> NDArray[np.float32]:
-        """Return what a task gave."""
         memory = self.bench.read(self.session, task.outputs[0].memory, self.result.size_bytes)
         return np.asarray(unpack(self.result, memory))
 
@@ -101,7 +90,7 @@ def test_a_loadable_is_described(loaded: Loaded) -> None:
 
 
 def test_a_task_computes(loaded: Loaded) -> None:
-    """What a task wrote is there once the session was waited for, which is idle again then."""
+    """A task's output is complete after the wait, and the session is idle again."""
     values = frames()
     task = loaded.task(values)
     loaded.session.submit([task])
@@ -113,7 +102,7 @@ def test_a_task_computes(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_tasks_run_in_order(loaded: Loaded, *, at_once: bool) -> None:
-    """In one submission or many: those that write to one buffer leave what the last wrote; others all have theirs."""
+    """In one submission or many, a buffer holds the output of the last task that wrote to it."""
     tasks = [loaded.task(frames(seed)) for seed in range(3)]
     overwritten = dataclasses.replace(tasks[0], inputs=tasks[2].inputs)
     submitted = [*tasks, overwritten]
@@ -166,7 +155,7 @@ def test_a_handle_takes_one_loadable(loaded: Loaded) -> None:
 
 
 def test_diagnostics_go_with_no_loadable(loaded: Loaded, bench: DlaBench) -> None:
-    """Neither a loadable as the diagnostics' module nor none as a network is passed on; nor do their tasks mix."""
+    """A loadable for diagnostics, and a network without one, are refused, and so are mixed tasks."""
     with bench.open() as fresh:
         with pytest.raises(UsageError, match="either a loadable"):
             fresh.load(bench.network.loadable, LoadOption.FAULT_DIAGNOSTICS)
@@ -238,7 +227,7 @@ def test_closing_waits_for_tasks(bench: DlaBench) -> None:
 
 
 def test_several_sessions_share_a_device(bench: DlaBench) -> None:
-    """Handles on one DLA, and on several, live beside each other and end alone."""
+    """Handles on one DLA or on several coexist, and end independently."""
     with bench.open(0) as one, bench.open(0) as two, bench.open(1) as other:
         assert [session.device for session in (one, two, other)] == [0, 0, 1]
         loaded = Loaded(bench, two)
@@ -270,47 +259,36 @@ def test_a_stream_that_cudla_cannot_use_is_refused(hybrid: DlaBench) -> None:
 def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> None:
     """Upload, clear, task and download, queued at once, give what they would give one by one."""
     with bench.open() as session:
-        module = session.load(bench.network.loadable)
-        (source,), (result,) = module.inputs, module.outputs
-        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
-        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
-        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(3)]
+        own = Allocated(bench, session)
+        found = [np.zeros(own.result.size_bytes, dtype=np.uint8) for _ in range(3)]
         for seed, memory in enumerate(found):
-            session.clear(out)
-            session.upload(into, pack(source, frames(seed)))
-            session.submit([task])
-            session.download(out, memory)
+            session.clear(own.out)
+            own.queue(seed, memory)
         session.synchronize()
         for seed, memory in enumerate(found):
-            np.testing.assert_array_equal(unpack(result, memory), bench.network.expected(frames(seed)))
-        session.clear(out)
-        session.download(out, found[0])
+            np.testing.assert_array_equal(unpack(own.result, memory), bench.network.expected(frames(seed)))
+        session.clear(own.out)
+        session.download(own.out, found[0])
         session.synchronize()
         assert not found[0].any()
         with pytest.raises(UsageError, match="does not fit"):
-            session.upload(out, np.zeros(out.size_bytes + 1, dtype=np.uint8))
-        session.free(into)
+            session.upload(own.out, np.zeros(own.out.size_bytes + 1, dtype=np.uint8))
+        session.free(own.into)
         with pytest.raises(UsageError, match="not this session's"):
-            session.free(into)
+            session.free(own.into)
 
 
 def test_tasks_of_another_stream_come_after_uploads_and_before_downloads(hybrid: DlaBench) -> None:
     """``submit(stream=)`` is ordered with the session's own copies, both ways, without a wait of the caller's."""
     with hybrid.open() as session:
         assert isinstance(session, HybridSession)
-        module = session.load(hybrid.network.loadable)
-        (source,), (result,) = module.inputs, module.outputs
-        into, out = session.allocate(source.size_bytes), session.allocate(result.size_bytes)
-        task = DlaTask(module=module, inputs=(into.registration,), outputs=(out.registration,))
-        found = [np.zeros(result.size_bytes, dtype=np.uint8) for _ in range(2)]
-        other = hybrid.stream()
+        own, other = Allocated(hybrid, session), hybrid.stream()
+        found = [np.zeros(own.result.size_bytes, dtype=np.uint8) for _ in range(2)]
         for seed, memory in enumerate(found):
-            session.upload(into, pack(source, frames(seed)))
-            session.submit([task], stream=other)
-            session.download(out, memory)
+            own.queue(seed, memory, other)
         session.synchronize()
         assert other != session.stream
         for seed, memory in enumerate(found):
-            np.testing.assert_array_equal(unpack(result, memory), hybrid.network.expected(frames(seed)))
+            np.testing.assert_array_equal(unpack(own.result, memory), hybrid.network.expected(frames(seed)))
         waits = hybrid.stream_waits()
         assert waits in (None, [(session.stream, other), (other, session.stream)] * 2)

@@ -1,7 +1,4 @@
-"""The contract of ``StandaloneSession``, beyond that of ``DlaSession``: fences, shared memory, the order of the end.
-
-tests/driver_sim/test_contracts.py runs this file over the driver simulator.
-"""
+"""What ``StandaloneSession`` promises beyond ``DlaSession``, on the driver simulator: fences and shared memory."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -12,11 +9,10 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.dla.engine.standalone import StandaloneSession
 from codecfleet.actors.dla.engine.states import DlaMode, DlaSessionState
-from codecfleet.actors.dla.engine.tasks import DeviceBuffer, DlaModule, DlaTask
 from codecfleet.actors.dla.inference.layout import pack, unpack
 from codecfleet.errors import UsageError
 
-from .dla_benches import MODES, SHAPE, DlaBench, make_bench
+from .dla_benches import MODES, Allocated, DlaBench, frames, make_bench
 
 pytestmark = pytest.mark.skipif(
     DlaMode.STANDALONE not in MODES, reason="tests/driver_sim/test_contracts.py runs these on the driver simulator"
@@ -29,23 +25,16 @@ def bench() -> DlaBench:
     return make_bench(DlaMode.STANDALONE)
 
 
-@dataclasses.dataclass
-class Loaded:
-    """A session with the network loaded, and one task with its buffers."""
+class Loaded(Allocated):
+    """A session with the network loaded, and one task, whose buffers are written and read in place."""
 
     session: StandaloneSession
-    module: DlaModule
-    source: DeviceBuffer
-    result: DeviceBuffer
-    task: DlaTask
 
     def put(self, values: NDArray[np.float32]) -> None:
-        """Write an input where it lies."""
-        self.session.view(self.source)[:] = pack(self.module.inputs[0], values)
+        self.session.view(self.into)[:] = pack(self.source, values)
 
     def found(self) -> NDArray[np.float32]:
-        """Read the output where it lies."""
-        return np.asarray(unpack(self.module.outputs[0], self.session.view(self.result)))
+        return np.asarray(unpack(self.result, self.session.view(self.out)))
 
 
 @pytest.fixture
@@ -53,16 +42,8 @@ def loaded(bench: DlaBench) -> Iterator[Loaded]:
     """The network, ready to run."""
     session = bench.open()
     assert isinstance(session, StandaloneSession)
-    module = session.load(bench.network.loadable)
-    source, result = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
-    task = DlaTask(module=module, inputs=(source.registration,), outputs=(result.registration,))
-    yield Loaded(session, module, source, result, task)
+    yield Loaded(bench, session)
     session.close()
-
-
-def frames(seed: int = 0) -> NDArray[np.float32]:
-    """Return an input of the network."""
-    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
 @pytest.mark.parametrize("fences", [1, 2])
@@ -83,8 +64,8 @@ def test_a_task_begins_when_its_fences_are_signalled(bench: DlaBench, loaded: Lo
 def test_tasks_run_first_in_first_out(bench: DlaBench, loaded: Loaded) -> None:
     """A task without a fence runs after an earlier one that waits: the later one's output remains."""
     session = loaded.session
-    late = session.allocate(loaded.source.size_bytes)
-    session.view(late)[:] = pack(loaded.module.inputs[0], frames(5))
+    late = session.allocate(loaded.into.size_bytes)
+    session.view(late)[:] = pack(loaded.source, frames(5))
     written = session.event()
     session.submit([loaded.task], waits=[session.fence(written)])
     session.submit([dataclasses.replace(loaded.task, inputs=(late.registration,))])
@@ -118,15 +99,13 @@ def test_fences_are_refused_beside_cuda() -> None:
     """Hybrid mode orders by streams."""
     bench = make_bench(DlaMode.HYBRID)
     with bench.open() as session:
-        module = session.load(bench.network.loadable)
-        source, result = (session.allocate(each.size_bytes) for each in (*module.inputs, *module.outputs))
-        assert session.view(source) is None
-        task = DlaTask(module=module, inputs=(source.registration,), outputs=(result.registration,))
+        own = Allocated(bench, session)
+        assert session.view(own.into) is None
         standalone = make_bench(DlaMode.STANDALONE).open()
         assert isinstance(standalone, StandaloneSession)
         fence = standalone.fence(standalone.event())
         with pytest.raises(UsageError, match="fences belong to standalone mode"):
-            session.submit([task], waits=[fence])
+            session.submit([own.task], waits=[fence])
         standalone.close()
 
 

@@ -1,7 +1,4 @@
-"""Every encoder session: software, NVENC over the fake package, and NVENC itself where there is a GPU.
-
-tests/driver_sim/test_contracts.py runs the last of them on the driver simulator.
-"""
+"""Every encoder session: software, NVENC over the fake package, and NVENC on a GPU or the driver simulator."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -149,7 +146,7 @@ def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str
 
 
 def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """It is one, a decoder can begin there, and every picture still gives one packet."""
+    """A decoder can begin at the keyframe, and every picture still gives one packet."""
     frames = frames_of(case[2], TIMES)
     with open_session() as session:
         packets = [
@@ -167,7 +164,7 @@ def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[
 
 
 def test_messages_are_written_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """A message lies in the packet of its picture, byte by byte; VP9 has no place for one, and says so."""
+    """A message is in the packet of its picture, byte by byte; VP9 has no place for one, so it is refused."""
     frames = frames_of(case[2], TIMES[:4])
     message = SeiMessage(5, b"0123456789abcdef\0\0\0\1" + b"long" * 100)
     with open_session() as session:

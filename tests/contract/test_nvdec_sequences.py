@@ -1,7 +1,4 @@
-"""Tracks whose pictures change on the way, tiny ranges and session options: on the fake NVDEC, and on a GPU's.
-
-tests/driver_sim/test_contracts.py runs the second of them on the driver simulator.
-"""
+"""Changing pictures, tiny ranges and session options: on the fake NVDEC, and on a GPU or the driver simulator."""
 
 import gc
 from collections.abc import Callable
@@ -65,12 +62,10 @@ class Bench:
         self.decoder = NvdecDecoder(self.pool, self.to_host, reason, lambda: 0)
 
     def to_host(self, key: SessionKey) -> PictureFetcher:
-        """Make a reader that brings pictures to the host."""
         size = (key.width, key.height)
         return PictureFetcher(self.cuda, self.memory, None, format_=key.surface, size=size, pix_fmt=key.pix_fmt)
 
     def with_options(self, **options: Any) -> NvdecDecoder[VideoFrame]:
-        """Return the decoder with options for its sessions."""
         return replace(self.decoder, options=NvdecOptions(**options))
 
     def skip_without(self, codec: str) -> None:
@@ -167,7 +162,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
 
 
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
-    """What a session was not opened for, another one decodes."""
+    """A size that a session was not opened for gets another session."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
     decoder = bench.with_options(largest=(WIDER[0], SIZE[1]))
     assert decoded_packets(decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
@@ -175,7 +170,7 @@ def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: P
 
 
 def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
-    """Each picture has the colours that hold for it, and each sequence a session of its own."""
+    """Each picture has its sequence's colours, and each sequence its own session."""
     path, packets = spliced(tmp_path, "h264.ts", sdr, hdr, sdr)
     packets = packets[len(TIMES) :]
     wanted = decoded_packets(SOFTWARE, path, packets)
@@ -207,7 +202,7 @@ def test_other_parameters_in_the_middle_are_left_to_software(bench: Bench, tmp_p
 
 
 def test_parameters_that_software_does_not_read_are_left_to_it(bench: Bench, tmp_path: Path) -> None:
-    """What software makes nothing of is not NVDEC's to guess."""
+    """A packet that software cannot parse is refused."""
     path, packets = spliced(tmp_path, "vp8.webm", wider)
     packets[len(TIMES)] = replace(packets[len(TIMES)], data=packets[len(TIMES)].data[:10])
     with pytest.raises(EngineUnfit, match=f"software cannot decode packet {len(TIMES)}"):

@@ -1,6 +1,7 @@
-"""What pynvml and its fake both promise, and what the probes make of either."""
+"""The promises of pynvml and its fake, and the probes' reports from either."""
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pynvml
@@ -28,14 +29,18 @@ from .nvml_nodes import (
     _leaves,
     _plain,
     busy,
-    count,
     device,
     node,
-    nvml,
+    opened,
     probed,
 )
 
-__all__ = ["nvml"]
+
+@pytest.fixture(params=[*NODES, "real"])
+def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
+    """An open library: the fake on every kind of machine, and NVIDIA's."""
+    with opened(FakeNvml(NODES[request.param]) if request.param in NODES else None) as library:
+        yield library
 
 
 def test_nothing_fails_on_a_healthy_machine(nvml: NvmlLike) -> None:
@@ -101,13 +106,11 @@ def test_slices_without_a_decoder_are_known() -> None:
     """Each MIG slice has the engines that the driver says; an A100's smallest has no decoder; the GPU has five."""
     report = device(probed(busy(FakeNvml(node(A100)))), "GPU-a100")
     assert not isinstance(report.mig, Unavailable)
-    assert [(each.uuid, each.gpu_instance, each.profile) for each in report.mig.slices] == [
-        ("MIG-none", 9, "1g.5gb"),
-        ("MIG-two", 2, "3g.20gb"),
-    ]
-    decoders = {each.uuid: sum(e.count for e in each.engines if e.engine is Engine.NVDEC) for each in report.mig.slices}
-    assert (decoders["MIG-none"], decoders["MIG-two"] > 0) == (0, True)
-    assert count(report, Engine.NVDEC) == 5
+    small, large = report.mig.slices
+    assert [(each.gpu_instance, each.profile) for each in (small, large)] == [(1, "1g.5gb"), (2, "3g.20gb")]
+    assert EngineCount(Engine.NVDEC, 0, How.ASKED) in small.engines
+    assert EngineCount(Engine.NVDEC, 2, How.ASKED) in large.engines
+    assert EngineCount(Engine.NVDEC, 5, How.ASKED) in report.engines
     assert {each.name for each in report.mig.profiles} >= {"1g.5gb", "1g.5gb+me", "3g.20gb", "7g.40gb"}
     assert isinstance(report.use.decoder_percent, Unavailable)
 
@@ -126,12 +129,12 @@ def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None
 
 
 def test_engines_of_a_slice_are_measured_one_by_one() -> None:
-    """Where the GPU offers it, the use of each engine that exists is known, for the whole GPU and for each slice."""
+    """If the GPU offers it, the use of each existing engine is known, for the whole GPU and for each slice."""
     fake = busy(FakeNvml(node(H100_MIG)))
     pauses: list[float] = []
     (report,) = probe_nvml(fake, sleep=pauses.append).devices
     assert not isinstance(report.mig, Unavailable)
-    assert report.mig.slices[0].gpm_percent == {"nvdec0": 25.0, "nvdec1": 0.0}
+    assert report.mig.slices[0].gpm_percent == {"nvdec0": 25.0, **dict.fromkeys(("nvdec1", "nvjpg0", "nvjpg1"), 0.0)}
     assert not isinstance(report.use.gpm_percent, Unavailable)
     assert report.use.gpm_percent["nvdec0"] == 50.0
     assert "nvenc0" not in report.use.gpm_percent
@@ -149,7 +152,7 @@ def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
 
 
 def test_engines_that_do_not_exist_are_not_idle() -> None:
-    """Where a driver calls missing engines idle, what it counted before says which there are."""
+    """If a driver calls missing engines idle, its own counts decide which exist."""
     fake = FakeNvml(node(H200))
     fake.gpm.idle_for_missing = True
     (report,) = probed(fake).devices
@@ -161,7 +164,7 @@ def test_engines_that_do_not_exist_are_not_idle() -> None:
 
 @pytest.mark.parametrize("broken", ["", "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetCount"])
 def test_the_probe_gives_back_what_it_took(broken: str) -> None:
-    """Whatever fails on the way, the library is closed again, and no event set and no sample stays behind."""
+    """After any failure the library is closed, and no event set or sample is left."""
     fake = FakeNvml(node(H100_MIG, L4))
     fake.faults[broken] = UNKNOWN
     probed(fake)

@@ -62,7 +62,7 @@ def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
 
 
 def test_a_machine_without_nvidia_devices_has_no_library() -> None:
-    """A node of processors alone has no driver, and the probe says so instead of failing."""
+    """A node without GPUs has no driver; the probe reports that instead of failing."""
     report = probed(FakeNvml(node()))
     assert report.library_problem is not None
     assert report.library_problem.absence is Absence.NO_LIBRARY
@@ -115,7 +115,7 @@ def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
 
 
 def test_a_device_that_tells_no_events_is_named() -> None:
-    """Where a device has no events, the watch says so instead of promising them."""
+    """The watch names devices without events."""
     fake = FakeNvml(node(ORIN, L4))
     fake.nvmlInit()
     handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
@@ -149,6 +149,7 @@ def _called(*machines: SimulatedNode) -> list[str]:
 
 
 FAULTY_NODE = node(H100_MIG, L4)
+HEALTHY = probed(busy(FakeNvml(FAULTY_NODE)))
 
 
 @settings(deadline=None, max_examples=150)
@@ -158,9 +159,9 @@ FAULTY_NODE = node(H100_MIG, L4)
     only_one=st.booleans(),
 )
 def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
-    """Whatever any function answers, the probe reports: what is no longer known is absent, never zero."""
+    """With any answer of any function the probe reports; unknown values are absent, never zero."""
     fake = busy(FakeNvml(FAULTY_NODE))
-    healthy = dict(_leaves(_plain(probed(busy(FakeNvml(FAULTY_NODE))))))
+    healthy = dict(_leaves(_plain(HEALTHY)))
     faults = fake.devices[0].faults if only_one else fake.faults
     faults[function] = code
     report = dict(_leaves(_plain(probed(fake))))
@@ -170,7 +171,7 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
 
 @pytest.mark.parametrize("code", [*return_codes(), NO_SUCH_CODE])
 def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
-    """Where every question about a device is refused, its report holds reasons and not one number or yes or no."""
+    """If every question about a device is refused, its report has only reasons, and no number or boolean."""
     fake = busy(FakeNvml(node(H100_MIG)))
     functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
     handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
@@ -187,4 +188,4 @@ def test_no_failure_is_silent(function: str) -> None:
     fake = busy(FakeNvml(FAULTY_NODE))
     fake.faults[function] = UNKNOWN
     gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}
-    assert (probed(fake) == probed(busy(FakeNvml(FAULTY_NODE)))) is gives_back
+    assert (probed(fake) == HEALTHY) is gives_back

@@ -19,6 +19,8 @@ from codecfleet.cluster.simulated.devices import SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing import FakeNvml
 
+from .nvml_nodes import opened
+
 ROOM = 16
 KINDS = pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT
 PARTS = Path(__file__).parents[1] / "driver_sim" / "parts.toml"
@@ -32,15 +34,12 @@ def cut_node() -> SimulatedNode:
 @pytest.fixture(params=["cut", "a100-mig", "l4-x4", "real"])
 def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
     """An open library: the fake on machines with and without slices, and the real one where there is a driver."""
-    library: Any = pynvml
-    if request.param != "real":
-        library = FakeNvml(cut_node() if request.param == "cut" else load_fleet(request.param).nodes[0])
-    try:
-        library.nvmlInit()
-    except pynvml.NVMLError:
-        pytest.skip("no NVIDIA driver answers here")
-    yield library
-    library.nvmlShutdown()
+    if request.param == "real":
+        fake = None
+    else:
+        fake = FakeNvml(cut_node() if request.param == "cut" else load_fleet(request.param).nodes[0])
+    with opened(fake) as library:
+        yield library
 
 
 def cut_gpus(nvml: Any) -> Iterator[Any]:
@@ -134,7 +133,7 @@ def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
 
 
 def test_the_probe_tells_compute_instances_apart() -> None:
-    """Each compute instance is a device with a name of its own; its engines are its GPU instance's."""
+    """Each compute instance is a device with its own name; its engines are its GPU instance's."""
     report = probe_nvml(FakeNvml(cut_node()), sleep=lambda _: None)
     mig = report.devices[0].mig
     assert not isinstance(mig, Unavailable)

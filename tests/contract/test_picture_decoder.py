@@ -54,7 +54,6 @@ class Downloaded(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures of a range."""
         with closing(self._gpu.open_mover()) as mover:
             for number, picture in self._gpu.surfaces.decode(track, packets, tally):
                 found = mover.to_host(picture)
@@ -88,7 +87,7 @@ MAKERS: dict[str, Callable[[], PictureDecoder[VideoFrame]]] = {
 
 @pytest.fixture(scope="module", params=MAKERS)
 def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
-    """One decoder for all tests: what one leaves behind must not meet the next."""
+    """One decoder for all tests, so leftovers of one test would affect the next."""
     try:
         return MAKERS[request.param]()
     except DeviceError as error:
@@ -97,7 +96,7 @@ def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where clips lie that were made once."""
+    """The folder of clips, which are made once."""
     return tmp_path_factory.mktemp("clips")
 
 
@@ -115,22 +114,21 @@ def _hashes(range_: DecodeRange, decoder: PictureDecoder[VideoFrame]) -> list[Pi
     return [one for one in found if one.ticks >= (range_.entry.pts or 0)]
 
 
-def _decodes(decoder: PictureDecoder[VideoFrame], range_: DecodeRange) -> bool:
-    """Tell whether a device decodes a track at all: a real GPU may lack an engine for it."""
+def _ranges(decoder: PictureDecoder[VideoFrame], clip: Footage) -> list[DecodeRange]:
+    """Return a clip's ranges; skip the test if a real GPU has no engine for them."""
+    ranges = clip.ranges()
     try:
-        next(decode_range(range_, DecodeTally(), decoder), None)
+        next(decode_range(ranges[0], DecodeTally(), decoder), None)
     except EngineUnfit as error:
         if "this GPU's NVDEC decodes" not in error.message:
             raise
-        return False
-    return True
+        pytest.skip(f"the device does not decode {clip.path.name}")
+    return ranges
 
 
 def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
     """From the beginning or from the middle, to the end or not: the same hashes at the same times, in order."""
-    ranges = clip.ranges()
-    if not _decodes(decoder, ranges[0]):
-        pytest.skip(f"the device does not decode {clip.path.name}")
+    ranges = _ranges(decoder, clip)
     assert len(ranges) >= 6
     for range_ in ranges:
         wanted = _hashes(range_, SOFTWARE)
@@ -142,9 +140,7 @@ def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame
 @pytest.mark.parametrize("by_packet", [True, False])
 def test_only_wanted_pictures_come(decoder: PictureDecoder[VideoFrame], clip: Footage, *, by_packet: bool) -> None:
     """Any choice of a range's pictures is software's, whether or not packets that nothing wanted needs are left out."""
-    ranges = clip.ranges()
-    if not _decodes(decoder, ranges[0]):
-        pytest.skip(f"the device does not decode {clip.path.name}")
+    ranges = _ranges(decoder, clip)
     chooser = random.Random(clip.path.name)  # noqa: S311 - no secret
     for range_ in ranges:
         every = _hashes(range_, SOFTWARE)
@@ -176,9 +172,7 @@ def _facts(picture: av.VideoFrame) -> tuple[object, ...]:
 
 def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
     """Packet number, time, size, format and colours are software's; every picture is counted."""
-    range_ = clip.ranges()[0]
-    if not _decodes(decoder, range_):
-        pytest.skip(f"the device does not decode {clip.path.name}")
+    range_ = _ranges(decoder, clip)[0]
     facts, tally = _picture_facts(range_, decoder)
     wanted, _ = _picture_facts(range_, SOFTWARE)
     assert facts == wanted
@@ -199,7 +193,7 @@ def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFram
 
 
 def test_many_threads_share_one_decoder(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
-    """Ranges of several tracks at once are each as if alone."""
+    """Ranges of several tracks that are decoded at once do not affect each other."""
     names = ["h264-open.mp4", "hevc-10-open.mkv", "vp9-hidden.webm"]
     ranges = [range_ for name in names for range_ in footage(folder, name).ranges()[:4]]
     with ThreadPoolExecutor(4) as threads:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codecfleet.actors.device.work import Constraints
+from codecfleet.actors.device.work import UNCONSTRAINED, Constraints
 from codecfleet.cluster.fleet.pool import Pool, more_slots
 from codecfleet.cluster.fleet.run import RunProgress, WorkRun
 from codecfleet.cluster.placement.model.demand import plain_demand
@@ -34,6 +34,7 @@ from .conftest import WIDE, MakePool
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ALONE = Constraints(alone=True)
+FOREIGN = (ValueError, SystemExit, KeyboardInterrupt)
 ENDLESS_S = 3600
 """Longer than any test may take: what is not stopped fails by the time limit."""
 
@@ -47,7 +48,7 @@ async def until_it_runs(*runs: WorkRun[Any]) -> None:
 
 
 async def test_returns_the_result(wide: Pool) -> None:
-    """What the work returns is what the submitter gets."""
+    """The submitter gets the work's result."""
     assert await wide.submit(works.Count(job="j", label="a", frames=7)) == 7
 
 
@@ -112,18 +113,19 @@ async def test_errors_keep_their_type(narrow: Pool, error: CodecfleetError) -> N
     assert caught.value.args == error.args
 
 
-@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
-async def test_foreign_exceptions_become_work_errors(narrow: Pool, kind: type[BaseException]) -> None:
-    """An error that is not codecfleet's arrives as a WorkError that names it; its slot is free again."""
-    with pytest.raises(WorkError, match=f"a failed with {kind.__name__}: out of tune"):
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        *((kind, WorkError, f"a failed with {kind.__name__}: out of tune") for kind in FOREIGN),
+        (MemoryError, WorkerOutOfMemory, "a ran out of memory"),
+    ],
+)
+async def test_foreign_exceptions_are_named(
+    narrow: Pool, kind: type[BaseException], error: type[CodecfleetError], words: str
+) -> None:
+    """An error that is not codecfleet's is named, a lack of memory as what may be tried again; the slot is free."""
+    with pytest.raises(error, match=words):
         await narrow.submit(works.Raise(job="j", label="a", error=kind))
-    assert await narrow.submit(works.Count(job="j", label="b")) == 1
-
-
-async def test_a_lack_of_memory_is_named(narrow: Pool) -> None:
-    """Work that finds no memory may be tried again, and says what it lacked; its slot is free again."""
-    with pytest.raises(WorkerOutOfMemory, match="a ran out of memory"):
-        await narrow.submit(works.Raise(job="j", label="a", error=MemoryError))
     assert await narrow.submit(works.Count(job="j", label="b")) == 1
 
 
@@ -142,9 +144,10 @@ async def test_cancelled_while_queued_never_runs(narrow: Pool, tmp_path: Path) -
     assert not trace.exists()
 
 
-async def test_cancelled_while_running_frees_its_slot(narrow: Pool) -> None:
-    """Cancelling stops the work; its slot serves the next."""
-    running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+@pytest.mark.parametrize("constraints", [UNCONSTRAINED, ALONE], ids=["beside others", "alone"])
+async def test_cancelled_while_running_frees_its_slot(narrow: Pool, constraints: Constraints) -> None:
+    """Cancelling stops the work, also in a separate process, and its slot serves the next work."""
+    running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=constraints))
     await until_it_runs(running)
     running.cancel()
     assert await narrow.submit(works.Count(job="j", label="b")) == 1
@@ -164,7 +167,7 @@ async def test_cancelled_as_soon_as_submitted(narrow: Pool) -> None:
 
 
 async def test_a_run_says_where_it_is(narrow: Pool) -> None:
-    """What runs has a worker and its frames; what waits has neither."""
+    """Running work has a worker and frames; waiting work has neither."""
     running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until_it_runs(running)
     waiting = narrow.submit(works.Count(job="j", label="b"))
@@ -176,7 +179,7 @@ async def test_a_run_says_where_it_is(narrow: Pool) -> None:
 
 
 async def test_a_result_has_an_origin(narrow: Pool) -> None:
-    """It is known where it was made, also to complain of it."""
+    """Its worker is known, and can be blamed for it."""
     run = narrow.submit(works.Count(job="j", label="a"))
     await run
     assert run.origin is not None
@@ -186,7 +189,7 @@ async def test_a_result_has_an_origin(narrow: Pool) -> None:
 
 
 async def test_a_run_that_is_given_up_ends_at_once(narrow: Pool) -> None:
-    """Its submitter learns why, and the pool goes on; what does not run cannot be given up."""
+    """Its submitter gets the reason, and the pool goes on; giving up work that does not run has no effect."""
     hung = narrow.submit(works.Dwell(job="j", label="a", seconds=1))
     waiting = narrow.submit(works.Count(job="j", label="b"))
     await until_it_runs(hung)
@@ -227,7 +230,7 @@ async def test_errors_say_where(narrow: Pool) -> None:
 
 
 async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(wide: Pool) -> None:
-    """A device that fails under work in a process of its own costs no neighbour, and not the next that is alone."""
+    """A device that fails under work in a separate process affects neither its neighbours nor later work."""
     beside = wide.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until_it_runs(beside)
     breaks = works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus"), constraints=ALONE)
@@ -238,15 +241,6 @@ async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(wide: Pool) -
     assert not beside.result.done()
     beside.cancel()
     await asyncio.gather(beside, return_exceptions=True)
-
-
-async def test_work_that_runs_alone_is_cancelled_and_tells_its_progress(narrow: Pool) -> None:
-    """A process of its own makes no difference to its submitter."""
-    running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=ALONE))
-    await until_it_runs(running)
-    running.cancel()
-    assert await narrow.submit(works.Count(job="j", label="b")) == 1
-    assert running.result.cancelled()
 
 
 async def test_serves_many_at_once(wide: Pool) -> None:

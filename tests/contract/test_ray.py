@@ -6,31 +6,25 @@ private way, and of its absence, is in tests/unit/cluster/ray.
 
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from codecfleet.cluster.ray.private.guard import ANY_VERSION, OFF, SWITCH
 from codecfleet.cluster.ray.private.nodes import START_HOOK
+from tests.ray_head import UP_S, ray_head
 
 from ..integration.ray_cluster import BIN, RayCluster, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 CLIENT_PORT = 10001
-SMALL = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
-UP_S = 60
+SMALL = ("--num-cpus=1", "--min-worker-port=0", "--max-worker-port=0")
 LIMIT_S = 180
 PROGRAM = """
 import asyncio, json, os, subprocess, sys, time
@@ -152,7 +146,7 @@ asyncio.run(main())
 
 @dataclass
 class Asked:
-    """What came of the program on a cluster; ``is_private``: with Ray's private parts."""
+    """The program's results on a cluster; ``is_private`` if Ray's internals were used."""
 
     cluster: RayCluster
     is_private: bool
@@ -184,7 +178,7 @@ def test_a_reservation_is_on_its_node_and_found_by_name(asked: Asked) -> None:
 
 
 def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
-    """Its errors arrive as its own; that it died, or never began, is told apart from them in one line."""
+    """Its errors arrive unchanged; its death, or a failed start, is distinguished from them in one line."""
     assert asked.found["lived"] == {
         "answer": 5,
         "failed": ["code", "KeyError", "KeyError: 'contract'"],
@@ -195,7 +189,7 @@ def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
 
 
 def test_a_function_runs_on_the_node_that_is_named(asked: Asked) -> None:
-    """And a process of Ray's knows its node, its cluster, the GPUs that its node was shown, and its logs."""
+    """A process of Ray knows its node, its cluster, the GPUs that its node was shown, and its logs."""
     assert asked.found["ran"] == [42, True, None, True, True]
 
 
@@ -213,7 +207,7 @@ def test_a_draining_node_is_known_where_ray_can_be_asked(asked: Asked) -> None:
     "asked", [pytest.param(ANY_VERSION, marks=pytest.mark.ci), OFF], ids=["private", "public"], indirect=True
 )
 def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
-    """Whatever Ray says itself."""
+    """The error is one line, however long Ray's own message is."""
     env = {**asked.cluster.env, "RAY_AUTH_TOKEN": "another"}
     command = [BIN / "codecfleet", "status", "--address", asked.cluster.address]
     tried = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
@@ -221,62 +215,12 @@ def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
     assert "did not let us in" in tried.stderr
 
 
-@contextmanager
-def head(env: Mapping[str, str]) -> Iterator[Callable[[], set[int]]]:
-    """Start a head of Ray with these variables; yield what returns the ports on which its processes listen."""
-    folder, dashboard = tempfile.mkdtemp(prefix="cfh-", dir="/tmp"), _free_port()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    own = {
-        "HOME": folder,
-        "RAY_TMPDIR": folder,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    command = [BIN / "ray", "start", "--head", "--block", "--num-cpus", "1", "--port", str(_free_port()), *SMALL]
-    with Path(folder, "said").open("wb") as log:
-        ray = subprocess.Popen(
-            [*command, "--dashboard-port", str(dashboard)], env={**inherited, **own, **env}, stdout=log, stderr=log
-        )
-    try:
-        until_s = time.monotonic() + UP_S
-        while dashboard not in _ports(folder):
-            assert ray.poll() is None, Path(folder, "said").read_text(encoding="utf-8")
-            assert time.monotonic() < until_s, "the head did not come up in time"
-        yield lambda: _ports(folder)
-    finally:
-        for each in _processes(folder):
-            with suppress(psutil.Error):
-                each.kill()
-        ray.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _processes(home: str) -> Iterator[psutil.Process]:
-    for each in psutil.process_iter():
-        with suppress(psutil.Error):
-            if each.environ().get("HOME") == home:
-                yield each
-
-
-def _ports(home: str) -> set[int]:
-    found: set[int] = set()
-    for each in _processes(home):
-        with suppress(psutil.Error):
-            found |= {place.laddr.port for place in each.net_connections() if place.status == psutil.CONN_LISTEN}
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def test_no_port_for_ray_client_is_open() -> None:
-    """Whatever Ray calls the field by which it is closed; without the hook a head listens there."""
-    with head({}) as ports:
+    """The hook closes it, whatever Ray calls the field; without the hook a head listens there."""
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with ray_head(*SMALL, env=path) as head:
         until_s = time.monotonic() + UP_S
-        while CLIENT_PORT not in ports():
+        while CLIENT_PORT not in head.ports():
             assert time.monotonic() < until_s, "this Ray has another port, or none: what is closed, and by what?"
-    with head(START_HOOK) as ports:
-        assert CLIENT_PORT not in ports()
+    with ray_head(*SMALL, env=path | START_HOOK) as head:
+        assert CLIENT_PORT not in head.ports()

@@ -1,6 +1,5 @@
-"""What deploy/ holds, as its readers get it: YAML as Kustomize renders it, and KubeRay's own schemas."""
+"""Fixtures for deploy/: YAML as Kustomize renders it, and KubeRay's schemas."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -58,10 +57,3 @@ def kuberay_schemas(repository: Path) -> dict[str, Manifest]:
         for version in each["spec"]["versions"]
         if version["name"] == "v1"
     }
-
-
-@pytest.fixture(scope="session")
-def as_root() -> None:
-    """Skip where this process may not make namespaces."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("namespaces are made as root, with unshare")

@@ -21,7 +21,7 @@ def recipe(deploy: Path) -> Stage:
 
 @pytest.fixture(scope="module")
 def stages(recipe: Stage) -> dict[str, Stage]:
-    """What each stage does, with what it inherits from the stage that it begins with."""
+    """Each stage's instructions, after those of the stage that it builds on."""
     made: dict[str, Stage] = {}
     name = ""
     for instruction, arguments in recipe:
@@ -50,7 +50,7 @@ def test_every_stage_begins_with_one_exact_base(recipe: Stage) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_an_image_is_unprivileged_and_knows_its_health(target: str, stages: dict[str, Stage]) -> None:
-    """It runs as a number that is not root's; it is healthy when `codecfleet doctor` says so."""
+    """It runs as a user id other than root's, and `codecfleet doctor` decides its health."""
     settings = dict(stages[target])  # the last of each instruction counts
     assert settings["USER"] == "1000:1000"
     assert json.loads(settings["HEALTHCHECK"].partition("CMD ")[2]) == ["codecfleet", "doctor"]
@@ -65,7 +65,7 @@ def test_only_the_image_for_gpus_asks_for_them(stages: dict[str, Stage]) -> None
 
 
 def test_packages_come_locked_or_from_the_wheel(recipe: Stage) -> None:
-    """What pip takes is hashed in a lock file, or the wheel that was built here; apt takes nothing."""
+    """Packages are hashed in a lock file, or are the wheel that was built here; apt installs nothing."""
     runs = [arguments for instruction, arguments in recipe if instruction == "RUN"]
     installs = [run for run in runs if "install" in run]
     assert len(installs) == 4
@@ -99,7 +99,7 @@ def test_deployed_packages_are_the_tested_ones(part: str, whole: str, repository
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_lock_file_has_all_that_the_product_needs(name: str, repository: Path) -> None:
-    """Each dependency of the project is pinned, NVIDIA's packages for GPUs alone."""
+    """Each dependency of the project is pinned; only the image for GPUs has NVIDIA's packages."""
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]

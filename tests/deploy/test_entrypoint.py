@@ -23,12 +23,12 @@ cd /dev/shm
 exec setpriv --reuid 1000 --regid 1000 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \\
     /bin/sh -c "$command"
 """
-"""Arguments: the command, then folders that only their owner enters, which it opens for these processes alone."""
+"""Arguments: the command, then folders that only their owner may enter, which it opens for these processes."""
 
 
 @pytest.fixture
 def confined(repository: Path) -> Run:
-    """Run a shell's command so; /dev/shm alone can be written to, and is gone afterwards."""
+    """A function that runs a shell command there; only /dev/shm is writable, and it is removed afterwards."""
     if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv")):
         pytest.skip("namespaces are made as root, with unshare and setpriv")
     needed = (repository, Path(sys.prefix), Path(sys.base_prefix))

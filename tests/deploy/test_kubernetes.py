@@ -185,7 +185,7 @@ def test_a_node_may_drain_before_it_is_killed(layer: str, rendered: Render) -> N
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Render) -> None:
-    """Every node is under a policy that lets in the cluster alone, but for the job server's port and the metrics'."""
+    """Every node's policy admits only the cluster, except at the ports of the job server and of metrics."""
     manifests = rendered(layer)
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
     nodes = [group["template"] for cluster in clusters(manifests) for group in groups(cluster)]
@@ -241,7 +241,7 @@ def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(ren
 
 
 def test_the_layers_differ_as_they_say(rendered: Render) -> None:
-    """One has no GPUs; one is a job with a cluster of its own that equals the base's, and nothing beside it."""
+    """One layer has no GPUs; another has only a job, with its own cluster, which equals the base's."""
     (base,) = clusters(rendered("base"))
     (small,) = clusters(rendered("overlays/cpu"))
     assert [group["groupName"] for group in small["workerGroupSpecs"]] == ["cpu"]

@@ -20,7 +20,7 @@ SERIES = {
     for metric in METRICS
     for suffix in (("_bucket",) if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
-"""What may be asked for: of a histogram its buckets alone, since Ray's sums are not exact."""
+"""The series that queries may use: only the buckets of a histogram, since Ray's sums are not exact."""
 BUCKET = "le"
 _SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?(\[)?")
 _MATCHER = re.compile(r'(\w+)(=|!=)"([^"]*)"')

@@ -1,4 +1,4 @@
-"""What groups of machines say that they have, against what `codecfleet node env` finds on such machines."""
+"""The stated resources of machine groups, compared with `codecfleet node env` on such machines."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ MODELS = {"l4": "L4", "h200": "H200", "h200-slice": "H200", "g6": "L4", "g6e": "
 """An A10G has the engines of an A10, under another name."""
 SLICES = {"h200-slice": ["1g.18gb"]}
 CODECS = ("h264", "hevc", "vp9", "av1")
-"""Those by which one chooses a machine; a GPU decodes others too."""
+"""The codecs that matter for choosing a machine; a GPU decodes others too."""
 
 
 def offer_on(folder: Path, group: str, *, cpus: int, gpus: int) -> Offer:
@@ -47,7 +47,7 @@ def check(folder: Path, group: str, said: Mapping[str, Any]) -> None:
 def test_groups_of_pods_say_what_is_found_there(
     group: str, rendered: Callable[[str], list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """So what Ray's autoscaler starts for a request is what that fits on."""
+    """Ray's autoscaler therefore starts machines that fit a request."""
     (cluster,) = [each["spec"] for each in rendered("base") if each["kind"] == "RayCluster"]
     (said,) = [each for each in cluster["workerGroupSpecs"] if each["groupName"] == group]
     check(tmp_path, group, said)

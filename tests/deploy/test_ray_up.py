@@ -18,7 +18,7 @@ def written(deploy: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prepared(written: dict[str, Any]) -> dict[str, Any]:
-    """What Ray makes of it, and finds valid."""
+    """The file as Ray prepares it and finds valid."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config: dict[str, Any] = prepare_config(written)

@@ -24,13 +24,13 @@ def settings(*files: Path) -> dict[str, list[str]]:
 
 @pytest.fixture(params=UNITS)
 def service(request: pytest.FixtureRequest, deploy: Path) -> dict[str, list[str]]:
-    """What a unit sets, with what both have in common."""
+    """The settings of a unit, with those of the shared drop-in."""
     folder = deploy / "systemd"
     return settings(folder / request.param, folder / "codecfleet-.service.d" / "node.conf")
 
 
 def test_the_token_is_a_credential(service: dict[str, list[str]]) -> None:
-    """It comes from root's file, and is in no command line, environment or unit."""
+    """The token comes from root's file, and is in no command line, environment or unit."""
     assert service["LoadCredential"] == ["token:/etc/codecfleet/token"]
     assert "RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=%d/token" in service["Environment"]
     assert "--insecure" not in service["ExecStart"][0]

@@ -42,7 +42,7 @@ def test_every_room_is_on_the_map() -> None:
 
 
 def test_the_glossary_has_few_words_each_once() -> None:
-    """So that a reader learns them all."""
+    """Few words, each once."""
     words = [word for word, _ in table(GLOSSARY)]
     assert 0 < len(set(words)) == len(words) <= WORDS_MAX
 

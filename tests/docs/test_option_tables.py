@@ -30,8 +30,7 @@ CHAPTERS = (
     ("up", "down"),
     ("node start", "node stop", "node list", "node env"),
     ("doctor", "nodes", "devices"),
-    ("status", "top", "dashboard"),
-    ("drain", "cordon", "uncordon", "node drain"),
+    ("status", "top", "dashboard", "drain", "cordon", "uncordon", "node drain"),
 )
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "keys": ("docs/config.md", key_table),

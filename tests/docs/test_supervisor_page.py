@@ -16,7 +16,7 @@ SETTINGS = SupervisorSettings()
 
 
 def test_every_state_of_a_station_has_its_row() -> None:
-    """In the enum's order."""
+    """The rows have the enum's order."""
     table = PAGE.partition("### States of a station")[2].partition("## ")[0]
     assert re.findall(r"\| `(\w+)` \|", table) == [state.value for state in StationState]
 

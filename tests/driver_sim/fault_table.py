@@ -102,88 +102,54 @@ STATUSES: Final = {
 }
 
 
-SILENT_BREAK: Final = (EngineFailed, EngineFailed, EngineFailed, NOTHING)
-
-
-TABLE: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
+EFFECTS: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("libcuda", Action.STATUS): everywhere(DeviceLost),
     ("libcuda", Action.HANG): everywhere(EngineHung),
-    ("libcuda", Action.EXIT): everywhere(PROCESS),
     ("libcuda", Action.LOSE): everywhere(DeviceLost),
     ("libcuda", Action.BREAK): everywhere(DeviceLost),
-    ("libcuda", Action.XID): everywhere(NOTHING),
-    ("libcuda", Action.SHORT): everywhere(NOTHING),  # it has no picture
-    ("libcuda", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
-    ("libcuda", Action.SLOW): everywhere(NOTHING),
-    # The package says nothing of a decoder that does not close, and holds the interpreter while it does.
+    # The package reports no decoder that fails to close, and holds the interpreter while it closes one.
     ("nvcuvid", Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING),
     ("nvcuvid", Action.HANG): (EngineHung, EngineHung, EngineHung, SILENCE),
-    ("nvcuvid", Action.EXIT): everywhere(PROCESS),
     ("nvcuvid", Action.LOSE): everywhere(DeviceLost),
     ("nvcuvid", Action.BREAK): everywhere(DeviceLost),
-    ("nvcuvid", Action.XID): everywhere(NOTHING),
     ("nvcuvid", Action.SHORT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
     ("nvcuvid", Action.CORRUPT): (NOTHING, EngineFailed, EngineFailed, NOTHING),
-    ("nvcuvid", Action.SLOW): everywhere(NOTHING),
-    ("nvenc", Action.STATUS): SILENT_BREAK,
+    ("nvenc", Action.STATUS): (EngineFailed, EngineFailed, EngineFailed, NOTHING),
     ("nvenc", Action.HANG): everywhere(EngineHung),
-    ("nvenc", Action.EXIT): everywhere(PROCESS),
-    # Destroying an encoder on a lost device, the package ends the process.
+    # The package ends the process when it destroys an encoder on a lost device.
     ("nvenc", Action.LOSE): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
     ("nvenc", Action.BREAK): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
-    ("nvenc", Action.XID): everywhere(NOTHING),
-    # H.264 and HEVC do not state how long a picture is; AV1 does: EXTRAS.
+    # H.264 and HEVC do not state a picture's length; AV1 does: EXTRAS.
     ("nvenc", Action.SHORT): (NOTHING, UNSEEN, UNSEEN, NOTHING),
-    ("nvenc", Action.CORRUPT): everywhere(NOTHING),  # it decodes no picture
-    ("nvenc", Action.SLOW): everywhere(NOTHING),
-    # NVML is asked by probes alone, which raise nothing: a report says what was not to be had.
+    # Only probes call NVML. They raise nothing: the report says what is missing.
     ("nvml", Action.STATUS): (ABSENT, ABSENT, ABSENT, NOTHING),
     ("nvml", Action.HANG): everywhere(ABSENT),
     ("nvml", Action.EXIT): everywhere(ABSENT),
-    # Opening and closing the library is nothing that a device does.
-    ("nvml", Action.BREAK): everywhere(NOTHING),
     ("nvml", Action.LOSE): (NOTHING, LOST, LOST, NOTHING),
-    ("nvml", Action.XID): everywhere(NOTHING),
-    ("nvml", Action.SHORT): everywhere(NOTHING),  # it has no picture
-    ("nvml", Action.CORRUPT): everywhere(NOTHING),  # it has no picture
-    ("nvml", Action.SLOW): everywhere(NOTHING),
+    # A corrupt task of a DLA: EXTRAS.
     ("cudla", Action.STATUS): everywhere(DeviceLost),
     ("cudla", Action.HANG): everywhere(EngineHung),
-    ("cudla", Action.EXIT): everywhere(PROCESS),
     ("cudla", Action.LOSE): everywhere(DeviceLost),
     ("cudla", Action.BREAK): everywhere(DeviceLost),
-    ("cudla", Action.XID): everywhere(NOTHING),
-    ("cudla", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
-    ("cudla", Action.CORRUPT): everywhere(NOTHING),  # a task is spoilt, not its submission: EXTRAS
-    ("cudla", Action.SLOW): everywhere(NOTHING),
+    # The calls that free objects return nothing. Neither library has a device: cuDLA reports its loss.
     **{
-        (library, action): outcomes
-        for library in ("nvscibuf", "nvscisync")
-        for action, outcomes in {
-            # What frees an object returns nothing.
-            Action.STATUS: (DeviceLost, DeviceLost, DeviceLost, NOTHING),
-            Action.HANG: everywhere(EngineHung),
-            Action.EXIT: everywhere(PROCESS),
-            # Neither library has a device: cuDLA tells of it.
-            Action.LOSE: everywhere(NOTHING),
-            Action.BREAK: everywhere(NOTHING),
-            Action.XID: everywhere(NOTHING),
-            Action.SHORT: everywhere(NOTHING),  # it has no bitstream
-            Action.CORRUPT: everywhere(NOTHING),  # it has no picture
-            Action.SLOW: everywhere(NOTHING),
-        }.items()
+        (library, Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING) for library in ("nvscibuf", "nvscisync")
     },
+    **{(library, Action.HANG): everywhere(EngineHung) for library in ("nvscibuf", "nvscisync")},
+    # A corrupt image of EGL: test_egl.py.
     ("EGL", Action.STATUS): everywhere(DeviceLost),
     ("EGL", Action.HANG): everywhere(EngineHung),
-    ("EGL", Action.EXIT): everywhere(PROCESS),
     ("EGL", Action.LOSE): everywhere(DeviceLost),
     ("EGL", Action.BREAK): everywhere(DeviceLost),
-    ("EGL", Action.XID): everywhere(NOTHING),
-    ("EGL", Action.SHORT): everywhere(NOTHING),  # it has no bitstream
-    ("EGL", Action.CORRUPT): everywhere(NOTHING),  # registering an image has: test_egl.py
-    ("EGL", Action.SLOW): everywhere(NOTHING),
 }
-"""By library and action: what becomes of the fault at each of the four stages."""
+"""By library and action: the outcome at each of the four stages, if there is one."""
+TABLE: Final = {
+    (library, action): EFFECTS.get((library, action), everywhere(PROCESS if action is Action.EXIT else NOTHING))
+    for library in PLACES
+    for action in Action
+    if action is not Action.ANSWER  # of NVML's questions, and not a fault of a session: test_live_health.py
+}
+"""The same for every library and action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,59 +194,46 @@ def stage_rows() -> list[Row]:
     return rows
 
 
+def hung(
+    program: str,
+    function: str,
+    call: int,
+    step: str,
+    words: str = "",
+    *,
+    is_slow: bool = False,
+    is_silent: bool = False,
+) -> Row:
+    """Return the row of a call that does not return, or far too late."""
+    failed = fault(function, Action.SLOW, call, FAR_TOO_SLOW_MS) if is_slow else fault(function, Action.HANG, call)
+    return Row(program, failed, step, SILENCE if is_silent else EngineHung, words, HUNG_AFTER_S)
+
+
 EXTRAS: Final = (
     Row("nvenc av1", fault("NvEncEncodePicture", Action.SHORT, 1), "later calls", EngineFailed, "truncated"),
     Row("nvenc av1", fault("NvEncLockBitstream", Action.SHORT, 4), "later calls", EngineFailed, "truncated"),
     Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.STATUS, 1, 999), "first call", DeviceLost, "its capabilities"),
     Row("nvcuvid", fault("cuvidCreateVideoParser", Action.STATUS, 1, 1), "first call", DeviceError, "open a session"),
-    Row(
-        "nvcuvid",
-        fault("cuvidMapVideoFrame", Action.HANG, 3),
-        "first call",
-        EngineHung,
-        "decoding a picture",
-        HUNG_AFTER_S,
-    ),
-    Row(
-        "nvcuvid",
-        fault("cuvidParseVideoData", Action.HANG, 5),
-        "first call",
-        EngineHung,
-        "decoding a picture",
-        HUNG_AFTER_S,
-    ),
-    Row("nvcuvid", fault("cuStreamSynchronize", Action.HANG, 2), "first call", EngineHung, "", HUNG_AFTER_S),
-    Row("nvcuvid", fault("cuvidGetDecoderCaps", Action.HANG, 1), "first call", SILENCE, "", HUNG_AFTER_S),
+    hung("nvcuvid", "cuvidMapVideoFrame", 3, "first call", "decoding a picture"),
+    hung("nvcuvid", "cuvidParseVideoData", 5, "first call", "decoding a picture"),
+    hung("nvcuvid", "cuStreamSynchronize", 2, "first call"),
+    hung("nvcuvid", "cuvidGetDecoderCaps", 1, "first call", is_silent=True),
     # The picture's packet is said to come later, and is not there then.
     Row(
         "nvenc", fault("NvEncEncodePicture", Action.STATUS, 4, MORE), "later calls", EngineFailed, "nvEncLockBitstream"
     ),
-    Row("nvenc", fault("NvEncGetEncodeCaps", Action.HANG, 1), "opening", SILENCE, "", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncOpenEncodeSessionEx", Action.HANG, 2), "opening", EngineHung, "", HUNG_AFTER_S),
-    Row("nvenc", fault("NvEncLockBitstream", Action.HANG, 2), "later calls", EngineHung, "Encode", HUNG_AFTER_S),
+    hung("nvenc", "NvEncGetEncodeCaps", 1, "opening", is_silent=True),
+    hung("nvenc", "NvEncOpenEncodeSessionEx", 2, "opening"),
+    hung("nvenc", "NvEncLockBitstream", 2, "later calls", "Encode"),
     # A call that comes back too late was given up before.
-    Row(
-        "libcuda",
-        fault("cuMemAlloc", Action.SLOW, 3, FAR_TOO_SLOW_MS),
-        "later calls",
-        EngineHung,
-        "cuMemAlloc",
-        HUNG_AFTER_S,
-    ),
-    Row(
-        "nvenc",
-        fault("NvEncEncodePicture", Action.SLOW, 3, FAR_TOO_SLOW_MS),
-        "later calls",
-        EngineHung,
-        "Encode",
-        HUNG_AFTER_S,
-    ),
+    hung("libcuda", "cuMemAlloc", 3, "later calls", "cuMemAlloc", is_slow=True),
+    hung("nvenc", "NvEncEncodePicture", 3, "later calls", "Encode", is_slow=True),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 3), "later calls", EngineFailed, "does not match"),
-    Row("cudla", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+    hung("cudla", "cudlaTask", 3, "later calls", "in time"),
     Row("cudla", fault("cudlaTask", Action.LOSE, 1), "first call", DeviceLost),
-    Row("cudla", fault("cudlaMemRegister", Action.HANG, 1), "first call", EngineHung, "cudlaMemRegister", HUNG_AFTER_S),
-    Row("cudla", fault("cudlaGetLastError", Action.HANG, 2), "later calls", EngineHung, "", HUNG_AFTER_S),
+    hung("cudla", "cudlaMemRegister", 1, "first call", "cudlaMemRegister"),
+    hung("cudla", "cudlaGetLastError", 2, "later calls"),
     *(
         Row(program, fault(function, Action.STATUS, 1, 999), step, DeviceLost)
         for program, step, functions in (
@@ -309,15 +262,8 @@ EXTRAS: Final = (
     Row("EGL image", fault("cuGraphicsEGLRegisterImage", Action.STATUS, 2, 999), "first call", DeviceLost),
     Row("EGL image", fault("cuMemcpy2DAsync", Action.STATUS, 4, 999), "later calls", DeviceLost),
     Row("EGL image", fault("cuGraphicsUnregisterResource", Action.STATUS, 2, 999), "closing", DeviceLost),
-    Row(
-        "EGL",
-        fault("cuEGLStreamProducerReturnFrame", Action.HANG, 1),
-        "later calls",
-        EngineHung,
-        "cuEGLStreamProducerReturnFrame",
-        HUNG_AFTER_S,
-    ),
-    Row("EGL", fault("cuEGLStreamProducerConnect", Action.HANG, 1), "opening", EngineHung, "", HUNG_AFTER_S),
+    hung("EGL", "cuEGLStreamProducerReturnFrame", 1, "later calls", "cuEGLStreamProducerReturnFrame"),
+    hung("EGL", "cuEGLStreamProducerConnect", 1, "opening"),
 )
 """Faults at other places: where the same action means something else."""
 STANDALONE_CALLS: Final = {
@@ -347,7 +293,7 @@ def standalone_rows() -> list[Row]:
     """Return the rows of a session without CUDA: each of its calls in turn, and its tasks."""
     rows = [
         Row("cudla standalone", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
-        Row("cudla standalone", fault("cudlaTask", Action.HANG, 3), "later calls", EngineHung, "in time", HUNG_AFTER_S),
+        hung("cudla standalone", "cudlaTask", 3, "later calls", "in time"),
         Row("cudla standalone", fault("cudlaTask", Action.EXIT, 2, EXIT_CODE), "later calls", PROCESS),
         Row("cudla standalone", fault("cudlaSubmitTask", Action.LOSE, 2), "later calls", DeviceLost),
     ]
@@ -357,8 +303,7 @@ def standalone_rows() -> list[Row]:
             failed = fault(function, Action.STATUS, 1, status)
             rows.append(Row("cudla standalone", failed, step, DeviceLost, function.removeprefix("cudlaGetLastError")))
             if function in HANGING:
-                hung = fault(function, Action.HANG, 1)
-                rows.append(Row("cudla standalone", hung, step, EngineHung, "did not return", HUNG_AFTER_S))
+                rows.append(hung("cudla standalone", function, 1, step, "did not return"))
     return rows
 
 

@@ -5,13 +5,16 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from .build import built_libraries
 from .fork_server import REPOSITORY, fork_program
-from .scenario import Scenario
+from .scenario import Fault, Scenario, machine
 
-__all__ = ["REPOSITORY", "Ran", "Traced", "run_simulated", "simulated_environment"]
+__all__ = ["REPOSITORY", "Ran", "Traced", "needs", "run_on_gpu", "run_simulated", "simulated_environment"]
 
 _SEED = "1"
 """Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
@@ -101,6 +104,19 @@ def run_simulated(
         else:
             code, stdout, stderr = _run([*program, *arguments], variables, timeout_s)
         return Ran(exit_code=code, stdout=stdout, stderr=stderr, trace=_read_trace(folder / "trace"))
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """Skip a test if one of NVIDIA's packages is not installed."""
+    missing = [package for package in packages if find_spec(package) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} not installed")
+
+
+def run_on_gpu(program: str, *arguments: object, faults: Sequence[Fault] = (), driver: str = "") -> Ran:
+    """Run Python code on a machine with one RTX 4090, the only device that it sees."""
+    known = {"driver": driver} if driver else {}
+    scenario = Scenario(machine=machine("rtx-4090"), faults=tuple(faults), **known)
+    return run_simulated(program, scenario, visible_devices="0", arguments=[str(each) for each in arguments])
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], timeout_s: float) -> tuple[int | None, str, str]:

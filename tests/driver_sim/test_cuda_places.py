@@ -1,15 +1,12 @@
 """``frames`` and ``encode`` on a GPU, in a context and beside a stream that the caller names, on the simulator."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 from .test_frames import answers, clip
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 L4S = machine("l4-x4")
 
@@ -69,9 +66,7 @@ print(json.dumps([current() == own]))
 
 def test_frames_come_from_the_gpu_and_the_context_that_are_named(tmp_path: Path) -> None:
     """Ordinal, UUID and context: software's frames, on that device, and the caller's context is current throughout."""
-    ran = run_simulated(
-        PLACES, Scenario(machine=L4S), arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(tmp_path / "out.mp4")]
-    )
+    ran = run_simulated(PLACES, Scenario(machine=L4S), arguments=[str(clip(tmp_path)), str(tmp_path / "out.mp4")])
     *places, refusals, report, same = answers(ran)
     assert places == [[True, [1]], [True, [3]], [True, [2]]]
     assert refusals[:3] == [
@@ -98,9 +93,7 @@ print(json.dumps([]))
 
 def test_frames_that_come_to_the_host_share_a_stream(tmp_path: Path) -> None:
     """However many are copied, no stream is opened for each: three sessions' and the pool's, and the movers'."""
-    ran = run_simulated(
-        TO_HOST, Scenario(machine=L4S), visible_devices="0", arguments=[str(clip(tmp_path, "libx264", "yuv420p"))]
-    )
+    ran = run_simulated(TO_HOST, Scenario(machine=L4S), visible_devices="0", arguments=[str(clip(tmp_path))])
     assert answers(ran) == [[]]
     assert len(ran.calls("cuMemcpyDtoHAsync")) >= 40
     assert len(ran.calls("cuStreamCreate")) < 10

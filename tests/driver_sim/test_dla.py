@@ -70,16 +70,6 @@ def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
     return ran
 
 
-def test_what_the_host_says_of_the_machine() -> None:
-    """The count and the version come from the library, error isolation is on before CUDA starts."""
-    ran = run("""
-with_host = open_host()
-print(with_host.count, with_host.version(), os.environ["CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"])
-with_host.close()
-""")
-    assert ran.stdout.split("\n")[0] == "3 (1, 2, 1) 2"
-
-
 @pytest.mark.parametrize("environment", ["os.environ", "{}"], ids=["isolated", "poisoned"])
 def test_an_asynchronous_error_is_found_and_ends_everything(environment: str) -> None:
     """An engine's error comes out when its tasks are waited for, whether CUDA reports it or not; then all is lost."""
@@ -167,6 +157,7 @@ def test_devices_are_destroyed_before_the_context() -> None:
     """Closing the host waits for tasks, destroys every handle, and only then gives the context back."""
     ran = run("""
 host = open_host()
+print(host.count, host.version())
 sessions = [host.open(number) for number in range(3)]
 for session in sessions:
     task, y = prepared(session)
@@ -174,7 +165,7 @@ for session in sessions:
 host.close()
 print([session.state.value for session in sessions])
 """)
-    assert ran.stdout.strip() == "['closed', 'closed', 'closed']"
+    assert ran.stdout.splitlines() == ["3 (1, 2, 1)", "['closed', 'closed', 'closed']"]
     calls = [line.function for line in ran.trace if line.is_call]
     destroyed = [place for place, name in enumerate(calls) if name == "cudlaDestroyDevice"]
     assert len(destroyed) == 3
@@ -190,7 +181,7 @@ print([session.state.value for session in sessions])
 
 
 def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
-    """A task writes statistics where it has room for them; the library's own module runs; NOOP runs nothing."""
+    """A task writes statistics if it has memory for them; the diagnostics module runs; NOOP runs nothing."""
     ran = run("""
 from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 host = open_host()
@@ -225,60 +216,6 @@ with host.open(1) as session:
 host.close()
 """)
     assert ran.stdout.splitlines() == ["skipped False ran True True", "0 faults False"]
-
-
-INFER = """
-import asyncio
-from fractions import Fraction
-import av
-from codecfleet.actors.dla.inference.network import warm_networks
-from codecfleet.actors.dla.inference.pictures import PictureScaler, PixelRule
-from codecfleet.actors.dla.engine.tensors import DataType
-from codecfleet.jobs.infer.job import infer
-from codecfleet.jobs.infer.spec import InferSpec
-from codecfleet.testing import LocalPool
-from codecfleet.testing.nvidia.fake_cudla import fake_tensor
-from tests.driver_sim.loadable import DataType as Kind
-
-source, output, loadable = sys.argv[1:]
-x, y = Tensor("x", (2, 3, 36, 64), Kind.HALF), Tensor("cells", (2, 3, 9, 16))
-net = Loadable(Operation.BOX_MEAN, (x,), (y,), scale=3.0, bias=1.0)
-open(loadable, "wb").write(net.to_bytes())
-options = {"mean": (10.0, 20.0, 30.0), "scale": (0.25,)}
-
-async def main():
-    async with LocalPool(6) as pool:
-        spec = InferSpec(source=source, loadable=loadable, output=output, **options, segment_s=Fraction(1))
-        return await infer(spec, pool)
-
-report = asyncio.run(main())
-print(sorted(dla for _, dla in report.segments_by_device), report.frames)
-warm_networks().close()
-
-scaler = PictureScaler(fake_tensor("x", (2, 3, 36, 64), DataType.HALF))
-found = np.load(output)
-with av.open(source) as container:
-    frames = list(container.decode(video=0))
-times = sorted(frame.pts for frame in frames)
-assert found["pts_ticks"].tolist() == times, (found["pts_ticks"], times)
-for number, frame in enumerate(sorted(frames, key=lambda frame: frame.pts)):
-    picture = np.repeat(PixelRule(**options).applied(scaler.scaled(frame)[None], np.dtype(np.float16)), 2, axis=0)
-    (expected,) = net.expected([picture])
-    assert np.array_equal(found["cells"][number], expected[0]), number
-print("right", found["cells"].shape, found["cells"].dtype, found["time_base"])
-"""
-
-
-def test_infer_fails_with_the_engine_s_error(tmp_path: Path, film: Path) -> None:
-    """A DLA that breaks under a job fails it, leaves no output, and the line says what broke."""
-    command = "told(lambda: asyncio.run(main()))\nprint(os.path.exists(output))\nsys.exit()\n"
-    code = INFER.replace("report = asyncio.run(main())\n", command)
-    arguments = [str(film), str(tmp_path / "tensors.npz"), str(tmp_path / "net.dla")]
-    ran = run(code, Fault(function="cudlaTask", action=Action.STATUS, value=0x40000007, call=9), arguments=arguments)
-    told, exists = ran.stdout.splitlines()
-    assert told.startswith("SegmentFailed")
-    assert "the engine's data does not match" in told
-    assert exists == "False"
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "standalone"])

@@ -1,19 +1,16 @@
 """A machine with NVDEC and DLAs: PyNvVideoCodec's decoder and cuDLA in one process, on one CUDA context."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 from .test_dla import INFER, PRELUDE, scenario
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is missing")
+pytestmark = needs("PyNvVideoCodec")
 
 
 def test_infer_decodes_on_nvdec_and_gives_software_s_tensors(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """EGLStreams, EGLImages and EGLSyncs over the simulated driver: every rule of the guide, and Tegra."""
 
 import json
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import Ran, run_simulated
+from .simulated_driver import Ran, needs, run_simulated
 from .test_dla import scenario as orin
 
-pytestmark = pytest.mark.skipif(find_spec("cuda") is None, reason="cuda-python is not installed")
+pytestmark = needs("cuda")
 
 PRELUDE = """
 import asyncio, json, mmap, os, socket, sys, tempfile

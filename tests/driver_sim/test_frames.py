@@ -5,7 +5,6 @@ and nothing here was seen on a GPU.
 """
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ import pytest
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.spliced import TrackPacket, splice
 
-from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import Ran, run_simulated
+from .scenario import Action, Fault
+from .simulated_driver import Ran, needs, run_on_gpu
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
-ADA = machine("rtx-4090")
 COUNT = 40
 GOPS = {
     "libx264": ("x264-params", "keyint=10:min-keyint=10:scenecut=0:bframes=2"),
@@ -122,7 +120,7 @@ print("after the stream")
 """
 
 
-def clip(folder: Path, encoder: str, pix_fmt: str) -> Path:
+def clip(folder: Path, encoder: str = "libx264", pix_fmt: str = "yuv420p") -> Path:
     """Make a film of four groups of pictures, large enough for NVDEC and NVENC."""
     options = Clip(
         times=constant_times(COUNT), encoder=encoder, options=(GOPS[encoder],), width=192, height=160, pix_fmt=pix_fmt
@@ -141,13 +139,7 @@ def answers(ran: Ran) -> list[Any]:
 @pytest.mark.parametrize(("encoder", "pix_fmt"), [("libx264", "yuv420p"), ("libx265", "yuv420p10le")])
 def test_frames_on_the_device_are_software_s(tmp_path: Path, encoder: str, pix_fmt: str) -> None:
     """By hash, in order, at the same times, wherever they lie; sessions are shared and nothing falls back."""
-    ran = run_simulated(
-        COMMON + DECODE,
-        Scenario(machine=ADA),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, encoder, pix_fmt))],
-    )
-    (found,) = answers(ran)
+    (found,) = answers(run_on_gpu(COMMON + DECODE, clip(tmp_path, encoder, pix_fmt)))
     assert [each[:4] for each in found] == [
         ["host", COUNT, True, False],
         ["device", COUNT, True, True],
@@ -160,12 +152,7 @@ def test_frames_on_the_device_are_software_s(tmp_path: Path, encoder: str, pix_f
 def test_frames_on_the_device_are_encoded_there(tmp_path: Path, codec: str) -> None:
     """Decoded on NVDEC, encoded on NVENC, never on the host between: same count and times, the same pictures."""
     output = tmp_path / "out.mp4"
-    ran = run_simulated(
-        COMMON + ENCODE,
-        Scenario(machine=ADA),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(output), codec],
-    )
+    ran = run_on_gpu(COMMON + ENCODE, clip(tmp_path), output, codec)
     report, (same_times, difference) = answers(ran)
     assert report == [f"{codec}_nvenc", True, COUNT, COUNT, ""]
     assert same_times
@@ -184,7 +171,7 @@ def test_options_of_nvdec_reach_the_decoder(tmp_path: Path) -> None:
     ]
     first, packets = splice(tmp_path, ".ts", clips)
     film = remuxed(first, packets, tmp_path / "film.ts")
-    ran = run_simulated(COMMON + OPTIONS, Scenario(machine=ADA), visible_devices="0", arguments=[str(film)])
+    ran = run_on_gpu(COMMON + OPTIONS, film)
     same, kinds, user_data, refusal = answers(ran)
     assert same == [True] * 7
     assert len(kinds) == 2 * COUNT
@@ -209,34 +196,11 @@ def remuxed(template: Path, packets: list[TrackPacket], path: Path) -> Path:
     return path
 
 
-def test_without_nvenc_the_frames_come_to_the_host(tmp_path: Path) -> None:
-    """A device that only decodes: software encodes what it decoded, and the report says why."""
-    ran = run_simulated(
-        COMMON + ENCODE,
-        Scenario(machine=ADA, faults=(no_nvenc(),)),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, "libx264", "yuv420p")), str(tmp_path / "out.mp4"), "h264"],
-    )
-    report, (same_times, _) = answers(ran)
-    assert report[:4] == ["libx264", False, COUNT, COUNT]
-    assert report[4]
-    assert same_times
-
-
-def no_nvenc() -> Fault:
-    """Return what a device without NVENC answers."""
-    return Fault(function="NvEncOpenEncodeSessionEx", action=Action.STATUS, value=2)
-
-
 def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_path: Path) -> None:
     """What the driver says of a picture is heeded, wherever the frames lie; its message is on the program's output."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=12)
-    ran = run_simulated(
-        COMMON.replace("Fraction(1, 2)", "Fraction(60)") + DECODE,  # a seam would notice it
-        Scenario(machine=ADA, faults=(spoilt,)),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, "libx264", "yuv420p"))],
-    )
+    in_one_segment = COMMON.replace("Fraction(1, 2)", "Fraction(60)")  # a seam would notice it
+    ran = run_on_gpu(in_one_segment + DECODE, clip(tmp_path), faults=[spoilt])
     (found,) = answers(ran)
     assert [each[:3] for each in found] == [["host", COUNT, True], ["device", COUNT, True], ["auto", COUNT, True]]
     assert [each[4] for each in found] == [{"software": 1}, {"nvdec": 1}, {"nvdec": 1}]
@@ -246,12 +210,7 @@ def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_p
 
 def test_a_tensor_is_the_decoder_s_surface_and_output_is_the_program_s_own(tmp_path: Path) -> None:
     """DLPack names memory that holds NV12; and what the program prints comes out, in its order."""
-    ran = run_simulated(
-        COMMON + TENSORS,
-        Scenario(machine=ADA),
-        visible_devices="0",
-        arguments=[str(clip(tmp_path, "libx264", "yuv420p"))],
-    )
+    ran = run_on_gpu(COMMON + TENSORS, clip(tmp_path))
     assert answers(ran) == [[True, [240, 192], [2, 0]]]
     lines = ran.stdout.splitlines()
     assert [line for line in lines if "frames" in line or "stream" in line] == ["between frames", "after the stream"]

@@ -8,18 +8,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from codecfleet.cluster.probes.report.engines import MediaCodec
 from codecfleet.errors import EngineUnfit
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import SIMULATED, Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 
 RECORDED: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "h200-580.159.04.json").read_text(encoding="utf-8")
@@ -88,7 +85,7 @@ print(json.dumps([
 """
 NAMES: Final = {MediaCodec.MPEG2: "MPEG2", MediaCodec.JPEG: "JPEG"}
 
-needs_package = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+needs_package = needs("PyNvVideoCodec")
 
 
 def h200() -> Scenario:

@@ -119,7 +119,7 @@ def again(found: Inferred) -> str:
 def test_three_dlas_do_a_job_without_a_warning(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
-    """Each loads the network for its two lanes at most."""
+    """Each DLA loads the network at most once for each of its two lanes."""
     found = infer(film, tmp_path, SLOW)
     check(found, expected)
     assert found.report["warnings"] == []
@@ -143,7 +143,7 @@ def test_a_dla_that_breaks_costs_the_job_nothing(
 def test_a_process_that_dies_costs_the_job_nothing(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
-    """What its DLA had under way is done again."""
+    """Work that its DLA had begun is repeated."""
     found = infer(film, tmp_path, Fault(function="cudlaTask", action=Action.EXIT, value=9, call=20))
     check(found, expected)
     assert "died at work" in again(found)
@@ -229,7 +229,7 @@ def test_the_dlas_of_a_cluster_share_the_work(
 
 @pytest.mark.slow
 def test_a_cluster_without_a_dla_says_so(film: Path, tmp_path: Path) -> None:
-    """One line and exit code 4, once its nodes were probed."""
+    """One line and exit code 4, after its nodes were probed."""
     (tmp_path / "net.dla").write_bytes(b"any")
     options = ["--loadable", str(tmp_path / "net.dla"), "--output", str(tmp_path / "out.npz")]
     with ray_cluster(1) as cluster:

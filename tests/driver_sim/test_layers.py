@@ -1,18 +1,15 @@
 """Scalable streams (PyNvVideoCodec programming guide 2.2) on the real PyNvVideoCodec and the driver simulator."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import av
-import pytest
 
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
-from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_on_gpu
 from .test_frames import COMMON, COUNT, DECODE, answers
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 LAYERS = (
     "ts_number_layers=3:ts_target_bitrate=200,400,800:ts_rate_decimator=4,2,1:ts_periodicity=4:ts_layer_id=0,2,1,2"
@@ -28,9 +25,7 @@ def test_a_stream_of_several_layers_comes_to_host_and_device(tmp_path: Path) -> 
     film = make_clip(tmp_path / "film.mkv", clip)
     every, lowest = (decoded(film, step) for step in (1, 4))
     assert lowest == every[::4]  # the lowest layer needs no other
-    scenario = Scenario(machine=machine("rtx-4090"))
-    ran = run_simulated(COMMON + DECODE, scenario, visible_devices="0", arguments=[str(film)])
-    (found,) = answers(ran)
+    (found,) = answers(run_on_gpu(COMMON + DECODE, film))
     assert [each[:3] for each in found] == [[place, COUNT, True] for place in ("host", "device", "auto")]
     assert all(set(each[4]) == {"nvdec"} for each in found)
 

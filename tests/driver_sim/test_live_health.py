@@ -37,9 +37,9 @@ SECOND = 2
 """The poll in which the machine has changed; each question of a device is asked once in a poll, but for those below."""
 
 
-def answer(function: str, value: int, call: int = SECOND) -> Fault:
+def answer(function: str, value: int, action: Action = Action.ANSWER) -> Fault:
     """Return what makes a question about the first device answer otherwise from the second poll on."""
-    return Fault(function=function, action=Action.ANSWER, value=value, device=0, call=call, onwards=True)
+    return Fault(function=function, action=action, value=value, device=0, call=SECOND, onwards=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,6 @@ class Case:
     shows: Callable[[DeviceHealth], bool]
     fleet: str = "h200-l40s"
     node: str = ""
-
-
-def _refused(device: FakeNvmlDevice, function: str, code: int) -> None:
-    device.faults[function] = code
-
-
-def _unlicensed(device: FakeNvmlDevice) -> None:
-    device.licensed = False
 
 
 CASES = [
@@ -114,23 +106,14 @@ CASES = [
     ),
     Case(
         "a question that is not permitted any more",
-        (
-            Fault(
-                function="nvmlDeviceGetDecoderUtilization",
-                action=Action.STATUS,
-                value=4,
-                device=0,
-                call=SECOND,
-                onwards=True,
-            ),
-        ),
-        lambda _, device: _refused(device, "nvmlDeviceGetDecoderUtilization", 4),
+        (answer("nvmlDeviceGetDecoderUtilization", 4, Action.STATUS),),
+        lambda _, device: device.faults.update(nvmlDeviceGetDecoderUtilization=4),
         lambda seen: isinstance(seen.decoder_percent, Unavailable) and "NO_PERMISSION" in seen.decoder_percent.reason,
     ),
     Case(
         "a licence that was given back",
         (answer("nvmlDeviceGetGridLicensableFeatures_v4", 0),),
-        lambda _, device: _unlicensed(device),
+        lambda _, device: setattr(device, "licensed", False),
         lambda seen: not isinstance(seen.licence, Unavailable) and seen.licence.state is LicenceState.MISSING,
         "vgpu",
         "guest-1",

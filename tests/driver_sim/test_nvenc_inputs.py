@@ -1,7 +1,6 @@
 """``encode`` of every form of picture on the real PyNvVideoCodec, from host and (simulated) device."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 from tests.sweeps import swept
 
 from .scenario import Scenario, machine
-from .simulated_driver import Ran, run_simulated
+from .simulated_driver import Ran, needs, run_simulated
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 ADA = machine("rtx-4090")
 BLACKWELL = machine("mixed-200", "blackwell-1")

@@ -8,7 +8,6 @@ import json
 import random
 from dataclasses import fields
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -23,9 +22,9 @@ from codecfleet.errors import Unsupported
 from tests.sweeps import swept
 
 from .scenario import Scenario, machine
-from .simulated_driver import Ran, run_simulated
+from .simulated_driver import Ran, needs, run_simulated
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 Fields = dict[str, str]
 Options = dict[str, str]

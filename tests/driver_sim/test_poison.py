@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import simulated_environment
+from .simulated_driver import needs, simulated_environment
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
+    needs("PyNvVideoCodec"),
 ]
 
 FRAMES = 96

@@ -2,15 +2,14 @@
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import av
-import pytest
 
+from .simulated_driver import needs
 from .test_nvenc_inputs import run, told
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 REPEATS = """
 shades = [np.full((HEIGHT * 3 // 2, WIDTH), 16 + 9 * n, np.uint8) for n in range(12)]

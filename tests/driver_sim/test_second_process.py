@@ -2,7 +2,6 @@
 
 import json
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+pytestmark = needs("PyNvVideoCodec")
 
 
 def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers(tmp_path: Path) -> None:

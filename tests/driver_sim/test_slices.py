@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ from tests.integration.ray_cluster import RayCluster, ray_cluster
 from tests.sweeps import swept
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import simulated_environment
+from .simulated_driver import needs, simulated_environment
 from .test_transcode import SEAM_PICTURES
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed"),
+    needs("PyNvVideoCodec"),
 ]
 
 PARTS = Path(__file__).with_name("parts.toml")

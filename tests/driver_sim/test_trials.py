@@ -1,13 +1,12 @@
 """Codec trials of GPUs of one kind on the simulated driver: each engine that fails is its own device's."""
 
 import json
-from importlib.util import find_spec
 from typing import Final
 
 import pytest
 
 from .scenario import Action, Fault, Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_simulated
 
 PROBE: Final = """
 import json
@@ -24,7 +23,7 @@ GENERIC: Final = 20
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
+@needs("PyNvVideoCodec")
 @pytest.mark.parametrize("sick", [0, 1])
 def test_a_gpu_whose_nvenc_fails_is_known_though_its_neighbour_encodes(sick: int) -> None:
     """The quick test of the same is in tests/unit/cluster/probes/node/test_device_trials.py."""

@@ -14,7 +14,6 @@ were right. The simulator cannot show the others: they have tests on ``FakeCudaD
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,9 @@ import pytest
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
-from .scenario import Scenario, machine
-from .simulated_driver import run_simulated
+from .simulated_driver import needs, run_on_gpu
 
-pytestmark = pytest.mark.skipif(find_spec("PyNvVideoCodec") is None, reason="PyNvVideoCodec is not installed")
-
-ADA = machine("rtx-4090")
+pytestmark = needs("PyNvVideoCodec")
 
 COMMON = """
 import asyncio, ctypes, hashlib, json, sys
@@ -239,12 +235,7 @@ def film(folder: Path) -> Path:
 
 @pytest.mark.parametrize("wait", swept(WAITS), ids=lambda wait: wait.what)
 def test_no_wait_can_be_left_out(wait: Wait, tmp_path: Path) -> None:
-    """The bytes are right with it, and wrong without it."""
+    """The bytes are right with the wait, and wrong without it."""
     twice = f"print(is_right(program))\n{wait.without}\nprint(is_right(program))\n"
-    ran = run_simulated(
-        COMMON + wait.program + twice,
-        Scenario(machine=ADA),
-        visible_devices="0",
-        arguments=[str(film(tmp_path)), str(tmp_path)],
-    )
+    ran = run_on_gpu(COMMON + wait.program + twice, film(tmp_path), tmp_path)
     assert [line for line in ran.stdout.splitlines() if line in {"True", "False"}] == ["True", "False"], ran.stderr

@@ -148,9 +148,6 @@ def noise(folder: Path, _clip: Path) -> Path:
     return put(folder / "noise.mp4", np.random.default_rng(1).bytes(100_000))
 
 
-# --- An input never makes us open a second file or address ---
-
-
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
     """A pipe without a writer: opening it to read hangs, and the test with it."""

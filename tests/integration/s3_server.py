@@ -14,6 +14,13 @@ from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+import pytest
+
+pytest.importorskip("s3fs")
+pytest.importorskip("moto.server")
+
+import s3fs
+
 _START_S: Final = 60
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{}</Code><Message>injected</Message></Error>"
@@ -62,6 +69,13 @@ class S3Proxy(ThreadingHTTPServer):
     def url(self) -> str:
         """The endpoint."""
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make it the S3 of this process."""
+        names = {"ENDPOINT_URL": self.url, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "hidden-value"}
+        for name, value in (names | {"DEFAULT_REGION": "us-east-1"}).items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        s3fs.S3FileSystem.clear_instance_cache()
 
     def sent_bytes(self, path: str) -> int:
         """Return how much of an object was sent."""
@@ -179,3 +193,10 @@ def _drain(lines: Any) -> None:
     with suppress(ValueError):
         for _ in lines:
             pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Proxy]:
+    """A server for all tests of a module."""
+    with s3_server() as proxy:
+        yield proxy

@@ -15,7 +15,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from codecfleet.actors.media import remote_file, stores
+from codecfleet.actors.backoff import Backoff
+from codecfleet.actors.media import remote_file, storage_retry, stores
 from codecfleet.cli.app import run
 from codecfleet.errors import StorageFailed
 from codecfleet.jobs.join import publish
@@ -97,6 +98,11 @@ class QuietServer(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
+
+
 @pytest.fixture
 def web(clip: Path) -> Iterator[str]:
     """The address of a web server that has the clip."""
@@ -113,7 +119,7 @@ def web(clip: Path) -> Iterator[str]:
 
 
 def test_a_film_on_the_web(attack: Attack, web: str) -> None:
-    """It is read through fsspec, also where the server says that it has moved."""
+    """It is read through fsspec, after a redirect too."""
     attack.transcodes(f"{web}/clip.mp4")
     attack.transcodes(f"{web}/moved", attack.out / "moved.mp4")
 

@@ -99,7 +99,7 @@ def test_sound_alone(attack: Attack) -> None:
 
 
 def test_an_encrypted_film(attack: Attack, shared_media: Path) -> None:
-    """Pictures that are encrypted are exit code 3, not a grey film."""
+    """Encrypted pictures are exit code 3, not a grey film."""
     attack.source_refused(3, "encrypted", source=shared_media / "encrypted_cenc_tenc_only.mp4")
 
 
@@ -123,14 +123,14 @@ def test_odd_shapes(codec: str, size: tuple[int, int], attack: Attack) -> None:
 
 
 def test_a_single_frame(attack: Attack) -> None:
-    """One picture is a film too, in any container."""
+    """A film of one picture works in any container."""
     source = still(attack.folder / "one.mkv", 64, 48, frames=1)
     for name in ("o.mp4", "o.mkv", "o.webm", "o.ts", "o.ivf"):
         attack.transcodes(source, attack.out / name, *(["--codec", "vp9"] if name == "o.ivf" else []))
 
 
 def test_eight_k(attack: Attack) -> None:
-    """7680 x 4320 goes through."""
+    """7680 x 4320 is transcoded."""
     attack.transcodes(still(attack.folder / "large.mkv", 7680, 4320, frames=2))
 
 

@@ -17,9 +17,6 @@ __all__ = ["attack", "clip", "matroska", "tiny"]
 pytestmark = pytest.mark.timeout(60)
 
 
-# --- Outputs ---
-
-
 @pytest.mark.parametrize("alias", ["itself", "symlink", "hardlink", "url", "detour", "memory"])
 def test_an_output_that_is_the_input(alias: str, attack: Attack, clip: Path) -> None:
     """However it is spelt, and even with --overwrite, a film is never overwritten by its own transcode."""
@@ -105,27 +102,12 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
     assert {path.name for path in tmp_path.rglob("*")} == {"secret.mp4", "closed", "readonly"}
 
 
-# --- Options ---
-
-
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        *(
-            (f"{name} {value}", 2, name)
-            for name in ("--quality", "--preset", "--workers")
-            for value in ("nan", "-1", "9e9")
-        ),
-        *((f"{name} {value}", 2, name) for name in ("--bitrate", "--maxrate") for value in ("nan", "inf", "-4M", "0")),
-        *((f"{name} {value}", 2, name) for name in ("--start", "--end") for value in ("nan", "inf", "-1", "1e400")),
         *((f"--segment-seconds {value}", 2, "--segment-seconds") for value in ("nan", "0", "-1", "1000000000")),
-        *((f"--scale {value}", 2, "--scale") for value in ("nanxnan", "0x0", "-1x-1", "100000x100000")),
-        ("--workers 0", 2, "--workers"),
         ("--quality 63", 2, "0 to 51"),
-        ("--bitrate 4M --quality 20", 2, "exclude each other"),
-        ("--maxrate 4M", 2, "belong together"),
         ("--bitrate 4M --maxrate 1M --bufsize 1M", 2, "below the average"),
-        ("--start 5 --end 2", 2, "--end must come after --start"),
         ("--start 100", 2, "is after the end"),
         ("--start 0.99", 2, "no picture"),
         ("--start 0.01 --end 0.02", 2, "no picture"),
@@ -137,12 +119,9 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
         ("--pix-fmt nope", 4, "no pixel format 'nope'"),
         ("--pix-fmt rgb24", 4, "rgb24"),
         ("--pix-fmt cuda", 4, "cuda"),
-        ("--codec mpeg2", 2, "--codec"),
         ("--device gpu", 4, "no GPU"),
-        ("--nosuch", 2, "no such option"),
         ("--spec /nowhere.toml", 2, "/nowhere.toml"),
         ("--encoder-option nope=1", 4, "nope"),
-        ("--encoder-option tune", 2, "KEY=VALUE"),
         ("--encoder-option x264-params=keynt=5", 4, "keynt"),
         ("--encoder-option x264-params=ref=abc", 4, "ref"),
         ("--encoder-option x264-params=stats=stolen:pass=1", 4, "stats"),
@@ -156,7 +135,7 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
     ],
 )
 def test_options_that_make_no_sense(options: str, code: int, words: str, attack: Attack, clip: Path) -> None:
-    """Absurd, misspelt and contradicting options are refused by name; none of them makes an encoder open a file."""
+    """Options that this film or its encoder cannot take are refused by name; none makes an encoder open a file."""
     attack.source_refused(code, words, source=clip, options=tuple(options.split()))
 
 
@@ -172,5 +151,5 @@ def test_extreme_options_that_do_make_sense(
 
 
 def test_a_thousand_workers(attack: Attack, clip: Path) -> None:
-    """More workers than work are not a mistake."""
+    """More workers than work are allowed."""
     attack.transcodes(clip, None, "--workers", "1000")

@@ -25,7 +25,6 @@ from codecfleet.cli.services import CommandRequest, Services
 from codecfleet.cluster.fleet.pool import PoolState
 from codecfleet.errors import NotSmaller, OutputUnwritable
 from codecfleet.jobs.batch.preview import Intended, Preview
-from codecfleet.jobs.batch.store.schema import FileResult
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -262,16 +261,11 @@ def test_from_store_to_store(films: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_only_a_smaller_result_is_published(films: Path) -> None:
-    """A job ends with the request's error and leaves nothing; a batch copies the input."""
-    options = {"preset": 1, "quality": 0, "if_smaller": True}
+    """A job whose result is not smaller ends with the request's error and leaves nothing."""
+    spec = TranscodeSpec(source=films / "0.mkv", output=films.parent / "0.mp4", preset=1, quality=0, if_smaller=True)
     with pytest.raises(NotSmaller):
-        transcode(TranscodeSpec(source=films / "0.mkv", output=films.parent / "0.mp4", **options))
+        transcode(spec)
     assert sorted(path.name for path in films.parent.iterdir()) == ["in"]
-    spec = BatchSpec(inputs=films / "0.mkv", output=films.parent / "out", output_template="{stem}.mp4", **options)
-    (result,) = run_batch(spec)
-    assert result.result is FileResult.KEPT
-    assert Path(result.output).name == "0.mkv"
-    assert Path(result.output).read_bytes() == (films / "0.mkv").read_bytes()
 
 
 def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_bomb_is_one_line(case: str, attack: Attack) -> None:
 
 
 def test_a_header_that_belittles_its_pictures(attack: Attack) -> None:
-    """Where the container says small and the picture is large, no decoder makes room for it."""
+    """If the picture is larger than the container says, no decoder allocates memory for it."""
     source = put(attack.folder / "a.mov", mov(64, 64, LARGE))
     attack.source_refused(3, "no picture", source=source)
 

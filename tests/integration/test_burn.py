@@ -84,7 +84,7 @@ def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
     ),
 )
 def test_verify_burns_the_same_into_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
-    """By other code: nothing is excused, and subtitles elsewhere, or none, are noticed."""
+    """Its own code burns the same subtitles; others elsewhere, or none, are noticed."""
     source, output = film(tmp_path, clip), tmp_path / "output.mkv"
     report = lossless(source, output, burn_subtitles="eng", **options)
     verdict = verified(source, output, report)
@@ -125,7 +125,7 @@ def test_only_what_a_segment_shows_travels(tmp_path: Path) -> None:
 
 
 def test_vobsub_covers_the_picture(tmp_path: Path) -> None:
-    """Its canvas has the picture's shape of samples, whatever its size."""
+    """The canvas covers the picture, whatever the sizes."""
     plain = make_clip(tmp_path / "plain.mp4", replace(CLIP, width=160))
     cues = [Cue(Fraction(6, 5), vobsub_packet(10, 60, bars(80, 20), Fraction(6, 5)))]
     header = b"size: 128x96\npalette: 000000, ffffff, ff0000, 0000ff" + b", 000000" * 12 + b"\n"
@@ -138,7 +138,7 @@ def test_vobsub_covers_the_picture(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """No such track, on fields, in RGB: each in one line."""
+    """A missing track, fields and RGB are refused in one line each."""
     source = film(tmp_path)
     for options, words in (
         ({"burn_subtitles": 2}, "no subtitle track 2"),
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_track_of_nothing_is_said(tmp_path: Path) -> None:
-    """A warning, and with ``--strict`` an error."""
+    """An empty track is a warning, and with ``--strict`` an error."""
     source = film(tmp_path)
     assert [warning.code for warning in planned(source, burn_subtitles="deu").warnings] == ["subtitle-empty"]
     with pytest.raises(WouldLose, match="is empty"):

@@ -6,17 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
+import fsspec
 import pytest
 
-pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
-
-import s3fs
-from av.video.frame import VideoFrame
-
-from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, decode_range
+from codecfleet.actors.decode.decoding import DecodeTally, decode_range
 from codecfleet.actors.media import stores
 from codecfleet.actors.media.kept_sources import KEPT
 from codecfleet.actors.media.shared_blocks import SharedBlocks
@@ -27,7 +21,10 @@ from codecfleet.jobs.verify.job import verify
 from tests.sweeps import swept
 
 from .local_jobs import remuxed, spec_of, transcode
-from .s3_server import S3Proxy, s3_server
+from .s3_server import S3Proxy, server
+from .test_kept_sources import Recorder
+
+__all__ = ["server"]
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 CONTAINERS: dict[str, dict[str, str]] = {
@@ -45,35 +42,12 @@ WORKERS = 3
 FAST = ("end.mp4", "fragmented.mp4", "without-cues.mkv", "broadcast.ts")
 
 
-class Swallow(PictureDecoder[VideoFrame]):
-    """Takes the packets, and decodes nothing."""
-
-    name = "swallow"
-
-    def decode(self, track: OpenTrack, packets: Iterator[tuple[int, Any]], tally: DecodeTally) -> Iterator[Any]:
-        """Yield nothing."""
-        del track, tally
-        for _ in packets:
-            pass
-        yield from ()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Proxy]:
-    """A server for all tests here."""
-    with s3_server() as proxy:
-        yield proxy
-
-
 @pytest.fixture(autouse=True)
 def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty bucket."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-value")
+    server.use(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    s3fs.S3FileSystem.clear_instance_cache()
-    files = s3fs.S3FileSystem()
+    files = fsspec.filesystem("s3")
     if not files.exists("films"):
         files.mkdir("films")
 
@@ -104,7 +78,7 @@ def read_segments(ranges: TrackRanges, workers: int = 1) -> None:
     for worker in range(workers):
         KEPT.close_idle(0)
         for segment in ranges.segments[worker::workers]:
-            for _ in decode_range(ranges.decode(segment, 0), DecodeTally(), Swallow()):
+            for _ in decode_range(ranges.decode(segment, 0), DecodeTally(), Recorder()):
                 pass
 
 

@@ -9,12 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import fsspec
-import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from codecfleet import Fleet, Report
-from codecfleet.errors import Cancelled, CodecfleetError, InputUnreadable, OutputExists, StorageFailed
+from codecfleet.errors import Cancelled, InputUnreadable, OutputExists, StorageFailed
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
@@ -150,19 +149,3 @@ def test_a_cancellation_that_comes_too_late(film: Path) -> None:
     report = asyncio.run(run())
     with fsspec.open("slow://films/o.mp4", "rb") as stored:
         assert len(stored.read()) == report.output_bytes
-
-
-def test_a_failure_is_one_of_ours(film: Path) -> None:
-    """Whatever a source turns into while it is read, the error is in our tree, and says what to do."""
-    out = film.parents[1] / "out"
-    data = film.read_bytes()
-    chance = np.random.default_rng(3)
-    for _ in range(5):
-        film.write_bytes(data)
-        place = int(chance.integers(0, len(data)))
-        with pytest.raises(CodecfleetError) as caught:
-            transcode(
-                spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 240)),
-                later(lambda place=place: film.write_bytes(data[:place] + chance.bytes(len(data))), after=1),  # type: ignore[misc]
-            )
-        assert caught.value.next_step

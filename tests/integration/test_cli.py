@@ -111,7 +111,7 @@ def test_a_usage_error_is_one_line() -> None:
 
 
 def test_a_slow_exit_after_an_interruption_is_cut_short() -> None:
-    """The interpreter's exit is bounded too."""
+    """The interpreter's exit is bounded as well."""
     options = "hangs=True); import atexit, threading; atexit.register(threading.Event().wait"
     with program(TRANSCODE, script="sample_events()[:1]", options=options) as process:
         wait_for(process, "of video")

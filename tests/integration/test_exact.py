@@ -163,34 +163,6 @@ def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -
         assert shown(Path(folder) / "output.mp4") == [PictureHash(p.ticks - first, p.digest) for p in whole]
 
 
-def test_deinterlacing_in_segments_is_deinterlacing_in_one(tmp_path: Path) -> None:
-    """A filter that looks at neighbouring frames sees the same ones in segments as in one piece."""
-    clip = Clip(
-        times=constant_times(100, 1),
-        time_base=Fraction(1, 25),
-        encoder="mpeg2video",
-        options=(("flags", "+ildct+ilme"), ("g", "12"), ("bf", "2"), ("alternate_scan", "1")),
-    )
-    source = make_clip(tmp_path / "source.ts", clip)
-    options: dict[str, object] = {"deinterlace": "on"}
-    pieces = lossless(source, tmp_path / "pieces.mp4", **options)
-    whole = lossless(source, tmp_path / "whole.mp4", segment_s=Fraction(100), **options)
-    assert len(pieces.segments) > 3
-    assert len(whole.segments) == 1
-    assert shown(tmp_path / "pieces.mp4") == shown(tmp_path / "whole.mp4")
-    assert [p.ticks for p in shown(tmp_path / "pieces.mp4")] == [p.ticks for p in shown(source)]
-    assert [p.digest for p in shown(tmp_path / "pieces.mp4")] != [p.digest for p in shown(source)]
-
-
-def test_scaling_and_conversion_keep_every_frame(tmp_path: Path) -> None:
-    """--scale and --pix-fmt change the pictures' size and format, and nothing else."""
-    clip = Clip(times=constant_times(60), keyframes=frozenset(range(0, 60, 12)), options=(("bf", "2"),))
-    source = make_clip(tmp_path / "source.mp4", clip)
-    report = lossless(source, tmp_path / "output.mp4", scale=(None, 96), pix_fmt="yuv444p", codec="hevc", quality=20)
-    assert (report.width, report.height, report.pix_fmt) == (128, 96, "yuv444p")
-    assert [p.ticks for p in shown(tmp_path / "output.mp4")] == [p.ticks for p in shown(source)]
-
-
 def test_a_rate_limited_track_keeps_its_bucket(tmp_path: Path) -> None:
     """With --maxrate and --bufsize, the joined track never runs the decoder's buffer dry, segment joins included."""
     clip = Clip(times=constant_times(150), keyframes=frozenset(range(0, 150, 10)), width=128, height=96)

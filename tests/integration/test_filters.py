@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from codecfleet.jobs.verify.job import verify
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
@@ -113,19 +112,16 @@ def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
     assert "pictures.alike" in {failed.name for failed in verified(source, output, told).failures}
 
 
-def test_without_the_report_the_pictures_are_others(tmp_path: Path) -> None:
-    """``verify`` knows of no steps but those that a report names."""
-    source = make_clip(tmp_path / "source.mkv", CLIP)
-    lossless(source, tmp_path / "output.mp4", rotate="180")
-    assert "pictures.alike" in {failed.name for failed in verify(source, tmp_path / "output.mp4").failures}
-
-
 @pytest.mark.parametrize(("target", "limited"), [(Fraction(-30), False), (Fraction(-6), True)])
 def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, limited: bool) -> None:
-    """The whole track is measured, gets one gain, and ``verify`` measures the result; its peak comes first."""
+    """The whole track gets one gain for any number of workers, limited by its peak; ``verify`` measures the result."""
     source = Path(write(tmp_path / "source.mkv", SoundClip()))
-    output = tmp_path / "output.mp4"
-    report = lossless(source, output, audio="opus", loudness_lufs=target)
+    alone, output = tmp_path / "alone.mp4", tmp_path / "output.mp4"
+    one, report = (
+        lossless(source, path, audio="opus", loudness_lufs=target, workers=workers)
+        for path, workers in ((alone, 1), (output, 3))
+    )
+    assert one.proof.output_sha256 == report.proof.output_sha256
     (loudness,) = report.loudness
     assert loudness.source_lufs is not None
     assert loudness.lufs is not None
@@ -136,17 +132,6 @@ def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, 
     assert [check.passed for check in verdict.checks if check.name == "audio.0.loudness"] == [True]
     told = report.model_copy(update={"loudness": (loudness.model_copy(update={"gain_db": loudness.gain_db + 2}),)})
     assert [failed.name for failed in verified(source, output, told).failures] == ["audio.0.loudness"]
-
-
-def test_the_same_gain_gives_the_same_bytes(tmp_path: Path) -> None:
-    """However many workers run, and however the film is cut."""
-    source = Path(write(tmp_path / "source.mkv", SoundClip()))
-    options: dict[str, object] = {"audio": "aac", "loudness_lufs": Fraction(-20), "video_track": 0}
-    sums = {
-        lossless(source, tmp_path / f"{workers}.mp4", workers=workers, **options).proof.output_sha256
-        for workers in (1, 3)
-    }
-    assert len(sums) == 1
 
 
 def test_verify_denoises_its_reference(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("is_begun", swept([True, False]))
 @pytest.mark.parametrize("how", swept(["exit", "return", "raise"]))
 def test_a_childs_end_is_not_the_parents(how: str, tmp_path: Path, *, is_begun: bool) -> None:
-    """Both end, with jobs before the fork or none; the child's cleanup reaches neither the workers nor the loop."""
+    """Parent and child end, with or without jobs before; the child's cleanup affects neither workers nor loop."""
     clip = make_clip(tmp_path / "a.mkv", Clip(times=constant_times(6), keyframes=frozenset({0, 4})))
     run = [sys.executable, "-P", "-c", PROGRAM, how, str(is_begun), str(clip)]
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)

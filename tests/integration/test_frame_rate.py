@@ -197,7 +197,7 @@ def test_segments_of_which_nothing_decodes_show_what_their_neighbour_has(
 def test_a_part_of_which_nothing_decodes_is_refused_as_such(
     tmp_path: Path, options: dict[str, object], error: str
 ) -> None:
-    """The input is to blame, not the encoder."""
+    """The error blames the input, not the encoder."""
     source = make_clip(tmp_path / "source.mp4", SOLID)
     spoil(source, range(24, 36))
     part = {"start_s": Fraction(24, 25), "end_s": Fraction(36, 25), "segment_s": Fraction(6, 25)}

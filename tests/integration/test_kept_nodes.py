@@ -64,32 +64,23 @@ def come_up(process: "subprocess.Popen[str]") -> None:
     assert process.stdout.readline() == "up\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_well(number: signal.Signals) -> None:
-    """Ray is asked to end, whatever its exit code then is, and the keeper's is 0."""
-    with keeper(OBEDIENT) as process:
+@pytest.mark.parametrize(
+    ("ray", "notice_s", "numbers"),
+    [
+        *((OBEDIENT, 60, [number]) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
+        (DEAF, 60, [signal.SIGTERM, signal.SIGINT]),
+        (DEAF, 0, [signal.SIGTERM]),
+    ],
+    ids=["SIGTERM", "SIGINT", "SIGHUP", "a second signal", "no time left"],
+)
+def test_a_signal_ends_the_node_and_the_keeper_exits_with_0(
+    ray: str, notice_s: int, numbers: list[signal.Signals]
+) -> None:
+    """Ray is asked to stop; a second signal, or the end of the notice, kills it."""
+    with keeper(ray, notice_s=notice_s) as process:
         come_up(process)
-        process.send_signal(number)
-        said, _ = process.communicate()
-    assert (process.returncode, said) == (0, "down\n")
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    """Ray that still drains is killed."""
-    with keeper(DEAF) as process:
-        come_up(process)
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate()
-    assert (process.returncode, said) == (0, "down\n")
-
-
-def test_ray_that_does_not_end_in_time_is_killed() -> None:
-    """A container then ends within its grace period."""
-    with keeper(DEAF, notice_s=0) as process:
-        come_up(process)
-        process.send_signal(signal.SIGTERM)
+        for number in numbers:
+            process.send_signal(number)
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "down\n")
 
@@ -120,7 +111,7 @@ def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
 
 
 def test_nothing_of_ray_is_left() -> None:
-    """What Ray has started in its group ends with the keeper's end."""
+    """Processes that Ray started in its group end with the keeper."""
     with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT) as process:
         come_up(process)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -155,7 +146,7 @@ def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_node_without_a_place_to_be_found_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a read-only container there is no runtime directory."""
+    """A read-only container has no runtime directory."""
     (tmp_path / "codecfleet").write_text("in the way")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with registered(5):

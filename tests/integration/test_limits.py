@@ -120,7 +120,7 @@ def test_planning_grows_with_the_film_and_no_faster() -> None:
 
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     """With 64 open files allowed, a job of many segments still runs: none is held open for each segment."""
-    clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 2)), options=(("preset", "ultrafast"),))
+    clip = Clip(times=constant_times(140), keyframes=frozenset(range(0, 140, 2)), options=(("preset", "ultrafast"),))
     source = make_clip(tmp_path / "source.mp4", clip)
     script = 'ulimit -n 64; exec "$@"'
     arguments = ["transcode", "--quiet", "--preset", "1", "--segment-seconds", "0.08", source, tmp_path / "o.mp4"]

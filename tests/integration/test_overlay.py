@@ -46,7 +46,7 @@ STEPS: dict[str, dict[str, object]] = {
     ),
 )
 def test_verify_lays_the_same_on_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
-    """By other code: nothing is excused, and a picture elsewhere, or none, is noticed."""
+    """Its own code lays the same picture; one elsewhere, or none, is noticed."""
     overlay = write_png(tmp_path / "logo.png", np.kron(logo(8, 6), np.ones((8, 8, 1), np.uint8)))
     source, output = make_clip(tmp_path / "source.mkv", clip), tmp_path / "output.mp4"
     report = lossless(source, output, overlay=overlay, **options)
@@ -85,7 +85,7 @@ def test_no_more_travels_than_the_file(tmp_path: Path) -> None:
 
 
 def test_a_redacted_address_cannot_be_read() -> None:
-    """It says so, and what to do, in place of a store's refusal."""
+    """The error says that the address lacks its secret part, and what to do."""
     for picture in ("s3://key:***@bucket/logo.png", "https://example.org/logo.png?X-Amz-Signature=***"):
         told = OverlayReport(picture=picture, sha256="0" * 64, place=(0, 0), opacity_percent=100)
         with pytest.raises(UsageError, match="leaves out the secret part"):
@@ -108,7 +108,7 @@ def test_another_picture_is_another_job(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Outside the picture, on fields, in RGB: each in one line."""
+    """An overlay outside the picture, on fields or in RGB is refused in one line."""
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "logo.png")
     for options, words in (
         ({"overlay_at": (120, 0)}, "does not fit into 128x96"),
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_corners_keep_a_margin() -> None:
-    """A 40th of the picture's width, or what there is."""
+    """The margin is a 40th of the picture's width, or what fits."""
     assert placed((100, 50), (800, 600), "top-left") == (20, 20)
     assert placed((100, 50), (800, 600), "bottom-right") == (680, 530)
     assert placed((100, 50), (800, 600), "top-right") == (680, 20)

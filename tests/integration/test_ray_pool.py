@@ -92,7 +92,7 @@ async def test_a_crash_loop_ends(private_ray: Connection) -> None:
 
 
 async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
-    """Other work of that worker fails with WorkerBroken."""
+    """Other work on that worker fails with WorkerBroken."""
     beside = pool.submit(works.Dwell(job="j", label="a", seconds=60))
     with pytest.raises(DeviceLost):
         await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))
@@ -101,7 +101,7 @@ async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> Non
 
 
 async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:
-    """A SIGKILL loses everything that ran in the process, and keeps what waited."""
+    """SIGKILL loses all work that ran in the process; queued work runs later."""
     process = await pool.submit(works.Ask(job="j", label="a"))
     running = [pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60)) for i in range(2)]
     waiting = pool.submit(works.Ask(job="j", label="c"))

@@ -1,6 +1,5 @@
 """Reading a source: once, whatever is asked of it, and before anything else is begun."""
 
-import asyncio
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +12,7 @@ from av.audio.frame import AudioFrame
 from av.packet import Packet
 from fsspec.implementations.memory import MemoryFileSystem
 
-from codecfleet import Fleet, TranscodeSpec
+from codecfleet import TranscodeSpec
 from codecfleet.actors.media.opening import demux
 from codecfleet.errors import UsageError
 from codecfleet.jobs.plan.plan import plan_transcode
@@ -22,6 +21,8 @@ from codecfleet.jobs.source.source import read_source
 from codecfleet.jobs.verify.reference.reference_decode import read_timeline
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
+
+from .local_jobs import transcode
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -110,13 +111,8 @@ def test_a_start_behind_the_end_is_refused_before_workers_start(tmp_path: Path) 
     """The source is read first: what it does not have is refused at once."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(50), options=X264))
     spec = TranscodeSpec(source=str(clip), output=str(tmp_path / "out.mkv"), start_s=Fraction(100))
-
-    async def run() -> None:
-        async with Fleet(pool=_NeverStarted()) as fleet:
-            await (await fleet.transcode(spec))
-
     with pytest.raises(UsageError, match=r"the start at 100\.0 s is after the end at 2\.000 s"):
-        asyncio.run(run())
+        transcode(spec, pool=_NeverStarted())
 
 
 def test_no_picture_that_decodes_is_said(tmp_path: Path) -> None:

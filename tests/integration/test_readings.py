@@ -1,9 +1,7 @@
 """A source read from a store in parts gives the pictures of a local one."""
 
 import secrets
-import zlib
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
@@ -17,8 +15,6 @@ from codecfleet.actors.decode.decoding import (
     SOFTWARE,
     DecodeRange,
     DecodeTally,
-    OpenTrack,
-    PictureDecoder,
     decode_range,
     picture_hash,
 )
@@ -33,6 +29,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 from tests.sweeps import swept
 
 from .local_jobs import remuxed
+from .test_kept_sources import Recorder
 
 FRAGMENTED = "frag_keyframe+empty_moov+default_base_moof"
 CONTAINERS: dict[str, dict[str, str]] = {
@@ -78,23 +75,6 @@ class Reading(NamedTuple):
     wholes: int
 
 
-class Packets(PictureDecoder[Any]):
-    """Decodes nothing; remembers the packets it is given."""
-
-    name = "packets"
-
-    def __init__(self) -> None:
-        self.seen: list[object] = []
-
-    def decode(self, track: OpenTrack, packets: Iterator[tuple[int, Any]], tally: DecodeTally) -> Iterator[Any]:
-        """Yield nothing."""
-        del track, tally
-        for number, packet in packets:
-            facts = packet.pts, packet.duration, packet.pos, packet.is_keyframe, packet.is_discard, packet.is_corrupt
-            self.seen.append((number, facts, zlib.crc32(bytes(packet))))
-        yield from ()
-
-
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the films are made of."""
@@ -134,7 +114,7 @@ def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, *, d
     for segment in ranges.segments:
         KEPT.close_idle(0)
         range_ = replace(ranges.decode(segment, 0), source=url)
-        packets = Packets()
+        packets = Recorder()
         assert list(decode_range(range_, DecodeTally(), packets)) == []
         found.append((packets.seen, pictures_of(range_) if decoded else ()))
     KEPT.close_idle(0)

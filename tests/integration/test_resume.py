@@ -31,7 +31,7 @@ def a_spec(film: Path, name: str = "o.mp4", **options: object) -> TranscodeSpec:
     return spec_of(film, film.parents[1] / "out" / name, segment_s=Fraction(1), scale=(160, 120), preset=1, **options)
 
 
-def interrupted(spec: TranscodeSpec, *, after: int = 5, keep: bool = True) -> list[Event]:
+def interrupted(spec: TranscodeSpec, *, after: int = 5) -> list[Event]:
     """Run a job and cancel it once ``after`` segments are finished; return its events."""
 
     async def run() -> list[Event]:
@@ -41,7 +41,7 @@ def interrupted(spec: TranscodeSpec, *, after: int = 5, keep: bool = True) -> li
             async for event in job.events():
                 events.append(event)
                 if sum(isinstance(each, SegmentFinished) for each in events) == after:
-                    await job.cancel(keep=keep)
+                    await job.cancel(keep=True)
             with pytest.raises(Cancelled):
                 await job
         return events
@@ -76,10 +76,9 @@ def test_an_interrupted_job_goes_on(place: str, film: Path) -> None:
     assert find_work(str(elsewhere) if place == "folder" else str(out)) == []
 
 
-@pytest.mark.parametrize("option", [{"no_journal": True}, {}])
-def test_a_job_without_a_journal_or_cancelled_for_good_leaves_nothing(option: dict[str, bool], film: Path) -> None:
-    """``--no-journal`` and ``cancel()`` keep nothing."""
-    interrupted(a_spec(film, **option), keep="no_journal" in option)
+def test_a_job_without_a_journal_leaves_nothing(film: Path) -> None:
+    """``--no-journal`` keeps nothing of a cancelled job."""
+    interrupted(a_spec(film, no_journal=True))
     assert list((film.parents[1] / "out").iterdir()) == []
 
 

@@ -9,11 +9,11 @@ import av
 import pytest
 
 from codecfleet.errors import CodecfleetError, DeviceLost, ProcessKilled, SegmentFailed, WorkerBroken, WorkerLost
-from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.report.report import Report
-from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+
+from .local_jobs import spec_of, transcode
 
 SEGMENTS = 4
 
@@ -26,25 +26,21 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 
 
-async def transcoded(
-    clip: Path, output: Path, errors: dict[tuple[str, int], CodecfleetError], **options: Any
-) -> Report:
+def transcoded(clip: Path, output: Path, errors: dict[tuple[str, int], CodecfleetError], **options: Any) -> Report:
     """Transcode the clip while attempts fail, and return the report."""
-    pool = FaultyPool(LocalPool(2), errors=errors)
-    fields = {"source": str(clip), "output": str(output), "codec": "h264", "preset": 1, "segment_s": 1, **options}
-    async with Fleet(pool=pool) as fleet:
-        return await (await fleet.transcode(TranscodeSpec.model_validate(fields)))
+    spec = spec_of(clip, output, codec="h264", preset=1, segment_s=1, **options)
+    return transcode(spec, pool=FaultyPool(LocalPool(2), errors=errors))
 
 
-async def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_path: Path) -> None:
+def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_path: Path) -> None:
     """The file that breaks its device ends in software with the reason; each attempt is in the report."""
-    await transcoded(clip, tmp_path / "plain.mp4", {})
+    transcoded(clip, tmp_path / "plain.mp4", {})
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 0", 1): DeviceLost("CUDA error 999"),
         ("segment 1", 1): WorkerBroken("the worker ends itself"),
         ("segment 0", 2): DeviceLost("CUDA error 999 again"),
     }
-    report = await transcoded(clip, tmp_path / "climbed.mp4", errors)
+    report = transcoded(clip, tmp_path / "climbed.mp4", errors)
     digests = [hashlib.sha256((tmp_path / name).read_bytes()).digest() for name in ("plain.mp4", "climbed.mp4")]
     assert digests[0] == digests[1]
     assert len(report.segments) == SEGMENTS
@@ -58,7 +54,7 @@ async def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path
     assert warning.message == "software decoded 4 of 4 segments: the device failed: CUDA error 999 again"
 
 
-async def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tmp_path: Path) -> None:
+def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tmp_path: Path) -> None:
     """Its job fails by its number; what it reads is saved packet for packet, with all that was tried."""
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 2", 1): WorkerLost("signal 11"),
@@ -68,7 +64,7 @@ async def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tm
     }
     kept = tmp_path / "kept"
     with pytest.raises(SegmentFailed, match="segment 2 killed every process that ran it, 4 in all") as caught:
-        await transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(kept))
+        transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(kept))
     assert caught.value.segment == 2
     assert str(kept / "segment-000002.bin") in caught.value.next_step
     assert not (tmp_path / "out.mp4").exists()
@@ -81,12 +77,12 @@ async def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tm
     assert (kept / "segment-000002.bin").read_bytes() == b"".join(packets[number] for number in numbers)
 
 
-async def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path: Path) -> None:
+def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path: Path) -> None:
     """The segment's failure is what is reported, with why nothing was saved."""
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 0", attempt): ProcessKilled("signal 11") for attempt in (1, 2)
     }
     (tmp_path / "kept").write_text("a file")
     with pytest.raises(SegmentFailed, match="Its packets were not saved: ") as caught:
-        await transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(tmp_path / "kept"))
+        transcoded(clip, tmp_path / "out.mp4", errors, keep_evidence=str(tmp_path / "kept"))
     assert caught.value.segment == 0

@@ -97,7 +97,7 @@ def test_late_captions_that_are_lost_are_named_with_their_time(tmp_path: Path) -
 
 
 def test_probe_says_when_captions_begin(tmp_path: Path) -> None:
-    """The first time that is shown, not the first in the order of packets."""
+    """The time is the first one shown, not that of the first packet."""
     facts = probe(str(captioned(tmp_path)))
     picture = facts.tracks[0].video.picture if facts.tracks[0].video else None
     assert picture is not None

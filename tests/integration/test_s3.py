@@ -5,12 +5,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import fsspec
 import pytest
-
-pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
-
-import s3fs
 
 from codecfleet.actors.backoff import Backoff
 from codecfleet.actors.media import storage_retry, stores
@@ -20,34 +16,25 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 from .attacks import ON_THREADS
 from .local_jobs import spec_of, transcode
-from .s3_server import S3Proxy, Trouble, in_turn, s3_server
+from .s3_server import S3Proxy, Trouble, in_turn, server
+
+__all__ = ["server"]
 
 SOURCE, OUTPUT = "s3://films/in.mp4", "s3://films/out.mp4"
 CUTS = 20
 PICTURES = 80
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Proxy]:
-    """A server for all tests here."""
-    with s3_server() as proxy:
-        yield proxy
-
-
 @pytest.fixture(autouse=True)
 def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
     """The server with a film of four segments in a new bucket, and no pauses between tries."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-value")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server.use(monkeypatch)
     monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(stores, "S3_ATTEMPTS", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(PICTURES), keyframes=frozenset(range(0, PICTURES, CUTS)))
     server.start_over()
-    s3fs.S3FileSystem.clear_instance_cache()
-    files = s3fs.S3FileSystem()
+    files = fsspec.filesystem("s3")
     files.mkdir("films")
     files.put_file(str(make_clip(tmp_path / "film.mp4", clip)), "films/in.mp4")
     yield server
@@ -103,8 +90,8 @@ def test_a_large_output_is_visible_only_when_it_is_whole(
     """It is uploaded in parts; where a part fails for good, the upload is aborted, and nothing of it is left."""
     from codecfleet.jobs.join.publish import publish
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "default_block_size", 5 << 20)
-    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: 5 << 20)
+    monkeypatch.setattr("s3fs.S3FileSystem.default_block_size", 5 << 20)
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda *_, **__: 5 << 20)
     large = tmp_path / "large.mp4"
     large.write_bytes(bytes(11 << 20))
     s3.trouble = lambda method, path: Trouble.ERROR_500 if method == "PUT" and "partNumber=3" in path else Trouble.NONE

@@ -79,7 +79,7 @@ def test_a_log_shows_no_secret(
 
 @pytest.mark.parametrize("command", [["probe"], ["probe", "--json"], ["plan"], ["plan", "--json"]])
 def test_a_question_shows_no_secret(command: list[str], address: str, tmp_path: Path, said: Said) -> None:
-    """Nor do commands that only look."""
+    """Commands that only read show none either."""
     where = [str(tmp_path / "o.mp4")] if command[0] == "plan" else []
     assert run([*command, address, *where], ON_THREADS) == 0
     text = said()

@@ -11,12 +11,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from codecfleet import Fleet, TranscodeSpec
 from codecfleet.actors import tracing
 from codecfleet.errors import InputNotFound
 from codecfleet.testing import FaultyPool, LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
+from .local_jobs import spec_of, transcode
 from .ray_cluster import ray_cluster
 from .trace_collector import Seen, collector
 
@@ -77,12 +77,10 @@ def check_tree(spans: list[Seen], caller: str = "") -> Seen:
     return job
 
 
-async def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the span of its caller: its stages, a try for each segment, and what the worker did in it."""
     monkeypatch.setenv("TRACEPARENT", PARENT)
-    async with Fleet(pool=LocalPool(slots=2)) as fleet:
-        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1, segment_s=1)
-        report = await (await fleet.transcode(spec))
+    report = transcode(spec_of(film, film.with_name("o.mp4"), preset=1, segment_s=1))
     spans = seen(exported)
     job = check_tree(spans, CALLER)
     assert job.trace == TRACE
@@ -97,11 +95,10 @@ async def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, mon
     assert all(each.of("process") == os.getpid() for each in spans if each.name == "encode work")
 
 
-async def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemorySpanExporter) -> None:
+def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemorySpanExporter) -> None:
     """Both are parts of the job; the first one's outcome is the error, and where it was."""
-    async with Fleet(pool=FaultyPool(LocalPool(slots=2), kills=[("segment 1", 1)])) as fleet:
-        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1, segment_s=1)
-        await (await fleet.transcode(spec))
+    pool = FaultyPool(LocalPool(slots=2), kills=[("segment 1", 1)])
+    transcode(spec_of(film, film.with_name("o.mp4"), preset=1, segment_s=1), pool=pool)
     spans = seen(exported)
     check_tree(spans)
     tries = [each for each in spans if each.name == "segment" and each.of("segment") == 1]
@@ -109,13 +106,10 @@ async def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: 
     assert [each.parent for each in spans if each.name == "encode work" and each.of("segment") == 1] == [tries[1].span]
 
 
-async def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporter, tmp_path: Path) -> None:
+def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporter, tmp_path: Path) -> None:
     """The error's class is the outcome, and addresses are redacted."""
-    source = "memory://me:Hidden0Value@host/none.mp4"
-    async with Fleet(pool=LocalPool(slots=2)) as fleet:
-        job = await fleet.transcode(TranscodeSpec(source=source, output=str(tmp_path / "o.mp4")))
-        with pytest.raises(InputNotFound):
-            await job
+    with pytest.raises(InputNotFound):
+        transcode(spec_of("memory://me:Hidden0Value@host/none.mp4", tmp_path / "o.mp4"))
     spans = exported.get_finished_spans()
     assert {each.name for each in spans} == {"job", "index"}
     assert {(each.attributes or {})["codecfleet.outcome"] for each in spans} == {"InputNotFound"}
@@ -174,7 +168,7 @@ def test_what_is_asked_of_traces_and_not_done_is_said(
     assert all(part in line for part, line in zip(said, lines, strict=True))
 
 
-async def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a variable that makes no sense nor a package that is not whole: the job says so, and runs."""
 
     def refuse() -> tracing.Tracing:
@@ -183,9 +177,7 @@ async def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: p
     monkeypatch.setattr(tracing, "is_traced", lambda _: True)
     monkeypatch.setattr(tracing, "_opened", refuse)
     monkeypatch.setattr(tracing, "_begun", cache(tracing._begun.__wrapped__))
-    async with Fleet(pool=LocalPool(slots=2)) as fleet:
-        spec = TranscodeSpec(source=str(film), output=str(film.with_name("o.mp4")), preset=1)
-        report = await (await fleet.transcode(spec))
+    report = transcode(spec_of(film, film.with_name("o.mp4"), preset=1))
     (said,) = (each.message for each in report.warnings if each.code == "traces")
     assert said.startswith("no traces are sent: ValueError: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be")
 

@@ -98,7 +98,7 @@ def test_a_part_that_begins_in_a_gap_begins_silent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mov", "out.mkv", "out.ts"])
 def test_a_gap_in_copied_sound_stays_one(tmp_path: Path, name: str) -> None:
-    """Each packet after it keeps its time, in every container that states times."""
+    """Packets after a gap keep their times, in every container that has times."""
     source, output = with_sound(tmp_path, "in.mkv", "aac"), tmp_path / name
 
     assert verified(source, output, lossless(source, output)).exact

@@ -31,11 +31,11 @@ def facts(frame: Frame) -> Facts:
     return digest, frame.source_index, frame.duration_s, frame.is_keyframe
 
 
-def differences(path: Path, decoder: str, seed: int = 0) -> list[str]:
+def differences(path: Path, decoder: str, seed: int = 0, memory_bytes: int | None = None) -> list[str]:
     """Return which chosen frames differ from an iteration's. Raises InputError, Unsupported: it has no frames."""
     with codecfleet.frames(path, decoder=decoder) as film:
         wanted = {frame.index: facts(frame) for frame in film}
-    with codecfleet.frames(path, decoder=decoder) as film:
+    with codecfleet.frames(path, decoder=decoder, memory_bytes=memory_bytes) as film:
         count, times_s = len(film), film.times_s
         drawn = random.Random(seed)  # noqa: S311 - which frames are compared
         some = [drawn.randrange(count) for _ in range(RANDOM_FRAMES)]
@@ -50,7 +50,7 @@ def differences(path: Path, decoder: str, seed: int = 0) -> list[str]:
         found = [
             f"{name}: {line}" for name, (frames, numbers) in ways.items() for line in _compared(frames, numbers, wanted)
         ]
-    with codecfleet.frames(path, decoder=decoder, every=EVERY) as film:
+    with codecfleet.frames(path, decoder=decoder, memory_bytes=memory_bytes, every=EVERY) as film:
         every = [wanted[number] for number in range(0, count, EVERY) if number in wanted]
         found += ["every: other frames"] if [facts(frame) for frame in film] != every else []
     return found
@@ -76,13 +76,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="files with this in their name")
     parser.add_argument("--decoder", default="software", choices=["software", "auto", "nvdec"])
     parser.add_argument("--seed", type=int, default=0, help="which frames are compared (default: %(default)s)")
+    parser.add_argument("--memory-bytes", type=int, help="for frames decoded ahead (default: 2 GiB)")
     options = parser.parse_args()
     is_wrong = False
     for path in sorted(FOOTAGE.iterdir()):
         if path.name in NOT_FOOTAGE or options.only not in path.name:
             continue
         try:
-            found = differences(path, options.decoder, options.seed)
+            found = differences(path, options.decoder, options.seed, options.memory_bytes)
             said = "; ".join(found) or "equal"
             is_wrong |= bool(found)
         except (InputError, NoVideoTrack, Unsupported) as error:

@@ -26,7 +26,7 @@ async def _run_all(footage: Path, output: Path) -> dict[str, Row]:
 
 
 def test_outputs_are_exact_or_rightly_refused(shared_media: Path, tmp_path: Path) -> None:
-    """Whatever is odd about a source, its output is proven exact, cuts and all, or refused for the right reason."""
+    """Every odd source gives a proven, exact output, or is refused for the right reason."""
     rows = asyncio.run(_run_all(shared_media, tmp_path))
     wrong = [f"{row.file} -> {row.case}: {row.outcome} {row.story} {row.failures}" for row in rows.values()]
     assert [line for line, row in zip(wrong, rows.values(), strict=True) if not row.outcome.is_right] == []

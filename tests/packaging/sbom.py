@@ -40,8 +40,7 @@ class Pinned:
     sha256: tuple[str, ...]
 
     @property
-    def purl(self) -> str:
-        """Its name among all packages: github.com/package-url."""
+    def purl(self) -> str:  # github.com/package-url
         return f"pkg:pypi/{self.name}@{self.version}"
 
 

@@ -1,4 +1,4 @@
-"""What a wheel and an sdist hold, held against the folders."""
+"""The contents of a wheel and an sdist, compared with the folders."""
 
 import subprocess
 import tarfile
@@ -56,7 +56,7 @@ def test_wheel_carries_licence_and_command(wheel: Path) -> None:
 
 
 def test_checkout_without_links_builds_the_same_wheel(build: Build, wheel: Path, checkout_without_links: Path) -> None:
-    """Where links arrive as text files, the wheel is the same, byte for byte in every module."""
+    """If links arrive as text files, the wheel is the same, byte for byte in every module."""
     assert _contents(build(checkout_without_links, "wheel")) == _contents(wheel)
 
 

@@ -48,36 +48,18 @@ def _roots(modules: object) -> set[str]:
     return {name.partition(".")[0] for name in modules}
 
 
-@pytest.fixture(scope="module")
-def wheel_import(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What happens when every module of the installed wheel is imported, in a directory that knows nothing of it."""
-    return _answer(_python(IMPORT_ALL, tmp_path_factory.mktemp("elsewhere"), installed))
+def test_installed_wheel_imports_whole_from_anywhere(installed: Path, tmp_path: Path) -> None:
+    """Every module imports from the installed wheel, without NVIDIA's packages, which are an extra."""
+    answer = _answer(_python(IMPORT_ALL, tmp_path, installed))
+    assert answer["file"] == str(installed / "codecfleet" / "__init__.py")
+    assert _roots(answer["modules"]).isdisjoint(NVIDIA)
 
 
-@pytest.fixture(scope="module")
-def checkout_import(checkout: Path) -> dict[str, object]:
-    """What happens when every module is imported from a checkout's root."""
-    return _answer(_python(IMPORT_ALL, checkout))
-
-
-def test_installed_wheel_imports_whole_from_anywhere(wheel_import: dict[str, object], installed: Path) -> None:
-    """Every module of the installed wheel imports, and from the wheel."""
-    assert wheel_import["file"] == str(installed / "codecfleet" / "__init__.py")
-
-
-def test_checkout_imports_whole_without_being_installed(checkout_import: dict[str, object], checkout: Path) -> None:
-    """Every module imports from a checkout's root, through the links."""
-    assert checkout_import["file"] == str(checkout / "codecfleet" / "__init__.py")
-
-
-def test_code_is_imported_by_one_name_only(checkout_import: dict[str, object]) -> None:
-    """No module imports ``actors``, which would work in the checkout's root."""
-    assert _roots(checkout_import["modules"]).isdisjoint(FLOORS)
-
-
-def test_importing_needs_no_nvidia_package(wheel_import: dict[str, object]) -> None:
-    """Importing every module needs none of NVIDIA's packages, which are an extra."""
-    assert _roots(wheel_import["modules"]).isdisjoint(NVIDIA)
+def test_checkout_imports_whole_without_being_installed(checkout: Path) -> None:
+    """Every module imports from a checkout's root, through the links, and never as ``actors``."""
+    answer = _answer(_python(IMPORT_ALL, checkout))
+    assert answer["file"] == str(checkout / "codecfleet" / "__init__.py")
+    assert _roots(answer["modules"]).isdisjoint(FLOORS)
 
 
 def test_project_with_its_own_jobs_keeps_them(installed: Path, project_with_jobs: Path) -> None:

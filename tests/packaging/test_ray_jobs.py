@@ -1,26 +1,24 @@
 """``ray job submit``, as users do it: a checkout as working directory, and a project of theirs beside our wheel."""
 
 import json
-import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import av
-import psutil
 import pytest
+
+from tests.ray_head import UP_S, free_ports, ray_head
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)]
 
-READY_S = 60
-STOP_S = 10
+PORTS = ("metrics-export-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
 JOB_S = 120
 MARK = "ANSWER "
 
@@ -45,19 +43,6 @@ answer["worker"] = ray.get(ray.remote(where).remote())
 print("{MARK}" + json.dumps(answer))
 """
 
-POLL = f"""
-import os, sys, time, urllib.request
-request = urllib.request.Request(sys.argv[1] + "/api/jobs/")
-request.add_header("Authorization", "Bearer " + os.environ["RAY_AUTH_TOKEN"])
-end = time.monotonic() + {READY_S}
-while time.monotonic() < end:
-    try:
-        urllib.request.urlopen(request, timeout=5).read()
-        sys.exit(0)
-    except OSError:
-        time.sleep(0.2)
-sys.exit("no job server")
-"""
 TRANSCODE = f"""
 import json, os
 import codecfleet
@@ -95,74 +80,29 @@ def _script(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return an environment in which this Ray meets no other: its own home, folder and token, and loopback only."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_") and name != "PYTHONPATH"}
-    return kept | {
-        "HOME": str(folder),
-        "RAY_TMPDIR": str(folder),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A Ray of our own on private ports, ended process by process: ``ray stop`` would end every Ray on the machine."""
-    folder = Path(tempfile.mkdtemp(prefix="cf", dir="/tmp"))  # short: Unix sockets in it have at most 107 characters
-    gcs, dashboard, agent, agent_grpc, metrics, client = _free_ports(6)
-    command = [
-        *(_script("ray"), "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=2", "--num-gpus=0"),
-        *("--node-ip-address=127.0.0.1", f"--port={gcs}", f"--metrics-export-port={metrics}"),
-        *("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
-        *(f"--dashboard-agent-listen-port={agent}", f"--dashboard-agent-grpc-port={agent_grpc}"),
-        *(f"--ray-client-server-port={client}", f"--object-store-memory={100 * 2**20}"),
-    ]
-    environment = _environment(folder)
-    log = folder / "ray-start.log"
-    with log.open("wb") as output:
-        head = subprocess.Popen(
-            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
+    """A Ray of our own on loopback, with private ports."""
+    place = ("--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1", "--num-cpus=2", "--num-gpus=0")
+    ports = (f"--{name}={port}" for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True))
+    token = secrets.token_hex(32)
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    with ray_head(*place, *ports, env=env) as head:
+        address = f"http://127.0.0.1:{head.dashboard}"
+        jobs = Request(f"{address}/api/jobs/", headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - loopback
+        until_s = time.monotonic() + UP_S
+        while not _answers(jobs):
+            assert time.monotonic() < until_s, "the job server does not answer"
+            time.sleep(0.2)
+        yield Cluster(address, head.env)
+
+
+def _answers(request: Request) -> bool:
     try:
-        address = f"http://127.0.0.1:{dashboard}"
-        _wait_for_jobs(address, head, environment, log)
-        yield Cluster(address, environment)
-    finally:
-        _end(head, folder)
-
-
-def _wait_for_jobs(address: str, head: subprocess.Popen[bytes], environment: dict[str, str], log: Path) -> None:
-    """Return once the job server answers."""
-    done = subprocess.run([sys.executable, "-c", POLL, address], env=environment, check=False)
-    assert (done.returncode, head.poll()) == (0, None), log.read_text()
-
-
-def _end(head: subprocess.Popen[bytes], folder: Path) -> None:
-    """End the head and all that came from it, then remove its folder."""
-    family = [process for process in psutil.process_iter(["environ"]) if _belongs(process, folder)]
-    head.kill()  # first, so that it starts nothing again
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    head.wait()
-    psutil.wait_procs(family, timeout=STOP_S)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _belongs(process: psutil.Process, folder: Path) -> bool:
-    environ = process.info["environ"] or {}
-    return bool(environ.get("RAY_TMPDIR") == str(folder))
+        with urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
+            return bool(answer.read())
+    except OSError:
+        return False
 
 
 def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, repository: Path) -> None:
@@ -183,7 +123,7 @@ def test_project_with_its_own_jobs_runs_beside_ours(cluster: Cluster, project_wi
 def test_job_transcodes_on_the_cluster_it_runs_in(
     cluster: Cluster, repository: Path, film: Path, tmp_path: Path
 ) -> None:
-    """A job that comes as a checkout alone transcodes on the cluster's own workers, every frame of it."""
+    """A job that consists of a checkout transcodes every frame on the cluster's workers."""
     output = tmp_path / "film.mp4"
     answer = cluster.submit(repository, TRANSCODE, {"FILM": str(film), "OUTPUT": str(output)})
     assert answer["file"] == f"{answer['cwd']}/codecfleet/__init__.py"
@@ -193,7 +133,7 @@ def test_job_transcodes_on_the_cluster_it_runs_in(
 
 
 def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.Popen[str]":
-    """Start our program as on a machine beside the cluster, which knows its address and token alone."""
+    """Start our program as on another machine, which knows only the cluster's address and token."""
     command = [sys.executable, "-m", "codecfleet", *map(str, arguments)]
     environment = cluster.environment | {"RAY_API_SERVER_ADDRESS": cluster.address}
     pipe = subprocess.PIPE

@@ -1,4 +1,4 @@
-"""What a start of the program or of the package imports: each command pays for what it uses, and for nothing else."""
+"""Imports at the start of the program or the package: a command loads only what it uses."""
 
 import subprocess
 import sys
@@ -15,35 +15,23 @@ NOT_AT_FIRST = {"ray", "av", "numpy", "pydantic", "fsspec", "asyncio", "importli
 DEVICES = "codecfleet.actors.nvidia"
 CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "supervisor", "survey")}
 
+MEDIA = {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA
+LOCAL = {"ray", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA
+"""Modules that a job with local files does not need, on workers of another process."""
+
 IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
-    "from codecfleet import Fleet": {"ray", "av", "numpy", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA,
-    "from codecfleet import TranscodeSpec": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA,
-    # A job with local files, on workers of another process: a warm fleet's, or a host's.
-    "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": {
-        "ray",
-        "fsspec",
-        "codecfleet.cli.commands.batch",
-        "codecfleet.cluster.supervisor",
-        DEVICES,
-    }
-    | NVIDIA,
+    "from codecfleet import Fleet": MEDIA | {"codecfleet.cluster.supervisor"},
+    "from codecfleet import TranscodeSpec": MEDIA,
+    # A job on a warm fleet or a host.
+    "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": LOCAL
+    | {"codecfleet.cli.commands.batch"},
     # A process that does small files of a batch, one after the other.
-    "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": {
-        "ray",
-        "fsspec",
-        "codecfleet.cluster.supervisor",
-        DEVICES,
-    }
-    | NVIDIA,
-    # A fleet's host, and its own worker.
-    "import codecfleet.cluster.fleet.host.running, codecfleet.cluster.fleet.leases.leased_pool": {
-        "ray",
-        "av",
-        "numpy",
-        DEVICES,
-    }
-    | NVIDIA,
+    "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": (
+        LOCAL
+    ),
+    # A fleet's host, and its worker.
+    "import codecfleet.cluster.fleet.host.running, codecfleet.cluster.fleet.leases.leased_pool": MEDIA - {"fsspec"},
     "import codecfleet.cluster.worker.program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA
     | CLUSTER,
@@ -51,23 +39,12 @@ IMPORTS = {
 COMMANDS = {
     "--version": NOT_AT_FIRST - {"importlib.metadata"} | {"typer", "rich", "codecfleet.actors", "codecfleet.jobs"},
     "--help": NOT_AT_FIRST | {"codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
-    "transcode --help": {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA | CLUSTER,
-    "probe {film}": {"ray", "fsspec", "rich", "codecfleet.jobs.run", DEVICES} | NVIDIA | CLUSTER,
-    "plan {film} out.mp4": {
-        "ray",
-        "fsspec",
-        "rich",
-        "asyncio",
-        "codecfleet.cluster.supervisor",
-        "codecfleet.cluster.probes.vgpu",
-    }
-    | {DEVICES}
-    | NVIDIA,
+    "transcode --help": MEDIA | CLUSTER,
+    "probe {film}": LOCAL | {"rich", "codecfleet.jobs.run"} | CLUSTER,
+    "plan {film} out.mp4": LOCAL | {"rich", "asyncio", "codecfleet.cluster.probes.vgpu"},
 }
-
-
 NEVER = {"opentelemetry"}
-"""What no start loads: it takes a part of a second, and traces are off."""
+"""Modules that no start loads, since they are slow and traces are off."""
 
 
 def loaded(code: str) -> set[str]:
@@ -85,7 +62,7 @@ def test_an_import_loads_nothing_that_it_does_not_need(code: str) -> None:
 
 @pytest.mark.parametrize("line", swept(COMMANDS, is_slow=lambda line: line in ("--version", "transcode --help")))
 def test_a_command_loads_nothing_that_it_does_not_need(line: str, tmp_path: Path) -> None:
-    """Neither for its help nor for its answer."""
+    """A command's help and answer load only its own modules."""
     film = tmp_path / "film.mkv"
     make_clip(film, Clip(times=constant_times(10)))
     arguments = line.format(film=film).split()

@@ -17,7 +17,6 @@ from bench.frame_readers import ratios as frame_ratios
 from bench.likeness import other_pictures, other_sizes
 from bench.measure import measure
 from bench.media import VideoFacts
-from bench.same_bytes import Verdict, verdict_of
 from bench.speed import ratios
 from bench.table import spread
 from hypothesis import given
@@ -114,21 +113,6 @@ def test_other_work_is_named() -> None:
     assert other_pictures(facts([*film[1:], film[1]]), facts(film)) == "1 of 10 frames have the time of another"
     (named,) = other_sizes([record("codecfleet", 1, 167), record("ffmpeg", 1, 160), record("fan-out", 1, 91)])
     assert named.startswith("x264 fan-out")
-
-
-@pytest.mark.parametrize(
-    ("auto", "gpu", "verdict"),
-    [
-        ({"sha256": "a"}, {"sha256": "a"}, Verdict.SAME),
-        ({"sha256": "a"}, {"sha256": "b"}, Verdict.DIFFERENT),
-        ({"sha256": "a"}, {"error": "Unsupported"}, Verdict.NO_GPU),
-        ({"error": "DeviceLost"}, {"sha256": "a"}, Verdict.DIFFERENT),
-        ({"sha256": "a", "encoder_kind": "nvenc"}, {"sha256": "a"}, Verdict.OTHER_ENCODER),
-    ],
-)
-def test_bytes_are_the_same_with_and_without_a_gpu(auto: dict[str, Any], gpu: dict[str, Any], verdict: Verdict) -> None:
-    """Only equal bytes of one encoder are the same, and only ``--device gpu`` may be refused alone."""
-    assert verdict_of({"auto": auto, "gpu": gpu, "cpu": {"sha256": "a", "encoder_kind": "libx264"}}) is verdict
 
 
 COUNTED = "import time; b = time.process_time(); sum(range(20_000_000)); print(time.process_time() - b, flush=True)"

@@ -189,7 +189,7 @@ class LeaseClient:
             next(self._sequence),
             self._demands.reported(self._leases, self.ground.late),
             acknowledged=self.grants.number,
-            behind=self._demands.reported_later(),
+            later=self._demands.reported_later(),
         )
         return self.workers.added_to(report)
 

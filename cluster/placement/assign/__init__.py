@@ -1,4 +1,4 @@
-"""Choosing devices and sessions for demands."""
+"""Chooses devices and sessions for demands."""
 
 from .assignment import place
 from .prediction import LaneSchedule, Prediction, predict

@@ -1,7 +1,7 @@
 """Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
 
-A lower priority gets what a higher one leaves. Within one, each job gets a first session; the next goes to the smallest
-weighted share of its busiest engine (dominant resource fairness: Ghodsi et al., NSDI 2011).
+A lower priority gets what a higher one leaves. Within a priority, each job gets a first session; each further session
+goes to the smallest weighted share of its busiest engine (dominant resource fairness: Ghodsi et al., NSDI 2011).
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +33,8 @@ def place(
 ) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
-    Every ``job`` is unique. The order of demands and nodes makes no difference; among equal devices of a node it does.
-    ``in_full`` also names devices that others use or nobody needs: thousands for each job.
+    Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
+    ``in_full`` also names devices that others use or nobody needs, which are thousands for each job.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -64,7 +64,7 @@ def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
 
 
 def _one_session(demand: Demand, option: PlacementOption, ledger: Ledger) -> Lane:
-    """Return a lane of one session, at its speed beside everything given out."""
+    """Return a lane of one session, at its speed beside all other sessions."""
     site, recipe, _, _ = option
     return Lane(
         job=demand.job,
@@ -87,7 +87,7 @@ def _why(decoded: MediaCodec, route: Route, kinds: Kinds) -> str:
 
 
 class _Refusals:
-    """Why jobs are not on devices; jobs that ask for the same share the answers."""
+    """Why jobs are not on devices; equal jobs share the answers."""
 
     def __init__(self, ledger: Ledger, catalogue: Catalogue, *, in_full: bool) -> None:
         self._ledger = ledger
@@ -111,9 +111,12 @@ class _Refusals:
             yield from self._unused(claim)
 
     def _unused(self, claim: Claim) -> Iterator[Refusal]:
-        used = {claim.options.found[index].site.order for index in claim.given}
-        is_full = claim.sessions >= claim.limit
-        full = {_satisfied(claim): claim.options.devices} if is_full else self._why_full(claim.options)
+        found = claim.options.found
+        used = {found[index].site.order for index in claim.given}
+        if claim.sessions >= claim.limit:
+            full = {_satisfied(claim): {option.site.order: option.site.device.device for option in found}}
+        else:
+            full = self._why_full(claim.options)
         for reason, devices in full.items():
             unused = tuple(device for order, device in devices.items() if order not in used)
             if unused:
@@ -157,7 +160,7 @@ class _Refusals:
             yield Refusal(demand.job, reason, tuple(devices_of_it))
 
     def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
-        """Return that one segment takes more memory than any capable host has; "" if it does not."""
+        """Return a reason if one segment needs more memory than any capable host has; else ""."""
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))

@@ -1,4 +1,4 @@
-"""Distributing sessions among demands of one priority: first one each, then by weighted fair shares."""
+"""Gives sessions to the demands of one priority: first one each, then by weighted fair shares."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ class Claim:
     """A demand while it is served."""
 
     demand: Demand
-    wanted: int  # sessions
+    wanted: int  # sessions that it can use
     weight: float
-    choices: list[Options] = field(default_factory=list)  # by its tracks' encoder kinds: the soonest finish first
+    choices: list[Options] = field(default_factory=list)  # for its tracks' encoder kinds, the soonest finish first
     options: Options = field(init=False)  # the chosen one, if any
-    limit: int = 0  # the most useful sessions: no more than wanted, and none that would open when all is done
+    limit: int = 0  # the most useful sessions: at most ``wanted``, without those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # sessions by the index of their option
     sessions: int = 0
     share: float = 0.0  # of the fleet's engines
@@ -40,7 +40,7 @@ def sessions_wanted(demand: Demand) -> int:
 
 
 class Fill:
-    """All demands of one priority."""
+    """Gives sessions to all demands of one priority."""
 
     def __init__(self, demands: Iterable[Demand], ledger: Ledger, catalogue: Catalogue) -> None:
         self._ledger = ledger
@@ -49,7 +49,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        self._holders: dict[int, list[Claim]] = {}  # the claims whose first sessions a device has, by its order
+        self._holders: dict[int, list[Claim]] = {}  # by a device's order, the claims whose first sessions it has
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
         self._rooms: dict[tuple[Claim, int, int], bool] = {}
@@ -115,11 +115,11 @@ class Fill:
         return False
 
     def _path(self, claim: Claim, refused: set[tuple[Claim, Claim | None]]) -> list[Claim]:
-        """Return the shortest chain of claims, each of which wants the next one's place, while the last has another.
+        """Return the shortest chain of claims in which each can take the next one's place and the last can move away.
 
-        An augmenting path (C. Berge, Two theorems in graph theory, 1957). Whether a claim fits where the next one was
-        shows when they move; ``refused`` are those that did not, with None for a last one that had no room after all.
-        Return nothing if there is no such chain.
+        This is an augmenting path (C. Berge, Two theorems in graph theory, 1957). Only a move shows whether a claim
+        fits where the next one was: ``refused`` has the pairs that failed, with None for a last claim that found no
+        other place. Return [] if there is no such chain.
         """
         found, visited = {claim}, set[int]()
         reached = deque([[claim]])
@@ -141,7 +141,7 @@ class Fill:
         return []
 
     def _has_room(self, claim: Claim) -> bool:
-        """Return whether a claim's only session may fit elsewhere, its own host's resources released."""
+        """Return whether a claim's only session may fit elsewhere once it has released its resources."""
         if claim.options.queue.next_fit() is not None:
             return True
         held = claim.first
@@ -155,7 +155,7 @@ class Fill:
         return self._rooms[state]
 
     def _move(self, path: Sequence[Claim]) -> tuple[Claim, Claim | None] | None:
-        """Give each claim of a path the next one's place, and the last another; or leave all, and return who failed."""
+        """Move each claim to the next one's place, and the last elsewhere; or undo it, and return the failed pair."""
         before = [next(iter(claim.given), None) for claim in path]
         for claim, after in zip_longest(path, path[1:]):
             place = None if after is None else self._leave(after)
@@ -178,7 +178,7 @@ class Fill:
         self._holders.setdefault(self._take(claim, index), []).append(claim)
 
     def _leave(self, claim: Claim) -> Site:
-        """Take a claim's only session back; return its device."""
+        """Take back a claim's only session; return its device."""
         option = claim.first
         self._ledger.take(option.site, option.recipe, -1)
         self._holders[option.site.order].remove(claim)
@@ -188,8 +188,8 @@ class Fill:
         return option.site
 
     def _give_more(self) -> None:
-        """Give the next session to the smallest share by weight, until none can take one."""
-        rounds: dict[float, list[int]] = {}  # claims by that share; claims that are alike get sessions in rounds
+        """Give each next session to the claim with the smallest weighted share, until none can take one."""
+        rounds: dict[float, list[int]] = {}  # claims by weighted share; equal ones get sessions in rounds
         for number, claim in enumerate(self.claims):
             if 0 < claim.sessions < claim.limit:
                 rounds.setdefault(claim.share / claim.weight, []).append(number)
@@ -220,9 +220,9 @@ class Fill:
 
 
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
-    """Return how many frames a second ``wanted`` sessions would give at best, and the fastest of them alone.
+    """Return the most frames a second that ``wanted`` sessions could give, and the speed of the fastest one.
 
-    Sessions go to the fastest devices first, and to each no more than it takes; (0, 0) without room.
+    The fastest devices are filled first, each with as many sessions as it takes; (0, 0) without room.
     """
     left, fps, fastest, cores = wanted, 0.0, 0.0, dict[int, float]()
     for site, recipe, _, _ in by_speed:
@@ -241,7 +241,7 @@ def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledg
 
 
 def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, ledger: Ledger) -> int:
-    """Return how many of ``wanted`` sessions on GPUs open in time to do one of the ``segments`` (frames); 1 at least.
+    """Return how many of ``wanted`` GPU sessions open in time to do one of the ``segments`` (in frames); at least 1.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
     short job has no use for many.

@@ -1,4 +1,4 @@
-"""What is taken and what is left while a placement is made: counts and limits, without decisions."""
+"""What is taken and what is left during a placement: counts and limits."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,18 +27,18 @@ class _Caps:
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """A node while work is placed on it."""
+    """A node during a placement."""
 
     node: Node
     index: int
-    processor: str  # its name
-    cores: float | None  # that sessions may use
-    memory_bytes: int | None  # that sessions may use
+    processor: str  # its processor's name
+    cores: float | None  # cores that sessions may use
+    memory_bytes: int | None  # memory that sessions may use
     has_gpu: bool
     system: _Caps
     cores_used: float = 0.0
     memory_used: int = 0
-    device_sessions: int = 0  # on its GPUs: their drivers open sessions one after the other
+    device_sessions: int = 0  # sessions on its GPUs, whose drivers open them one after the other
     changes: int = 0  # how often something was taken or released here
 
     def room_for(self, session_bytes: int) -> int | None:
@@ -58,13 +58,13 @@ class Host:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A device while work is placed on it."""
+    """A device during a placement."""
 
     device: Device
     host: Host
     order: int  # its index in the inventory
     is_processor: bool
-    memory_bytes: int | None  # that sessions may use
+    memory_bytes: int | None  # memory that sessions may use
     caps: tuple[_Caps, _Caps, _Caps]  # caps of the device, its GPU and its machine
     sessions: int = 0
     loads: dict[str, float] = field(default_factory=_IDLE.copy)  # as ``SessionLoad.load``, by the engine's name
@@ -72,13 +72,13 @@ class Site:
 
 
 class Ledger:
-    """All sites, in the inventory's order, and the policy that bounds them. Nothing is taken at first."""
+    """All devices in the inventory's order, and the policy's limits on them."""
 
     def __init__(self, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> None:
         self.policy = policy
         self.hardware = hardware
-        self.context_bytes = hardware.memory.context_mib * MIB  # of a device, by each process
-        self.given_back: list[int] = []  # hosts, by index, to which sessions were returned, in that order
+        self.context_bytes = hardware.memory.context_mib * MIB  # memory that each process takes on a device
+        self.given_back: list[int] = []  # indices of hosts to which sessions were returned, in that order
         self.sites: list[Site] = []
         totals = dict.fromkeys((*MEDIA_ENGINES, Engine.CPU), 0.0)
         for index, node in enumerate(nodes):
@@ -158,7 +158,7 @@ class Ledger:
 
     @contextmanager
     def without(self, site: Site, recipe: Recipe) -> Iterator[None]:
-        """Take a session back for the duration of the context."""
+        """Release a session for the duration of the context."""
         changes = site.host.changes
         self.take(site, recipe, -1)
         try:
@@ -178,7 +178,7 @@ class Ledger:
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
-        """Return how fast one session runs beside all that is on the device and its host."""
+        """Return how fast one session runs beside all others on the device and its host."""
         parts = [use.slowdown(site.loads[use.engine]) for use in recipe.engines]
         host = site.host
         if recipe.cores and host.cores is not None and host.cores_used:

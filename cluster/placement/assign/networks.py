@@ -1,4 +1,4 @@
-"""Where jobs that run a network go, by the number of sessions only: a network's speed is unknown before it has run."""
+"""Places jobs that run networks by number of sessions only: a network's speed is unknown before it has run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ CORES_PER_SESSION = 1.0
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
     """Return which DLAs each job gets, or why none; a job's sessions are spread over all of its DLAs.
 
-    Within a priority the next session goes to the job with the smallest weighted number of sessions.
+    Within a priority, each session goes to the job with the smallest weighted number of sessions.
     """
     places = [(node, dla) for node in sorted(inventory.nodes, key=lambda node: node.node) for dla in node.dlas]
     refused = [_refusal(node, dla, policy) for node, dla in places]
@@ -33,7 +33,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
         claims.append(_Claim(demand, asked, [at for at in asked if not refused[at]]))
     while hungry := [claim for claim in claims if claim.wants_more and claim.free(taken)]:
         claim = min(hungry, key=lambda claim: claim.order)
-        # The emptiest DLA; preemptible nodes come last.
+        # The DLA with the fewest sessions; preemptible nodes come last.
         at = min(claim.free(taken), key=lambda at: (places[at][0].preemptible and not freely, taken[at], at))
         taken[at] += 1
         claim.given[at] += 1

@@ -13,7 +13,7 @@ _STEP = log(1.25)
 _NO_GAIN = -1_000_000
 _LAST = 10_000_000  # more than any step
 _BESIDE_GPU = 1 << 30  # more than any number of sessions
-_EXACT = 1e9  # loads that differ by less than one part in so many are equal
+_EXACT = 1e9  # loads that differ by less than one part in this many are equal
 
 _Entry = tuple[int, int, int, int, int]
 """Gain, load, crowd and position of the best option of a host, as in ``OptionQueue``, and the host's changes."""
@@ -24,30 +24,32 @@ class PlacementOption(NamedTuple):
 
     site: Site
     recipe: Recipe
-    rank: int  # 1 on nodes that come last, else 0
+    rank: int  # 1 on nodes of last resort, else 0
     share: float  # fraction of the fleet's engines that a session takes
 
 
 class OptionQueue:
-    """Options in the order in which to take them.
+    """A demand's options, in the order in which its sessions take them.
 
-    Nodes of last resort come last. Then the largest gain in frames a second, in steps of a quarter: rates are no more
-    exact than that. Then the least loaded; then hosts without a GPU, so that GPUs stay free for what only they do; then
-    the host with the fewest open GPU sessions; then a whole GPU before a share of one, whose engines others may be
-    using; then a GPU that decodes for the cores before the cores alone, since those are slower, if by less than a step;
-    then the inventory's order, so that few GPUs of a host are opened where cores are short.
+    The first of these criteria that differs decides:
+    1. nodes of last resort come last;
+    2. the largest gain in frames a second, in steps of a quarter, because rates are no more exact;
+    3. the least loaded engines, or cores if they encode;
+    4. a host without a GPU, which keeps GPUs free for what only they can do;
+    5. the host with the fewest open GPU sessions;
+    6. a whole GPU before a share, whose engines others may use;
+    7. a GPU that decodes for the cores before the cores alone, which are slower, if by less than a step;
+    8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
-    A session only moves its own host's options, and only backwards. So hosts wait in a heap, each by its best option
-    that fits, and are examined again only when they come first and have changed, or when a session was returned to
-    them.
+    A session changes only the options of its host, and only for the worse. So hosts wait in a heap by their best option
+    that fits, and are examined again only if they come first and have changed, or if a session was returned to them.
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
         self._options = options
         self._ledger = ledger
-        self._known: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
-        self._at: dict[int, list[int]] = {}  # the positions of each host's options, alike ones one after the other
+        self._at: dict[int, list[int]] = {}  # positions of each host's options, equal recipes together
         by_recipe = sorted(range(len(options)), key=lambda position: id(options[self._indices[position]].recipe))
         for position in by_recipe:
             self._at.setdefault(options[self._indices[position]].site.host.index, []).append(position)
@@ -84,16 +86,18 @@ class OptionQueue:
     def _best(self, positions: Sequence[int]) -> _Entry | None:
         """Return the best option that fits among those of a host, None if none does."""
         best: _Entry | None = None
-        like: PlacementOption | None = None  # none with the same recipe and loads on its engines is better
+        like: PlacementOption | None = None  # no option with the same recipe and equal loads is better
         for position in positions:
             site, recipe, rank, _ = option = self._options[self._indices[position]]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:
                 continue
             host = site.host
-            step, load = self._step_and_load(site, recipe) if recipe.engines else (_step(recipe.fps), 0.0)
-            if not recipe.encoder_sessions:  # the cores encode
+            if recipe.encoder_sessions:
+                load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
+            else:  # the cores encode
                 load = host.cores_used / host.cores if host.cores else 0.0
             crowd = host.device_sessions + (_BESIDE_GPU if host.has_gpu else 0)
+            step = _step(self._ledger.gain_fps(site, recipe))
             entry = (rank * _LAST - step, int(load * _EXACT + 0.5), crowd, position, host.changes)
             if best is None or entry < best:
                 if self._ledger.why_not(site, recipe):
@@ -101,14 +105,6 @@ class OptionQueue:
                 best = entry
             like = option
         return best
-
-    def _step_and_load(self, site: Site, recipe: Recipe) -> tuple[int, float]:
-        """Return the gain's step on a GPU, and the load of its busiest engine; alike devices share it."""
-        key = (id(recipe), *site.loads.values())
-        if key not in self._known:
-            load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
-            self._known[key] = (_step(self._ledger.gain_fps(site, recipe)), load)
-        return self._known[key]
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""Which devices could serve a demand, and why others could not: computed once for demands that are alike."""
+"""Which devices could serve a demand, and why others could not; computed once for equal demands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class SiteClass:
     """Sites with equal devices and hosts, in the inventory's order."""
 
     refusal: str  # why they take no work at all, "" if they do
-    rank: int  # 1 on nodes that come last, else 0
+    rank: int  # 1 on nodes of last resort, else 0
     sites: list[Site] = field(default_factory=list)
 
 
@@ -30,9 +30,9 @@ _Answer = tuple[SiteClass, Recipes]
 
 
 class Options:
-    """Every route that is open to demands that are alike, with one encoder kind for each track.
+    """Every open route of equal demands, with one encoder kind for each track.
 
-    Most such demands choose among several encoder kinds, so what only the chosen kind needs is made on use.
+    Most demands can choose among several encoder kinds, so what only the chosen kind needs is computed on use.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:
@@ -43,7 +43,7 @@ class Options:
         self.open_recipes = [recipe for _, each in answers if not isinstance(each, str) for recipe in each]
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield the options, fastest first in the inventory's order; those on nodes of last resort last."""
+        """Yield the options, the fastest first, then in the inventory's order; nodes of last resort come last."""
         return merge(*self._runs(), key=lambda option: (option.rank, -option.recipe.fps, option.site.order))
 
     @cached_property
@@ -65,11 +65,6 @@ class Options:
         return found
 
     @cached_property
-    def devices(self) -> dict[int, str]:
-        """The devices that could do it, by their order."""
-        return {option.site.order: option.site.device.device for option in self.found}
-
-    @cached_property
     def refused(self) -> dict[str, tuple[str, ...]]:
         """Why devices have no option, by reason, in the inventory's order."""
         refused: dict[str, list[Site]] = {}
@@ -82,7 +77,7 @@ class Options:
         return {reason: tuple(site.device.device for site in sites) for reason, sites in ordered}
 
     def _runs(self) -> list[Iterator[PlacementOption]]:
-        """Return the options of each class of sites with each of its recipes, in the inventory's order."""
+        """Return the options of each recipe of each class of sites, in the inventory's order."""
         return [
             _run(members, recipe, self._ledger.share_of(recipe))
             for members, recipes in self._answers
@@ -96,7 +91,7 @@ def _run(members: SiteClass, recipe: Recipe, share: float) -> Iterator[Placement
 
 
 class Catalogue:
-    """The options of every demand; demands that are alike share them."""
+    """The options of every demand; equal demands share them."""
 
     def __init__(self, ledger: Ledger, rates: Rates, policy: Policy) -> None:
         self._ledger = ledger
@@ -112,16 +107,16 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # One site of each kind that has NVENC, whatever its state.
+        # One device of each kind that has NVENC, whatever its state.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
     def choices(self, demand: Demand) -> list[Options]:
-        """Return a demand's options with each choice of encoder kinds: software where it can, and each NVENC.
+        """Return a demand's options for each choice of encoder kinds: software if possible, and each NVENC.
 
-        A track that has begun keeps its kind. Software writes a track if an NVENC cannot write its codec.
+        A track that has begun keeps its kind. If an NVENC cannot write a track's codec, software does.
         """
         key = _shape(demand)
         found = self._choices.get(key)
@@ -182,14 +177,13 @@ def node_refusal(node: Node, policy: Policy) -> str:
 
 
 def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
-    if state is DeviceState.OPEN:
-        return ""
-    return f"{name} is {state.value}" + (f" because {reason}" if reason else "")
+    because = f" because {reason}" if reason else ""
+    return "" if state is DeviceState.OPEN else f"{name} is {state.value}{because}"
 
 
 def _device_key(site: Site) -> object:
     device, host = site.device, site.host
-    # Devices of a kind share their trials, so the trials' identity says enough; enums hash faster by identity.
+    # Equal devices share their trials, so the identity of the tuple is enough; enums hash faster by identity.
     return (
         site.is_processor,
         device.name,
@@ -210,7 +204,7 @@ def _device_key(site: Site) -> object:
 
 
 def _shape(demand: Demand) -> object:
-    """Return everything of a demand that its options depend on."""
+    """Return everything that a demand's options depend on."""
     return (
         demand.encoder,
         demand.decode,

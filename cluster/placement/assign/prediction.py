@@ -25,15 +25,17 @@ class Prediction:
 
     wall_s: float | None  # from the first session's start to the last segment's end; None if nothing was placed
     gpu_s: float  # total time for which GPUs or slices are held
-    cpu_s: float  # that of each core
+    cpu_s: float  # total time of all cores
     lanes: tuple[LaneSchedule, ...]
 
 
-def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = None) -> tuple[LaneSchedule, ...]:
-    """Return which segment goes to which lane: the longest first, each to the session that finishes it soonest.
+def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
+    """Return a demand's time and cost in a placement, if nothing arrives or dies meanwhile.
 
-    Sessions start one after the other on a host with GPU sessions, because drivers open decoders one at a time.
+    The longest segments go first, each to the session that finishes it soonest. A host's GPU sessions start one after
+    the other, because drivers open decoders one at a time.
     """
+    lanes = [lane for lane in placement.lanes if lane.job == demand.job]
     free = _free_sessions(lanes, hardware or load_hardware())
     taken: list[list[int]] = [[] for _ in lanes]
     ends = [0.0] * len(lanes)
@@ -45,16 +47,10 @@ def schedule(demand: Demand, lanes: Sequence[Lane], hardware: Hardware | None = 
         taken[index].append(number)
         ends[index] = max(ends[index], ends_s)
     frames_of = [sum(demand.segments[number] for number in numbers) for numbers in taken]
-    return tuple(
+    scheduled = tuple(
         LaneSchedule(lane=lane, segments=tuple(sorted(numbers)), frames=frames, ends_s=end)
         for lane, numbers, frames, end in zip(lanes, taken, frames_of, ends, strict=True)
     )
-
-
-def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
-    """Return a demand's time and cost in a placement, if nothing arrives or dies meanwhile."""
-    lanes = [lane for lane in placement.lanes if lane.job == demand.job]
-    scheduled = schedule(demand, lanes, hardware)
     held: dict[str, float] = {}
     for entry in scheduled:
         if not entry.lane.route.is_software:

@@ -1,7 +1,4 @@
-"""Recipes: what one session of a demand takes on one device, by every route that is open there. Pure arithmetic.
-
-Equal devices share their recipes.
-"""
+"""Recipes: what one session of a demand uses on one device, by each open route. Equal devices share them."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -45,7 +42,7 @@ class SessionLoad:
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
-        """Return the fraction of its speed that a session keeps on a device with a load of ``load``, its own too."""
+        """Return the fraction of its speed that a session keeps on a device with this load, which includes its own."""
         return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
@@ -55,7 +52,7 @@ class Recipe:
 
     route: Route
     kinds: Kinds
-    fps: float  # with the host to itself
+    fps: float  # if it has the host to itself
     engines: tuple[SessionLoad, ...] = ()
     cores: float = 0.0  # threads
     encoder_sessions: int = 0
@@ -81,7 +78,7 @@ class SessionStages:
     decode: Stage
     software_decode: Stage
     encodes: tuple[Stage, ...]
-    host_bytes: int  # of its host's memory, if cores take part
+    host_bytes: int  # memory of its host, if cores take part
 
     @classmethod
     def of(cls, demand: Demand, kinds: Kinds, memory: HostMemory) -> "SessionStages":
@@ -125,7 +122,7 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why decoding alone is not worth a GPU; "" if ``hybrid`` is.
+        """Return why it is not worth a GPU to decode for the cores; "" if ``hybrid`` is worth it.
 
         Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
         and forth.
@@ -158,7 +155,7 @@ class RecipeRequest:
         for rendition, kind in zip(self.stages.demand.renditions, self.stages.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
-            # A trial that was never made is not a problem.
+            # A missing trial is no reason to refuse.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self.recipe(Engine.CPU)
@@ -240,7 +237,7 @@ class RecipeRequest:
         )
 
     def software_s(self) -> float:
-        """Return how long a core decodes and encodes a frame."""
+        """Return the seconds that one core takes to decode and encode a frame."""
         return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:

@@ -1,7 +1,7 @@
 """How many encoder sessions a device or machine takes, learnt from refusals: documented caps change with drivers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...worker_names import NodeId
@@ -10,7 +10,7 @@ from .inventory import Device, Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsOpen:
-    """How many working encoder sessions are open, on a device and on all GPUs of its node."""
+    """How many encoder sessions work on a device, and on all GPUs of its node."""
 
     device: str
     node: NodeId
@@ -22,86 +22,67 @@ class SessionsOpen:
 class SessionRefused(SessionsOpen):
     """A device refused another session."""
 
-    system_wide: bool  # the cap is the machine's, as with GeForce cards
+    system_wide: bool  # whether the cap applies to the whole machine, as for GeForce cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntCap:
-    """How many sessions to try: now and then one more than were open at the last refusal."""
+    """How many sessions to try: from time to time one more than were open at the last refusal."""
 
     sessions: int
-    refused_at: int  # open at the last refusal
+    refused_at: int  # how many were open at the last refusal
     retry_at_s: float
-    wait_s: float  # until the next try: doubles each time that the same number is refused again
+    wait_s: float  # the wait before that retry; doubles each time that the same number is refused again
 
 
-@dataclass(frozen=True, slots=True)
-class KnownCaps:
-    """Caps by device and by node."""
-
-    devices: Mapping[str, LearntCap] = field(default_factory=dict)
-    nodes: Mapping[str, LearntCap] = field(default_factory=dict)
-
-
+KnownCaps = Mapping[str, LearntCap]
+"""Caps by the name of a device or node."""
 RETRY_S: Final = 300.0
 RETRY_MAX_S: Final = 3600.0
 
 
 def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownCaps:
-    """Return the caps with one refusal added. A refusal while no session was open has another cause."""
-    if refused.system_wide and refused.open_on_node > 0:
-        cap = _learnt(caps.nodes.get(refused.node), refused.open_on_node, now_s)
-        return replace(caps, nodes={**caps.nodes, refused.node: cap})
-    if not refused.system_wide and refused.open_on_device > 0:
-        cap = _learnt(caps.devices.get(refused.device), refused.open_on_device, now_s)
-        return replace(caps, devices={**caps.devices, refused.device: cap})
-    return caps
+    """Return the caps with one more refusal. A refusal while no session was open has another cause."""
+    name, refused_at = refused.device, refused.open_on_device
+    if refused.system_wide:
+        name, refused_at = refused.node, refused.open_on_node
+    return {**caps, name: _learnt(caps.get(name), refused_at, now_s)} if refused_at > 0 else caps
 
 
 def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCap:
     wait_s = RETRY_S
     if before is not None and before.refused_at == refused_at:
-        # Refusals count as one until the first reduction of slots takes effect.
+        # Several refusals count as one until the reduced number of slots takes effect.
         was_retried = before.sessions > refused_at
         wait_s = min(before.wait_s * 2, RETRY_MAX_S) if was_retried else before.wait_s
     return LearntCap(sessions=refused_at, refused_at=refused_at, retry_at_s=now_s + wait_s, wait_s=wait_s)
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps without those that working sessions have exceeded (a new driver, or others closed theirs)."""
-    devices, nodes = dict(caps.devices), dict(caps.nodes)
-    if (cap := devices.get(seen.device)) is not None and cap.refused_at < seen.open_on_device:
-        del devices[seen.device]
-    if (cap := nodes.get(seen.node)) is not None and cap.refused_at < seen.open_on_node:
-        del nodes[seen.node]
-    return KnownCaps(devices, nodes)
+    """Return the caps without those that working sessions exceed (a new driver, or others closed theirs)."""
+    working = {seen.device: seen.open_on_device, seen.node: seen.open_on_node}
+    return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 
 
 def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
-    """Return the caps with one more session for each cap old enough to be tried again."""
-    due = [*caps.devices.values(), *caps.nodes.values()]
-    if all(now_s < cap.retry_at_s for cap in due):
-        return caps
-    devices = {name: _relaxed(cap, now_s) for name, cap in caps.devices.items()}
-    return KnownCaps(devices, {name: _relaxed(cap, now_s) for name, cap in caps.nodes.items()})
-
-
-def _relaxed(cap: LearntCap, now_s: float) -> LearntCap:
-    if now_s < cap.retry_at_s:
-        return cap
-    return replace(cap, sessions=cap.refused_at + 1, retry_at_s=now_s + cap.wait_s)
+    """Return the caps with one more session for each cap whose retry is due."""
+    due = ((name, cap) for name, cap in caps.items() if now_s >= cap.retry_at_s)
+    return {
+        **caps,
+        **{name: replace(cap, sessions=cap.refused_at + 1, retry_at_s=now_s + cap.wait_s) for name, cap in due},
+    }
 
 
 def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
     """Return the inventory with learnt caps in place of documented ones."""
-    if not caps.devices and not caps.nodes:
+    if not caps:
         return inventory
     nodes = (
         replace(
             node,
             devices=tuple(_capped(device, caps) for device in node.devices),
-            system_encoder_sessions_max=caps.nodes[node.node].sessions
-            if node.node in caps.nodes
+            system_encoder_sessions_max=caps[node.node].sessions
+            if node.node in caps
             else node.system_encoder_sessions_max,
         )
         for node in inventory.nodes
@@ -110,5 +91,5 @@ def with_caps(inventory: Inventory, caps: KnownCaps) -> Inventory:
 
 
 def _capped(device: Device, caps: KnownCaps) -> Device:
-    known = caps.devices.get(device.parent or device.device, caps.devices.get(device.device))
+    known = caps.get(device.parent or device.device, caps.get(device.device))
     return device if known is None else replace(device, encoder_sessions_max=known.sessions)

@@ -9,7 +9,7 @@ from ...probes.report.engines import CodecCase, Direction, Engine, MediaCodec
 PLAIN_FRAMES = 250
 """Frames of a segment if its work is unknown."""
 USUAL_THREADS = 2
-"""Of an encoder's session."""
+"""Threads of an encoder's session."""
 _PLAIN_CASE = CodecCase(MediaCodec.H264, Direction.DECODE)
 
 
@@ -26,7 +26,7 @@ class EncoderKind:
     """What an encoded track's bytes depend on: all workers on a track use the same kind."""
 
     implementation: str
-    architecture: str = ""  # of NVENC, such as the driver branch
+    architecture: str = ""  # of the GPU with that NVENC, such as ``ada``
     driver_branch: str = ""
 
     @property
@@ -36,7 +36,7 @@ class EncoderKind:
 
     @property
     def place(self) -> str:
-        """Return which NVENCs are of this kind: ``ada, driver branch 580``."""
+        """The NVENCs of this kind: ``ada, driver branch 580``."""
         return ", ".join([self.architecture, *([f"driver branch {self.driver_branch}"] if self.driver_branch else [])])
 
 
@@ -65,14 +65,14 @@ class Demand:
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
     software_decode: str = ""  # why no GPU may decode the input, "" if one may
-    needs_gpu: bool = False  # no processor alone may do it
+    needs_gpu: bool = False  # whether it may not run without a GPU
     dlas: tuple[int, ...] | None = None  # DLAs that may run its network, () for any; None without one
     has_filters: bool = False  # frames are filtered between decoder and encoder
     filter_bytes: int = 0  # memory that filters keep for each segment beside the pictures
     frames_total: int = 0  # frames of the whole job, however much is left; 0 if unknown
     priority: int = 0  # higher goes first
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
-    workers_max: int | None = None  # segments in flight at most
+    workers_max: int | None = None  # the most segments in flight
     pyav: str = ""  # its bytes need this version; "" for any
     finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user does not say
     title: str = ""  # the displayed name of its input, "" if it has none
@@ -84,7 +84,7 @@ class Demand:
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether a GPU may decode or encode some of it, or has to."""
+        """Whether a GPU may, or must, decode or encode some of it."""
         return self.needs_devices or self.encoder is not EncoderChoice.SOFTWARE or not self.software_decode
 
     @property
@@ -96,7 +96,7 @@ class Demand:
 
     @property
     def longest_frames(self) -> int:
-        """The length of its longest segment, as far as it makes a difference to memory."""
+        """The length of its longest segment, up to the length that matters for memory."""
         return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
 
     @property
@@ -106,7 +106,7 @@ class Demand:
 
 
 def plain_demand(job: str, segments: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job whose media is unknown: this many segments of software work."""
+    """Return the demand of a job with unknown media: this many segments of software work."""
     case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
     return Demand(
         job=job,

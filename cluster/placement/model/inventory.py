@@ -26,17 +26,17 @@ class Device:
     node: NodeId
     kind: DeviceKind
     name: str
-    engines: dict[Engine, int]  # {CPU: cores} of a processor
+    engines: dict[Engine, int]  # counts by kind; {CPU: cores} for a processor
     trials: tuple[Trial, ...] = ()  # shared by equal devices; without trials its engines are unknown
     architecture: str = ""
     driver_branch: str = ""
     max_video_clock_mhz: int | None = None
-    free_memory_bytes: int | None = None  # what sessions may use
+    free_memory_bytes: int | None = None  # memory that sessions may use
     encoder_sessions_max: int | None = None  # learnt from a refusal, or documented; None if unknown
     parent: str = ""  # the GPU of a MIG slice, whose caps count all its slices together
     share: float = 1.0  # fraction of its physical engines: below 1 on a vGPU, and for compute instances that share them
     share_unknown: str = ""  # why that share is unknown, "" if it is known
-    busy: dict[Engine, float] = field(default_factory=dict)  # 0 to 1, by other programs, as last polled
+    busy: dict[Engine, float] = field(default_factory=dict)  # use by other programs, 0 to 1, as last polled
     encoder_sessions_others: int = 0  # held by other programs
     fps_max: float | None = None  # its driver's limit for all sessions together: for a vGPU without a licence
     state: DeviceState = DeviceState.OPEN
@@ -65,7 +65,7 @@ class Node:
 
     node: NodeId
     name: str
-    devices: tuple[Device, ...]  # its processor among them, without its DLAs
+    devices: tuple[Device, ...]  # includes its processor, but not its DLAs
     dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error ends the process that uses one
     preemptible: bool = False
     memory_bytes: int | None = None
@@ -133,7 +133,7 @@ def dlas_of(node: NodeId, count: int) -> tuple[Device, ...]:
 
 
 def dla_number(dla: Device) -> int:
-    """Return a DLA's number among those of its node."""
+    """Return a DLA's number on its node."""
     return StationId(dla.device).number
 
 

@@ -42,23 +42,19 @@ class Policy(BaseModel):
     engines: frozenset[Engine] = ALL_ENGINES  # that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST
     sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
-    cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores of every node, left alone
-    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for a session that a GPU decodes and encodes
+    cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores left free on every node
+    feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
     sessions_per_device: Annotated[int, Field(ge=1)] = 64  # on one GPU or slice at most
-    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of a device's and of a host's memory, left alone
-    # How much faster a GPU's decoding must make a session to be used: rates are no more exact.
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of device and host memory, left free
+    # A GPU decodes for the cores only if that makes a session this much faster: rates are no more exact.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start: a job for which the GPU only decodes must save more than that.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    weight_most: Annotated[int, Field(ge=1)] = 100  # of a job against others of its priority
+    weight_most: Annotated[int, Field(ge=1)] = 100  # the largest weight of a job; the smallest is its inverse
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Return the policy in a TOML file; missing keys have their defaults.
-
-    Raises:
-        UsageError: the file cannot be read, is not TOML, or has an invalid key or value.
-    """
+    """Return the policy in a TOML file. Raises UsageError: it cannot be read, or has an invalid key or value."""
     return load_model("policy", path, Policy, missing="Check the path.", wrong=_HELP)
 
 

@@ -1,4 +1,4 @@
-"""Where a demand would be placed, before a job is bound to an encoder: a pure function of a supervisor's state."""
+"""Where a demand would be placed, before its job is bound to an encoder."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,8 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed.
 
-    It is placed among ``others`` if it has an encoder to choose, else alone; a demand for NVENC that finds all taken is
-    placed alone too, since it would wait. ``idle`` is every node there will ever be, without work; None if more may
-    join.
+    A demand that can choose its encoder is placed among ``others``, any other alone. A demand for NVENC that finds all
+    taken would wait, so it is placed alone too. ``idle`` has all nodes without work, or is None if more may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

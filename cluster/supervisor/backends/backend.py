@@ -1,4 +1,4 @@
-"""The seam between a supervisor's decisions and the machines that it acts on.
+"""The interface between a supervisor's decisions and the machines that it acts on.
 
 ``codecfleet.testing.FakeClusterBackend`` implements it in memory.
 """
@@ -19,7 +19,7 @@ from ...worker_names import NodeId, WorkerId
 from ..state.events import Reserve, Resize, Start
 from ..state.messages import FoundWorker, RayNode
 
-HERE: Final = NodeId("here")  # the id of the only node of a machine that no other program uses
+HERE: Final = NodeId("here")  # the id of the only node, if no other program uses the machine
 
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ class NoAnswer(Exception):
 
 
 async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
-    """Return a backend's answer within ``limit_s``.
+    """Return a backend's answer.
 
-    Raises NoAnswer: it does not, for the reason ``late``; or it fails.
+    Raises NoAnswer: the call failed, or took longer than ``limit_s``; ``late`` is the reason in that case.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -46,19 +46,19 @@ async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
 class ClusterBackend(ABC):
     """Carries out effects. Methods may be called concurrently, and raise errors as they are.
 
-    The defaults suit one machine that no other program uses, where nothing outlives this process.
+    The defaults suit a single machine that no other program uses, where nothing outlives this process.
     """
 
     polls: bool = True  # whether GPUs can be polled yet
 
     async def know_gpus(self) -> None:
-        """Wait until ``look`` shows every GPU that is known without a probe."""
+        """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
         """Wait until a node's probe is worth starting Ray for, however long that takes."""
 
     def want_gpus(self) -> None:
-        """Let probes of GPUs start: a job may use them."""
+        """Allow probes of GPUs to start, because a job may use GPUs."""
 
     @abstractmethod
     async def look(self) -> tuple[RayNode, ...]:
@@ -74,7 +74,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a bundle; return the CPUs in it. Waits as long as Ray does: the caller limits it."""
+        """Reserve a bundle; return how many CPUs it has. Waits as long as Ray does, so the caller sets a limit."""
 
     @abstractmethod
     async def start(self, order: Start) -> WorkerFacts:
@@ -86,7 +86,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's heartbeat; the call also renews it, so that it does not fence itself.
+        """Return a worker's heartbeat. The call also renews the worker, so that it does not end itself.
 
         Raises OldTerm: the worker obeys a newer supervisor.
         """
@@ -115,7 +115,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     def handle(self, worker: WorkerId) -> Worker:
-        """Return a worker, to be called by clients."""
+        """Return a worker for clients to call."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:
@@ -128,7 +128,7 @@ class ClusterBackend(ABC):
         """
 
     async def keep(self, key: str, value: bytes) -> None:
-        """Store a value beyond this supervisor's life."""
+        """Store a value that outlives this supervisor."""
 
     async def kept(self, key: str) -> bytes | None:
         """Return the value that was stored last; None if nothing."""
@@ -136,7 +136,7 @@ class ClusterBackend(ABC):
         return None
 
     async def newest_term(self) -> int:
-        """Return the newest term that a supervisor has claimed; 0 if there is but one supervisor."""
+        """Return the newest term that a supervisor has claimed; 0 if there can be only one supervisor."""
         return 0
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The backend of a machine: CPU workers are child processes, GPU workers are Ray actors.
 
-Ray starts with the first of these; until then nothing waits for it, and it is not imported.
+Ray is imported and started only for the first GPU worker.
 """
 
 import asyncio
@@ -33,12 +33,11 @@ class MachineBackend(ClusterBackend):
     """Acts on this machine.
 
     Args:
-        node: the machine, with as many cores as there are slots; its id is ``HERE``.
+        node: the machine, with one core for each slot; its id is ``HERE``.
         start_process: starts a worker's process.
-        start_ray: starts Ray, and returns the backend there, given what lists the machine's GPUs; called once. If it
-            fails, so does every GPU's worker.
-        gpus: returns the machine's GPUs without a probe, given the node's id; it may block for some seconds. None is
-            for a machine that has none.
+        start_ray: starts Ray and returns its backend, given a function that lists the machine's GPUs. Called once: if
+            it fails, every GPU worker fails.
+        gpus: returns a node's GPUs without a probe, and may block for seconds. None if the machine has no GPUs.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class MachineBackend(ClusterBackend):
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
-        self.polls = False  # until Ray is up, where the agent runs that polls
+        self.polls = False  # until Ray is up, because its agent does the polling
         self._node = node
         self._start_process = start_process
         self._start_ray = start_ray
@@ -88,7 +87,7 @@ class MachineBackend(ClusterBackend):
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs once they are known.
 
-        Once Ray is up its node counts too: its loss is the machine's, and it knows the number of GPUs without NVML.
+        Once Ray is up, it is looked at too: it counts the GPUs even without NVML, and may have lost its node.
         """
         self._list_gpus()
         seen = () if self._ray is None else await self._ray.look()
@@ -111,7 +110,7 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the tables' knowledge of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
+        """Return what the tables know of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 
@@ -122,7 +121,7 @@ class MachineBackend(ClusterBackend):
         return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation of free cores, which no other program could take."""
+        """Record the reservation; no other program competes for the cores."""
         cores = min(order.cores, max(0, self._free_cores))
         self._reserved[order.worker] = replace(order, cores=cores)
         return cores
@@ -134,7 +133,7 @@ class MachineBackend(ClusterBackend):
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
         if not order.worker.station.has_device:
-            # In this thread, which does not end before the process: the kernel would end the worker with it.
+            # On this thread, which lives as long as the process: a child ends with the thread that started it.
             process = self._processes[order.worker] = ChildWorker(self._start_process())
             return await process.begin(order.slots, reserved.cores)
         ray = await self._with_ray()
@@ -176,7 +175,7 @@ class MachineBackend(ClusterBackend):
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
         if self._ray is None:
-            return Unavailable(Absence.NOT_FOUND, "there is no Ray yet on which to poll")
+            return Unavailable(Absence.NOT_FOUND, "Ray, which polls GPUs, has not started yet")
         return await self._ray.poll(node, pids)
 
     async def stop_polling(self, node: NodeId) -> None:
@@ -190,7 +189,7 @@ class MachineBackend(ClusterBackend):
         return content  # Ray takes bytes as they are, too
 
     def world_is_gone(self) -> str:
-        """Return why Ray is lost; "" while it is not, and where it was not needed."""
+        """Return why Ray is lost; "" while it runs or was never started."""
         return "" if self._ray is None else self._ray.world_is_gone()
 
     def _on_ray(self, worker: WorkerId) -> ClusterBackend:

@@ -1,6 +1,6 @@
 """The backend of a private Ray.
 
-Nothing outlives it and no other program reserves there: workers are ordinary actors, and end with this process.
+No other program reserves anything there, and its workers are ordinary actors, which end with this process.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class PrivateBackend(RayCalls):
     """Acts on a Ray that no other program uses.
 
     Args:
-        slots: how much work runs at a time, whatever cores the machine has.
+        slots: how many segments run at a time, whatever the number of cores; None for one on each core.
         why_ended: returns why Ray is lost; "" while its processes run.
         gpus: returns the machine's GPUs with their names and capabilities.
         dlas: how many of the machine's DLAs to use.
@@ -50,7 +50,7 @@ class PrivateBackend(RayCalls):
         self._reserved: dict[WorkerId, Reserve] = {}
 
     async def look(self) -> tuple[RayNode, ...]:
-        """Return the one node, with as many cores as slots were asked for."""
+        """Return the one node, with one core for each slot."""
         nodes = await asyncio.to_thread(all_nodes)  # a control service that hangs must not block this loop
         alive = [node for node in nodes if node["Alive"]]
         self._node_lost = bool(nodes) and not alive
@@ -75,7 +75,7 @@ class PrivateBackend(RayCalls):
         )
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the tables' knowledge, or probe GPUs that they do not list."""
+        """Return what the tables know of the GPUs, or probe GPUs that they do not list."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and seen.knows_its_gpus:
             return seen.unprobed()
@@ -100,7 +100,7 @@ class PrivateBackend(RayCalls):
 
     def strategy(self, node: NodeId) -> Any:
         del node
-        return "DEFAULT"  # there is no other
+        return "DEFAULT"  # there is only one node
 
     def world_is_gone(self) -> str:
         reason = "its node does not answer" if self._node_lost else self._why_ended()

@@ -1,6 +1,6 @@
-"""Asks Ray's autoscaler for nodes of each group, and gives it back idle ones.
+"""Requests nodes of each group from Ray's autoscaler, and ends idle ones.
 
-A request stands until it is replaced, also beyond the supervisor's life. docs/autoscaling.md has what was measured.
+A request stays in force until it is replaced, even after the supervisor ends. docs/autoscaling.md has measurements.
 """
 
 import time
@@ -16,7 +16,7 @@ from ...worker_names import NodeId
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
-SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; after this long without a look it is taken to have ended
+SILENT_S: Final = 60.0  # Ray's autoscaler looks at the cluster every 5 s; without a look for this long it is dead
 
 
 class RayAutoscaler:
@@ -46,18 +46,18 @@ class RayAutoscaler:
         end_idle_node(node, REASON)
 
     def resize(self, order: Resize) -> None:
-        """Request an order's nodes, unless that was requested last, and end the nodes that it names.
+        """Request an order's nodes unless the last request was the same, and end the nodes that it names.
 
-        Raises FleetUnavailable: there is no such autoscaler; it does not look; or it refuses what it was asked for.
+        Raises FleetUnavailable: there is no such autoscaler, it has stopped looking, or it refused the request.
         """
         if not self.knows_labels():
-            raise FleetUnavailable("this Ray has no autoscaler that knows labels", _START_IT)
+            raise FleetUnavailable("this Ray has no autoscaler that supports labels", _START_IT)
         wanted, report = asked_by(order.wanted), self.report()
         standing = self._asked if report is None else report.asked
         if standing != wanted:
             self.ask(order.wanted)
         self._asked = wanted
-        for node in order.ended:  # after the request without them, so that none comes in their place
+        for node in order.ended:  # after the request without them, so that no replacement starts
             self.end(node)
         if report is not None:
             self._check(report, is_known=standing == wanted)
@@ -73,7 +73,7 @@ class RayAutoscaler:
 
 
 def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
-    """Return what is requested from Ray for these nodes: for each a bundle that fills one."""
+    """Return a request for these nodes as Ray describes it: for each node a bundle that fills it."""
     asked: Asked = Counter()
     for group in wanted:
         asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count
@@ -81,6 +81,6 @@ def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
 
 
 _START_IT: Final = "Start the head with RAY_enable_autoscaler_v2=1 and a list of node types."
-_LOOK_AT_IT: Final = "Look into monitor.log of the head: Ray does not start it again, so restart the head."
-_REFUSED: Final = "Ray's autoscaler cannot give as many nodes as are wanted, so it gives none"
-_LIMITS: Final = "Compare labels, resources and nodes_max of the groups with the node types that Ray was given."
+_LOOK_AT_IT: Final = "See monitor.log on the head. Ray does not restart its autoscaler, so restart the head."
+_REFUSED: Final = "Ray's autoscaler cannot provide all requested nodes, so it provides none"
+_LIMITS: Final = "Compare the groups' labels, resources and nodes_max with Ray's node types."

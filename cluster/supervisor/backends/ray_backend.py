@@ -35,7 +35,7 @@ MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
 """Ray's label of a node that its cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
 ADOPTED_AT_ONCE = 64
-"""After a restart workers are asked in groups: each has its own time to answer, however many there are."""
+"""How many workers are asked at a time after a restart, so that each has ``ADOPT_LIMIT_S`` to answer."""
 NEVER_MS = 1 << 52
 
 
@@ -48,7 +48,7 @@ class RayBackend(RayCalls):
         self._bundles: dict[WorkerId, Reservation] = {}
         self._shared = _GpuBundles()
         self._autoscaler = RayAutoscaler()
-        self._sizes: dict[WorkerId, tuple[int, float]] = {}
+        self._sizes: dict[WorkerId, tuple[int, float]] = {}  # cores, and share of a GPU
         self._adopting = asyncio.Semaphore(ADOPTED_AT_ONCE)
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -85,7 +85,7 @@ class RayBackend(RayCalls):
         return await probe_ray_node(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a detached bundle on the order's node. A GPU that stations share has a bundle of its own."""
+        """Reserve a detached bundle on the order's node; a GPU that several stations share has a separate bundle."""
         worker = order.worker
         self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.station.sharers))
         own_gpus = order.gpus if order.station.sharers == 1 else 0.0
@@ -129,7 +129,7 @@ class RayBackend(RayCalls):
     async def _give_back(self, worker: WorkerId) -> None:
         self._sizes.pop(worker, None)
         group = self._bundles.pop(worker, None)
-        with suppress(ValueError):  # there is none of that name
+        with suppress(ValueError):  # no reservation has this name
             if group is None:
                 group = await asyncio.to_thread(reservation, BUNDLE_PREFIX + worker)
             await asyncio.to_thread(give_back, group)
@@ -148,7 +148,7 @@ class RayBackend(RayCalls):
         return max(await asyncio.to_thread(_claimed_terms), default=0)
 
     def world_is_gone(self) -> str:
-        return ""  # a cluster that is gone takes the supervisor with it
+        return ""  # the supervisor ends with its cluster
 
 
 def claim_term() -> int:
@@ -169,7 +169,7 @@ def _live_workers() -> list[WorkerId]:
 
 def live_nodes() -> tuple[RayNode, ...]:
     """Return the live nodes of the cluster, with their unreserved CPUs."""
-    free = free_resources_by_node()  # without figures from Ray, a node's full size stands in
+    free = free_resources_by_node()  # has only nodes that Ray reports on; the others count as unused
     draining = draining_nodes()
     return tuple(
         RayNode(
@@ -190,7 +190,7 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 
 def _end_of_notice(deadline_ms: int) -> float | None:
-    """Return when a node leaves; None if Ray names no time: it then says 0, or one that never comes."""
+    """Return when a node leaves; None if Ray gives no time, which it reports as 0 or as a huge number."""
     return deadline_ms / 1000 if 0 < deadline_ms < NEVER_MS else None
 
 
@@ -200,7 +200,7 @@ async def recall_orders() -> dict[NodeId, Order]:
 
 
 class _GpuBundles:
-    """Reservations of GPUs that the workers of their slices share, by bundle name: Ray counts each GPU once."""
+    """Reservations of whole GPUs, each shared by the workers of its slices, by bundle name."""
 
     def __init__(self) -> None:
         self._groups: dict[StationId, Reservation] = {}
@@ -241,6 +241,6 @@ class _GpuBundles:
 
 def _found_or_made(order: Reserve) -> Reservation:
     name = GPU_PREFIX + order.station.station.bundle
-    with suppress(ValueError):  # there is none of that name
+    with suppress(ValueError):  # no reservation has this name
         return reservation(name)
     return reserve(order.station.node, {"GPU": order.gpus}, name)

@@ -1,4 +1,4 @@
-"""Calls of workers and health agents, common to all backends."""
+"""Calls to workers and health agents, common to both Ray backends."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ from ..state.events import Start
 from .backend import ClusterBackend
 
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
-"""A health agent belongs to the supervisor that made it, and ends with it."""
+"""A health agent belongs to the supervisor that created it, and ends with it."""
 CONTROL_CALLS = 64
 
 
@@ -30,7 +30,7 @@ def share_of_gpu(gpus: float, sharers: int) -> float:
 
 
 def library_path(search_path: str | None) -> dict[str, Any]:
-    """Return the options of an actor with this LD_LIBRARY_PATH, for which Ray starts a process of its own."""
+    """Return the options of an actor with this LD_LIBRARY_PATH; Ray starts a separate process for it."""
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
@@ -81,7 +81,7 @@ class RayCalls(ClusterBackend):
         return put(content)
 
     async def facts(self, worker: WorkerId) -> WorkerFacts:
-        """Return a worker's identity; ``VersionRefused`` if its node has another version of codecfleet."""
+        """Return a worker's facts. Raises VersionRefused: its node has another version of codecfleet."""
         refuse_worker(await self._actors[worker].version(), VERSION)
         return (await self._actors[worker].heartbeat(self._term)).facts
 

@@ -1,4 +1,4 @@
-"""Answers to clients' reports: at once if something has changed for the client, else when it does."""
+"""Answers clients' reports: immediately if their grants have changed, else once they do."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from ..state.state import SupervisorState
 from .granting import grants_for
 
 PASS_WAIT_S = 5.0
-"""How long an answer may wait until everything is placed again; less than clients wait for one."""
+"""How long an answer may wait for the next placement; less than clients wait for an answer."""
 
 
 def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
@@ -22,18 +22,18 @@ def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
     return [book for book in state.clients if any(now_s >= call.until_s for call in book.calls)]
 
 
-def clients_at(state: SupervisorState, stations: Iterable[StationId], *, are_needy: bool = False) -> list[ClientBook]:
-    """Return the clients of jobs that are to have slots at these stations; ``are_needy``: of jobs without any slot."""
-    keys = {key for station in stations for key in state.targets.get(station, ())}
+def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without_slots: bool) -> list[ClientBook]:
+    """Return the clients of jobs assigned to these stations; ``without_slots``: only of jobs that have no slot yet."""
+    keys = {key for station in stations for key in state.plans.targets.get(station, ())}
     jobs = [job for key in keys if (job := state.clients.jobs_by_key.get(key)) is not None]
-    names = {client_of(job.key) for job in jobs if not (are_needy and job.promised)}
+    names = {client_of(job.key) for job in jobs if not (without_slots and job.promised)}
     return [book for name in sorted(names) if (book := state.clients.get(name)) is not None]
 
 
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer clients' calls; before the next placement, only those that cannot wait for it, or ``at_once`` all."""
+    """Answer clients' calls. If a placement is due, answer only those that cannot wait for it, or ``at_once`` all."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:
@@ -47,7 +47,7 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
     grants, before = grants_for(state, book.client, now_s), book.sent
     is_news = before is None or replace(grants, number=before.number) != before
     ended = [call for call in book.calls if call.sequence < book.sequence or now_s >= call.until_s]
-    if is_news and not ended:  # else its newest call stays, for the next news
+    if is_news and not ended:  # otherwise the newest call stays open for the next change
         ended = [*book.calls]
     book.calls, book.is_owed = tuple(call for call in book.calls if call not in ended), False
     if is_news:
@@ -68,7 +68,7 @@ _Slots = Mapping[str, Mapping[WorkerId, int]]
 
 
 def _leases(client: str, before: _Slots, now: _Slots) -> Iterator[Note]:
-    """Yield which jobs have their first slots, and which have lost their last or are over."""
+    """Yield a note for each job that got its first slots, lost its last ones, or ended."""
     had = {job for job, slots in before.items() if slots}
     has = {job: slots for job, slots in now.items() if slots}
     for job in sorted(has.keys() - had):

@@ -27,7 +27,7 @@ def assign_slots(
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
     Ready stations and those where the job holds slots come first. Sessions that fit no station are left out. ``places``
-    are Ray's GPUs and slices, by node: two nodes of one host may list the same GPU.
+    has the place of each GPU and slice among Ray's GPUs, by node, because two nodes of one host may list the same GPU.
     """
     books = list(stations)
     claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
@@ -60,7 +60,7 @@ def assign_slots(
 
 
 def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
-    """Return a job's slots by group; ``at`` has the groups of workers and stations, by their names."""
+    """Return a job's slots by group; ``at`` has the group of each worker and station, by name."""
     found: dict[_Group, _Held] = {}
     for worker, slots in held.items():
         if (place := at.get(worker) or at.get(worker.station)) is not None:
@@ -69,7 +69,7 @@ def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", Stat
 
 
 class _Group:
-    """The stations of one seat on one node that are in use or may be."""
+    """The usable stations of one seat on one node."""
 
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
@@ -77,7 +77,7 @@ class _Group:
         self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
-        """Return them in the order in which a lane takes their slots, some twice; its job holds ``held``."""
+        """Return the stations in the order in which a lane takes their slots, some twice; its job holds ``held``."""
         if not held and device not in self.on:
             return [*self.books.values()]
         first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
@@ -152,7 +152,7 @@ def _slots(book: StationBook) -> int:
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
     """Return how many cores a station's process needs: one per slot, or its lanes' share beside a GPU.
 
-    ``slots`` are {job: slots} assigned to the station.
+    ``slots`` are the station's slots by job.
     """
     if not book.station.kind.takes_gpu:
         return book.station.slots

@@ -1,4 +1,4 @@
-"""Makes the cluster grow and shrink: feeds ``cluster/autoscale`` with the supervisor's state."""
+"""Resizes the cluster: gives ``cluster/autoscale`` the supervisor's state, and turns its decision into orders."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ REPEAT_S: Final = 10.0
 
 
 def scale(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Decide how many nodes there should be, once clients have reported what they hold; return the orders."""
+    """Decide how many nodes there should be, once clients have reported their slots; return the orders."""
     config, speeds, scaling = state.settings.autoscale, state.speeds, state.scaling
     if config is None or speeds is None or state.is_recovering(now_s) or state.end:
         return []
@@ -46,10 +46,7 @@ def scale(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice | None:
-    """Return which encoder a new job should be bound to, and the nodes that would be wanted then.
-
-    None if the cluster is not resized.
-    """
+    """Choose the encoder of a new job, and the nodes that the cluster would then want; None without autoscaling."""
     config, speeds = state.settings.autoscale, state.speeds
     if config is None or speeds is None:
         return None
@@ -59,7 +56,7 @@ def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice |
 
 
 def _scaled(state: SupervisorState) -> list[JobBook]:
-    """Return the jobs that nodes may be requested for: all but networks."""
+    """Return the jobs that nodes may be requested for: all except those that run networks."""
     return [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
 
 
@@ -73,12 +70,12 @@ def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]
         )
         for job in _scaled(state)
     ]
-    later = (replace(each, job=f"{of.client}/{each.job}") for of in state.clients for each in of.behind)
+    later = (replace(each, job=f"{of.client}/{each.job}") for of in state.clients for each in of.later)
     return asked + [speeds.later_work(each, now_s) for each in later]
 
 
 def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> list[NodeSeen]:
-    """Return the nodes of all groups, and how long each has been idle; none is idle while Ray takes no orders."""
+    """Return the nodes of all groups, and how long each was idle. None counts as idle while Ray refuses orders."""
     seen = []
     here = stations_by_node(state.stations)
     for book in state.nodes:
@@ -94,12 +91,11 @@ def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> lis
 
 
 def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSeen]) -> AutoscaleConfig:
-    """Return the configuration, with no more machines with vGPUs than the cluster's hosts can make."""
     return with_vgpu_rooms(config, nodes, state.scaling.decision, vgpu_rooms(state))
 
 
 def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> None:
-    """Take the first healthy node of a group as a model of all."""
+    """Use a group's first healthy node as the model of all its nodes."""
     group = config.group_of(book.ray.labels)
     if group is not None and book.probed is not None and book.state is DeviceState.OPEN:
         node = book.node
@@ -108,7 +104,7 @@ def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> No
 
 
 def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
-    """Return the order for Ray, which counts present nodes that take no work of ours."""
+    """Return the order for Ray, which must count nodes that still exist but take no work."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
     ended = {book.ray.node for book in leaving if book.ending} - used
@@ -126,7 +122,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
 
 
 def _is_leaving(book: NodeBook) -> bool:
-    """Return whether a node takes no more work; a surplus node may take some again."""
+    """Return whether a node takes no more work; a surplus node may still get some."""
     is_surplus = book.state is DeviceState.CORDONED and book.order is Order.UNCORDON
     return book.state is not DeviceState.OPEN and not is_surplus
 
@@ -135,13 +131,13 @@ def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
     leases = 0
     for book in stations:
         held = state.clients.occupied(book.worker)
-        leases += max(held, sum(state.targets.get(book.station.station, {}).values()))
+        leases += max(held, sum(state.plans.targets.get(book.station.station, {}).values()))
     return leases
 
 
 def _keep_work_away(state: SupervisorState, decision: Decision) -> Iterator[Effect]:
-    """Close surplus nodes for new work, and ending ones for good."""
-    surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.rest, decision.drain))
+    """Keep new work from surplus nodes, and close ending nodes for good."""
+    surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.surplus, decision.drain))
     for book in state.nodes:
         before = book.state
         book.surplus = surplus.get(book.ray.node, "")

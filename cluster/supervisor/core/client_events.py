@@ -1,4 +1,4 @@
-"""Clients come, report and leave."""
+"""Handles clients that join, report and leave."""
 
 from ....actors.worker.orders import GoneClients
 from ...logs.actions import LogAction
@@ -15,12 +15,12 @@ from .worker_events import died
 
 
 def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list[Effect]:
-    """Apply a report, and answer those clients that get something else now."""
+    """Apply a report, and answer the clients whose grants it changes."""
     report = event.report
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
-    # Work that has begun moves nothing; an unwanted worker may go.
-    is_let_go = any(worker.station not in state.targets for worker in renewal.left)
+    # Started work changes no placement, but a worker that became unused may end.
+    is_let_go = any(worker.station not in state.plans.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True
     for worker in filter(state.is_live, report.proven):
@@ -32,14 +32,14 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     client.calls += (Call(state.event, report.sequence, until_s, max(until_s, now_s + PASS_WAIT_S)),)
     effects: list[Effect] = []
     if is_new:
-        effects.append(Note(LogAction.CLIENT_CAME, f"client {report.where} came", LogIds(client=client.client)))
+        effects.append(Note(LogAction.CLIENT_CAME, f"client {report.where} joined", LogIds(client=client.client)))
     for worker, reason in report.written_off.items():
         effects += died(state, events.Died(worker, reason), now_s)
     new = [fault for fault in report.faults if fault.number > client.faults_seen]
     client.faults_seen = max((fault.number for fault in new), default=client.faults_seen)
     effects += take_faults(state, new, now_s)
-    is_urgent = state.is_dirty  # then only news that cannot wait for the next placement
-    found = clients_at(state, [worker.station for worker in renewal.moved], are_needy=is_urgent)
+    is_urgent = state.is_dirty  # if so, only news that cannot wait for the next placement is sent
+    found = clients_at(state, [worker.station for worker in renewal.moved], without_slots=is_urgent)
     own = [client] if client not in found and (client.is_owed or not is_urgent) else []
     return effects + answers(state, [*own, *found], now_s, at_once=is_urgent)
 
@@ -55,10 +55,10 @@ def departed(state: SupervisorState, event: events.Departed, now_s: float) -> li
 
 
 def expire_clients(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Remove the clients that have fallen silent."""
+    """Remove clients that stopped reporting."""
     effects: list[Effect] = []
     expiry_s = state.settings.client_expiry_s
-    for book in state.clients.expired(now_s, expiry_s):
+    for book in [each for each in state.clients if now_s - each.seen_s > expiry_s]:
         state.clients.forget(book.client)
         state.is_dirty = True
         abandoned, answered = _end(state, book, now_s)
@@ -68,7 +68,7 @@ def expire_clients(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def _end(state: SupervisorState, book: ClientBook, now_s: float) -> tuple[list[Abandon], list[AnswerReport]]:
-    """Cancel the work of a client that is gone, since its results have no recipient, and answer all its calls."""
+    """Cancel the work of a client that is gone, since nobody waits for its results, and answer all its calls."""
     workers = sorted({worker for job in book.jobs.values() for worker in (*job.held, *job.promised)})
     grants = grants_for(state, book.client, now_s)
     return (

@@ -11,10 +11,8 @@ from typing import Final
 from ...autoscale.speeds import Speeds
 from ...logs.actions import LogAction
 from ...placement.measurements import measurement_of
-from ...placement.model.demand import Demand
 from ...placement.model.inventory import processor_name
 from ...placement.model.policy import Policy
-from ...placement.model.preview import PlacementPreview
 from ...placement.rates import record_measurement
 from ..state import events
 from ..state.events import Effect, Note, Stop, SupervisorEvent
@@ -27,7 +25,6 @@ from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
 from .placing import next_pass_s, place_everything
-from .previewing import growth, preview
 from .quarantining import begin_trials, probe_quarantined, recalled, wake
 from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
@@ -38,7 +35,7 @@ _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
-"""Frequent events that mostly change nothing: their handlers set ``is_dirty``. All others always set it."""
+"""Frequent events that rarely change anything: their handlers set ``is_dirty``. All others always set it."""
 
 
 class Core:
@@ -64,19 +61,6 @@ class Core:
             self.state.is_dirty = True
         effects = _HANDLERS[type(event)](self.state, event, now_s)
         return [replace(effect, event=self.state.event) for effect in effects]
-
-    @property
-    def is_probing(self) -> bool:
-        """Whether a node has GPUs that were never probed, so that their use is unknown."""
-        return not all(node.is_known for node in self.state.nodes)
-
-    def preview(self, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
-        """Return where a demand would be placed beside current work."""
-        return preview(self.state, demand, nodes_may_join=nodes_may_join)
-
-    def growth(self, demand: Demand) -> str:
-        """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
-        return growth(self.state, demand)
 
 
 def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[Effect]:
@@ -110,9 +94,9 @@ def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> 
     processor = devices.get(processor_name(book.station.node))
     # A GPU's worker decodes in software until its sessions are open.
     device = devices.get(book.device) if event.on_device else processor
-    # Others' use of its engines, or a missing licence, would look like slowness of its own.
+    # Use by other programs, or a missing licence, would make the device itself look slow.
     if device is not None and processor is not None and not device.busy and device.fps_max is None:
-        kinds = next((lane.kinds for lane in state.plan_of(jobs[0].key).lanes), ())
+        kinds = next((lane.kinds for lane in state.plans.of(jobs[0].key).lanes), ())
         rates, demand = state.planner.rates, jobs[0].demand
         seen = measurement_of(rates, demand, device, processor, kinds=kinds, sessions=event.sessions, fps=event.fps)
         if seen is not None:
@@ -123,7 +107,7 @@ def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> 
 def _resized(state: SupervisorState, event: events.Resized, _now_s: float) -> list[Effect]:
     before, state.scaling.trouble = state.scaling.trouble, event.trouble
     is_new = event.trouble and event.trouble != before
-    return [Note(LogAction.NODES_REFUSED, f"no node can be asked for or ended: {event.trouble}")] if is_new else []
+    return [Note(LogAction.NODES_REFUSED, f"nodes cannot be requested or ended: {event.trouble}")] if is_new else []
 
 
 def _ended(state: SupervisorState, event: events.Ended, now_s: float) -> list[Effect]:
@@ -132,7 +116,7 @@ def _ended(state: SupervisorState, event: events.Ended, now_s: float) -> list[Ef
     stops = [Stop(book.worker) for book in books if book.state in IN_USE - {StationState.LEAVING}]
     state.stations.clear()
     state.plans, state.is_dirty = Plans(), False
-    note = Note(LogAction.SUPERVISOR_ENDED, f"the end: {event.reason}")
+    note = Note(LogAction.SUPERVISOR_ENDED, f"the supervisor ends: {event.reason}")
     return [note, *stops, *answers(state, state.clients, now_s)]
 
 

@@ -1,4 +1,4 @@
-"""The usable inventory: the probed one, limited to what Ray would give us."""
+"""The usable inventory: what probes found, limited to what Ray can assign."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -9,13 +9,13 @@ from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place, places_of
 from ..state.stations import StationBook, StationState
 
-NO_STATION = "Ray gives other GPUs of its node to workers"
+NO_STATION = "Ray gives workers other GPUs of its node"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
-    """Yield each node with the CPU slots that we can use, and with its quarantined devices marked.
+    """Yield each node with its usable CPU slots, and with its quarantined devices marked.
 
-    Workers count with their slots, empty stations with unreserved cores; before the first worker all cores count.
+    Workers count with their slots, empty stations with free cores. Before the first worker starts, all cores count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
     for node in nodes:
@@ -39,7 +39,7 @@ def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, 
 
 
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
-    """Return the devices on which work could begin now: processors, and GPUs with workers."""
+    """Return the devices on which work could begin now: processors, and GPUs with a ready worker."""
     ready = {book.device for book in stations if book.state is StationState.READY}
     there = (
         tuple(each for each in node.devices if each.kind.is_processor or each.device in ready)
@@ -49,7 +49,7 @@ def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> 
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
-    """Yield a node's devices, and close those that no worker of ours can get.
+    """Yield a node's devices; close those that no worker can get.
 
     Ray chooses a worker's GPU, so the worker's report counts. A station that never had a GPU may get any free one.
     """
@@ -94,7 +94,7 @@ def _effective(device: Device, broken: list[StationBook], cpu_slots: int) -> Dev
 
 
 def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
-    """Return the slots of processors' stations, and the cores that GPUs' workers hold for encoding."""
+    """Return a node's CPU slots: those of its CPU stations, and the cores that GPU workers hold for encoding."""
     slots = 0
     for book in stations:
         if book.station.kind.takes_gpu:
@@ -115,9 +115,9 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
 
 
 def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, int]) -> int:
-    """Return how many cores a station should reserve, and deduct them: ``wanted``, or as many as are free.
+    """Return how many cores a station should reserve (``wanted``, or as many as are free), and deduct them.
 
-    With 0 the worker shares cores. A CPU station waits for a free core; a GPU's or DLA's starts without one.
+    A worker that reserves none shares the cores of others. A CPU station waits for a free core; others do not.
     """
     if book.unreserved_next:
         return 0

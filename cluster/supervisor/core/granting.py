@@ -1,4 +1,4 @@
-"""The grants that clients are sent: which slots they may use, and why they have none."""
+"""The grants sent to clients: which slots they may use, or why they have none."""
 
 from collections.abc import Callable, Iterable
 from math import ceil
@@ -14,9 +14,9 @@ from ..state.state import JobPlan, Stranded, SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, NOT_STARTED, StationBook, StationState
 
 _EXACT = 1e-6
-"""Cores are sums of parts: a smaller difference is none."""
+"""Cores are sums of fractions: smaller differences are rounding errors."""
 _ADD_A_NODE = "Start a worker node with CPUs, or run without an address."
-_FIND_THE_CAUSE = "Look for what ends the processes (memory, a broken codec, a missing package), then try again."
+_FIND_THE_CAUSE = "Find out what ends the processes (memory, a broken codec, a missing package), then try again."
 _OPEN_ANOTHER = "Open a new fleet."
 
 
@@ -50,15 +50,15 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 
 
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:
-    """Return a job's slots: {worker: slots}.
+    """Return a job's slots by worker.
 
-    Slots that another job holds, or may not know to be revoked, are not promised: no message is late enough to exceed
-    a worker's slots.
+    Slots that another job holds, or does not yet know to be revoked, are not promised, so that no late message makes
+    jobs exceed a worker's slots.
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
     promised = {}
-    for station, most in state.plan_of(job.key).slots.items():
+    for station, most in state.plans.of(job.key).slots.items():
         book = state.stations.get(station)
         if book is not None and book.facts is not None and makes_alike(job.demand.pyav, book.facts.pyav):
             slots = min(most, book.facts.slots - state.clients.occupied(book.worker, but_by=job.key))
@@ -69,7 +69,7 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
-    """Withhold new slots whose cores are still used by sessions of the job that move to another worker here."""
+    """Withhold new slots while sessions of the job, which move to another worker of the node, still use the cores."""
     leaving: dict[NodeId, float] = {}
     fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
     for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):
@@ -88,9 +88,9 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
-    """Return how many cores a session of a job keeps: as placed, else one if it encodes in software."""
+    """Return how many cores a session of a job uses: as placed, else one if it encodes in software."""
     device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
-    for lane in state.plan_of(job.key).lanes_at.get(book.station.node, ()):
+    for lane in state.plans.of(job.key).lanes_at.get(book.station.node, ()):
         if lane.device == device:
             return lane.cores / lane.sessions
     return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))
@@ -106,13 +106,13 @@ def _leaving(state: SupervisorState, jobs: Iterable[JobBook]) -> dict[WorkerId, 
 def why_not(state: SupervisorState, job: JobBook) -> str:
     """Return why a job has no slots."""
     if (expected := state.scaling.expected()) and state.scaling.may_serve(job.key) and not job.held:
-        return f"nodes are to come: {expected}"
+        return f"nodes are pending: {expected}"
     if job.key in state.stranded:
         return state.stranded[job.key].reason
-    plan = state.plan_of(job.key)
+    plan = state.plans.of(job.key)
     stations = _stations_of(state, plan)
     if stations and all(book.state is StationState.RESERVING for book in stations):
-        return "Ray has not provided its cores and GPUs: other work on the cluster may hold them"
+        return "Ray has not reserved its cores and GPUs: other work on the cluster may hold them"
     if stations:
         return "its workers are starting or still busy with other jobs"
     return plan.refusals[0].reason if plan.refusals else "nothing is free"
@@ -130,14 +130,14 @@ def _why_refused(state: SupervisorState, job: JobBook) -> str:
 
 
 def _why_too_large(state: SupervisorState, job: JobBook) -> str:
-    """Return why a job can never start, whatever ends: no machine has the memory for one segment."""
+    """Return why a job could not start even on an idle cluster: no machine has the memory for one segment."""
     if state.scaling.may_serve(job.key):
         return ""
-    return next((refusal.reason for refusal in state.plan_of(job.key).refusals if refusal.is_too_large), "")
+    return next((refusal.reason for refusal in state.plans.of(job.key).refusals if refusal.is_too_large), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Return why a job gets no GPU or DLA that it needs: all are quarantined, or none came; else ""."""
+    """Return why a job cannot get the GPU or DLA that it needs: all are quarantined, or none became available."""
     dlas, books = job.demand.dlas, state.stations.values()
     if dlas is not None:
         usable = (book for book in books if book.station.dla is not None and (not dlas or book.station.dla in dlas))
@@ -177,7 +177,7 @@ def _all_died(whose: str, reason: str) -> str:
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
-    """Return why no worker will ever come, and what to do about it; "" if one may."""
+    """Return why no worker can ever start, and the remedy; "" if one may."""
     has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
@@ -187,7 +187,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 
 
 def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update which jobs wait for GPUs that may never come; jobs that wait for other jobs are not among them."""
+    """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs are left out."""
     before, state.stranded = state.stranded, {}
     for job in filter(needs_gpus, state.clients.jobs()):
         if not job.held and (reason := _why_no_gpu(state, job)):
@@ -196,26 +196,26 @@ def note_stranded(state: SupervisorState, now_s: float) -> None:
 
 
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Return why a job has waited long enough for devices, "" if some may still come."""
+    """Return why a job has waited too long for a GPU; "" while one may still appear."""
     found, wait_s = state.stranded.get(job.key), state.settings.device_wait_s
     if found is None or now_s - found.since_s < wait_s or state.scaling.may_serve(job.key):
         return ""
     is_known = all(node.is_known for node in state.nodes)
-    return f"no GPU came for it within {wait_s:g} s: {found.reason}" if is_known else ""
+    return f"no GPU became available for it within {wait_s:g} s: {found.reason}" if is_known else ""
 
 
 def needs_gpus(job: JobBook) -> bool:
-    """Return whether a job waits for GPUs where there are none."""
+    """Return whether a job cannot run without a GPU."""
     return job.demand.needs_devices and job.demand.dlas is None
 
 
 def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     if job.key in state.unservable:
         return state.unservable[job.key]
-    plan = state.plan_of(job.key)
+    plan = state.plans.of(job.key)
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
-    # A station that waits after such an attempt is not a job's target now.
+    # A station that waits after a failed reservation belongs to no job at the moment.
     gpus = [
         book for book in state.stations.values() if book.station.kind.takes_gpu and book.station.node in plan.lanes_at
     ]

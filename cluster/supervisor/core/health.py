@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node again, once, where a poll lists other devices than the probe: a GPU was repartitioned."""
+    """Probe a node again, once, if a poll lists other devices than the probe: a GPU was repartitioned."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
@@ -116,7 +116,7 @@ def _heed_xids(
     if not xids:
         return []
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
-    # The only node stays in use: with nowhere else to go, its work would end. The device itself is in quarantine.
+    # The only node of a cluster is not drained: its work could go nowhere else. The device itself is in quarantine.
     if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost and len(state.nodes) > 1:
         draining = next(rule.xid for rule in rules if rule.action is XidAction.DRAIN_NODE)
         book.lost = f"{device.name} raised Xid {draining}"
@@ -143,7 +143,7 @@ def _own_load(
         for job in state.clients.at(station.worker):
             held = job.held.get(station.worker, 0)
             is_working = is_working or held > 0
-            lanes = [each for each in state.plan_of(job.key).lanes if each.device == device.device]
+            lanes = [each for each in state.plans.of(job.key).lanes if each.device == device.device]
             kinds = lanes[0].kinds if lanes else ()
             sessions += held * sum(kind.is_nvenc for kind in kinds)
             for engine, part in engine_parts(state.planner.rates, job.demand, device, speed_fps, kinds).items():
@@ -152,7 +152,7 @@ def _own_load(
 
 
 def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
-    """Apply a worker's encoder sessions and its driver's refusal of another; others' sessions count too."""
+    """Apply a worker's number of encoder sessions, and its driver's refusal to open another."""
     book = state.station(event.worker, StationState.READY)
     if book is None:
         return []
@@ -174,7 +174,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
         state.caps = record_cap(state.caps, refused, now_s)
-    # After the refusal, which may be an old one: a worker that was found repeats its last, and may have more open now.
+    # After the refusal, which may be old: an adopted worker repeats its last one, and may have more sessions now.
     seen = SessionsOpen(
         device=device.device,
         node=device.node,
@@ -185,16 +185,16 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
     if state.caps == before:
         return []
     state.is_dirty = True
-    whose = "its node" if state.caps.nodes != before.nodes else "it"
-    cap = state.caps.nodes.get(device.node) or state.caps.devices.get(device.device)
-    known_cap = "no cap of encoder sessions is known any more"
+    whose = "its node" if state.caps.get(device.node) != before.get(device.node) else "it"
+    cap = state.caps.get(device.node) or state.caps.get(device.device)
+    known_cap = "it no longer has a known cap on encoder sessions"
     takes = known_cap if cap is None else f"{whose} takes {cap.sessions} encoder sessions"
     line = f"{device.name} of node {state.nodes.title(device.node)}: {takes}"
     return [Note(LogAction.DEVICE_LIMITED, line, device_ids(device))]
 
 
 def retry_caps(state: SupervisorState, now_s: float) -> None:
-    """Try one more encoder session where a refusal was long ago."""
+    """Allow one more encoder session where the last refusal was long ago."""
     before, state.caps = state.caps, relaxed(state.caps, now_s)
     state.is_dirty |= state.caps != before
 
@@ -215,7 +215,6 @@ def _others(node: NodeBook, device: Device) -> int:
 
 
 def _elsewhere(state: SupervisorState, node: NodeBook, book: StationBook) -> int:
-    """Count the sessions on a node's other GPUs."""
     here = (each for each in state.stations.values() if each.station.node == node.ray.node and each is not book)
     others = sum(_others(node, device) for device in node.gpus if device.device != book.device)
     return sum(each.encoding for each in here) + others

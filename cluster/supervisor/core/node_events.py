@@ -1,4 +1,4 @@
-"""Events of nodes: they come, go, are probed, cordoned or drained. Quarantined stations wait for a probe."""
+"""Handles nodes that join, leave, are probed, cordoned or drained."""
 
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
@@ -11,7 +11,7 @@ from .health import forget_xids, learn_refusals
 from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
-"""How long before its node ends a worker is ended: its clients learn within a second."""
+"""How long before a node's end its workers are ended; their clients learn within a second."""
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
@@ -28,13 +28,13 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
         effects.append(Note(LogAction.NODE_GONE, f"node {book.ray.name} is gone", book.ids))
         names = [name for name in state.stations if name.node == book.ray.node]
         lost = [state.stations.pop(name) for name in names]
-        # Processes may still live behind a broken network; their reservations must be released in any case.
+        # Their processes may survive behind a broken network; the reservations must be released in any case.
         effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
     return effects + scale(state, now_s)
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update when draining nodes end: spot notices, evictions, scale-downs."""
+    """Update when draining nodes end, because of a spot notice, an eviction or a scale-down."""
     effects: list[Effect] = []
     for book in state.nodes:
         ends_s = book.ray.leaves_utc_s
@@ -47,7 +47,7 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
-    """End the workers of nodes whose notice is nearly over: their clients learn at once, and run the work elsewhere."""
+    """End the workers of nodes that are about to end: their clients learn at once, and run the work elsewhere."""
     leaving = [(book.ray.node, book.leaves_s) for book in state.nodes if book.leaves_s is not None]
     ending = {node for node, leaves_s in leaving if now_s >= leaves_s - HAND_BACK_S}
     effects: list[Effect] = []
@@ -74,7 +74,7 @@ def probed(state: SupervisorState, event: events.Probed, now_s: float) -> list[E
 
 
 def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float) -> list[Effect]:
-    """A node's probes failed: its processor is used all the same, so a station on it may try again too."""
+    """Apply a failed probe. The node's processor is used anyway, so its quarantined CPU stations may try again."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -86,7 +86,7 @@ def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float
 
 
 def asked(state: SupervisorState, event: events.Asked, now_s: float) -> list[Effect]:
-    """Cordon, drain or uncordon a node, as a user asks now or asked before."""
+    """Apply a user's order to cordon, drain or uncordon a node."""
     book = state.nodes.find(event.node)
     if book is None:
         line = f"asked to {event.order.value} {event.node}, which is not a node of this cluster"

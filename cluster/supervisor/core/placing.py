@@ -18,13 +18,13 @@ from .assigning import assign_slots
 from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
 
-PASSES_PER_S = 0.2
-"""Which part of its time a supervisor may place: the next pass begins five times the last one's duration after it."""
+PLACING_SHARE = 0.2
+"""The part of its time that a supervisor may place: the next pass begins five times the last one's duration later."""
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
     """Return when everything may be placed again, after a pass that took ``pass_s``."""
-    return 0.0 if state.placed_s is None else state.placed_s + pass_s / PASSES_PER_S
+    return 0.0 if state.placed_s is None else state.placed_s + pass_s / PLACING_SHARE
 
 
 def usable_inventory(state: SupervisorState) -> Inventory:
@@ -36,12 +36,13 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     """Place every job, and assign its sessions to stations."""
     state.is_dirty, state.placed_s = False, now_s
     for node in state.nodes:
-        set_out_stations(state, node)
+        update_stations(state, node)
     inventory = usable_inventory(state)
     demands = tuple(job.demand for job in state.clients.jobs())
     placement, effects = place_or_refuse(state.planner, demands, inventory)
     targets = _assigned(state, placement)
-    late = [name for name in targets if _is_late(state.stations[name])] if state.settings.bridges else []
+    books = (state.stations[name] for name in targets if state.settings.bridges and name.kind.takes_gpu)
+    late = [book.station.station for book in books if book.state is not StationState.READY]
     if late:
         now, _ = place_or_refuse(state.planner, demands, without_late_gpus(inventory, state.stations.values()))
         targets = {name: targets[name] for name in late} | _assigned(state, now)
@@ -51,8 +52,8 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     return effects
 
 
-def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
-    """Add a node's new stations."""
+def update_stations(state: SupervisorState, node: NodeBook) -> None:
+    """Add a node's new stations, and mark its workers that should be replaced."""
     for station in node.stations:
         book = state.stations.get(station.station)
         if book is None:
@@ -68,7 +69,7 @@ def set_out_stations(state: SupervisorState, node: NodeBook) -> None:
 def place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
 ) -> tuple[Placement, list[Effect]]:
-    """Place every demand; one that makes the planner fail is refused without cost to the others."""
+    """Place every demand; refuse a demand that makes the planner fail, without affecting the others."""
     try:
         return planner.place(demands, inventory, in_full=False), []
     except Exception as defect:  # noqa: BLE001 - a defect must affect only the job that triggers it
@@ -84,7 +85,7 @@ def place_or_refuse(
             Note(LogAction.DEFECT, f"defect: job {refusal.job}: {refusal.reason}", LogIds(job=job_of(refusal.job)))
             for refusal in refused
         ]
-        if not refused:  # each can be placed by itself: then the fault is of all of them together
+        if not refused:  # each can be placed alone, so only their combination fails
             line = f"defect: the jobs cannot be placed at once: {type(defect).__name__}: {defect}"
             notes = [Note(LogAction.DEFECT, line)]
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
@@ -95,16 +96,12 @@ def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, d
     return assign_slots(placement.lanes, state.stations.values(), state.clients.jobs_by_key, places)
 
 
-def _is_late(book: StationBook) -> bool:
-    return book.station.kind.takes_gpu and book.state is not StationState.READY
-
-
 def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:
     """Return why jobs that need GPUs could not be placed even alone: {job: reason}. Equal jobs share the answer."""
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
     for job in filter(needs_gpus, state.clients.jobs()):
-        if not job.demand.segments or state.plan_of(job.key).lanes_at:
+        if not job.demand.segments or state.plans.of(job.key).lanes_at:
             continue
         alike = replace(job.demand, job="", title="")
         if alike not in found:

@@ -1,4 +1,4 @@
-"""Where a demand would be placed beside current work, as far as the supervisor knows the machines."""
+"""Where a demand would be placed beside current work."""
 
 from dataclasses import replace
 from math import inf, isinf
@@ -14,11 +14,11 @@ from .autoscaling import choice_for
 from .effective import without_late_gpus
 from .placing import usable_inventory
 
-_ENOUGH = "no node would be asked for: existing and pending nodes suffice"
+_ENOUGH = "no node would be requested: existing and pending nodes suffice"
 
 
 def preview(state: SupervisorState, demand: Demand, *, nodes_may_join: bool) -> PlacementPreview:
-    """Return where a demand would be placed; on a cluster that grows, on nodes that may still have to come."""
+    """Return where a demand would be placed; in a cluster that can grow, new nodes count too."""
     if demand.chooses_encoder and state.may_grow and (choice := choice_for(state, demand, state.ticked_s)):
         return _grown(choice)
     others = [job.demand for job in state.clients.jobs()]
@@ -30,7 +30,7 @@ def preview(state: SupervisorState, demand: Demand, *, nodes_may_join: bool) -> 
         soft_s = _wall_s(replace(demand, encoder=EncoderChoice.SOFTWARE), others, now, planner)
         nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
         found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
-    # GPUs of a machine that are not listed yet are not taken for none.
+    # GPUs that are not listed yet are not the same as none.
     unlisted = next((node.ray.unlisted for node in state.nodes if node.ray.unlisted and not node.gpus), "")
     if not unlisted:
         return found
@@ -53,13 +53,13 @@ def _grown(choice: Choice) -> PlacementPreview:
 def growth(state: SupervisorState, demand: Demand) -> str:
     """Return which nodes would be requested for a job, beside existing and pending ones; "" without autoscaling."""
     if state.scaling.trouble:
-        return f"no node can be asked for: {state.scaling.trouble}"
+        return f"no node can be requested: {state.scaling.trouble}"
     choice = choice_for(state, demand, state.ticked_s)
     return "" if choice is None else choice.growth(state.scaling.decision) or _ENOUGH
 
 
 def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:
-    """Return how long a demand takes beside the others, in seconds; infinite if it cannot be placed."""
+    """Return how many seconds a demand takes beside the others; infinite if it cannot be placed."""
     wall_s = predict(demand, planner.place((*others, demand), inventory)).wall_s
     return inf if wall_s is None else wall_s
 

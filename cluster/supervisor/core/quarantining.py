@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...grouping import counted
 from ...logs.actions import LogAction
 from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState
@@ -60,7 +61,7 @@ def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effect]:
-    """Bring back the devices that passed the probe that a node has just answered; others wait longer."""
+    """Apply the trials of a node's probe: devices that passed leave quarantine, others wait longer."""
     effects: list[Effect] = []
     for device in book.gpus:
         record = book.record_of(device.device)
@@ -80,20 +81,20 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
 
 
 def miss_trials(state: SupervisorState, book: NodeBook, reason: str, now_s: float) -> list[Effect]:
-    """A node's probe did not answer: none of its quarantined devices has passed."""
+    """Apply a probe that did not answer: the trials of the node's quarantined devices have failed."""
     tried = [device for device in book.gpus if _may_be_tried(state, book, device, now_s)]
     return [effect for device in tried for effect in _failed(state, book, device, reason, now_s)]
 
 
 def end_rests(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effect]:
-    """A user trusts a node's devices again: the next probe decides."""
+    """Make the trials of a node's quarantined devices due, because a user trusts the node again."""
     found = [device for device in book.gpus if book.quarantine_of(device.device) is not None]
     changes = [_changed(state, book, device, due_now(book.record_of(device.device), now_s)) for device in found]
     return changes[-1] if changes else []
 
 
 def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: float) -> list[Effect]:
-    """Count clients' reports of device faults: failures on several files convict the device."""
+    """Count clients' reports of device faults; failures on several files put the device into quarantine."""
     effects: list[Effect] = []
     for fault in faults:
         station = state.stations.get(fault.worker.station)
@@ -114,7 +115,7 @@ def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: D
 
 
 def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFailure) -> list[Effect]:
-    """Try a device that is in doubt for several files: only a trial tells it from odd files and bad neighbours."""
+    """Order a trial of a device that several files cast doubt on: only a trial separates bad devices from odd files."""
     record = with_doubt(book.record_of(device.device), doubt)
     reason = "" if book.is_probing(doubt.at_s) else why_suspect(record)
     if not reason:
@@ -126,7 +127,7 @@ def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: D
 
 
 def resolved(book: NodeBook, identity: str) -> str:
-    """Return the inventory's name of a lost GPU, which its worker knew by number or bus id alone."""
+    """Return the inventory's name of a lost GPU, which its worker knew only by number or bus id."""
     shown = book.known.shown
     for gpu in () if shown is None else shown.gpus:
         if identity in {f"{book.ray.node}/{gpu.index}", f"{book.ray.node}/{gpu.bus_id}"} and not gpu.is_cut:
@@ -174,12 +175,11 @@ def _passed(state: SupervisorState, book: NodeBook, device: Device, now_s: float
 def _changed(state: SupervisorState, book: NodeBook, device: Device, after: DeviceRecord) -> list[Effect]:
     book.set_record(device.device, after)
     state.is_dirty = True
-    records = book.quarantines
-    return [KeepQuarantines({key: record for key, record in records.items() if record.quarantine is not None})]
+    return [KeepQuarantines({key: each for key, each in book.quarantines.items() if each.quarantine is not None})]
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Replace a device's processes once they are idle: only those that merely hold it, or that use it."""
+    """Replace a device's processes once idle: those that only hold it if ``holding``, else those that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason
@@ -193,12 +193,12 @@ def recalled(state: SupervisorState, event: QuarantinesRecalled, _now_s: float) 
         for device in book.gpus:
             if (found := book.quarantine_of(device.device)) is not None:
                 _recycle(state, device, f"its device is in quarantine: {found.reason}", holding=False)
-    line = f"{len(event.records)} devices are still in quarantine"
+    line = f"still in quarantine: {counted(len(event.records), 'device')}"
     return [Note(LogAction.DEVICE_QUARANTINED, line)] if event.records else []
 
 
 def quarantine_dying(state: SupervisorState, book: StationBook, reason: str, now_s: float) -> list[Effect]:
-    """Put the device of a station that keeps dying into quarantine, or the station where that is not known."""
+    """Quarantine the device of a station whose processes keep dying, or the station if its device is unknown."""
     why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
     node = state.node_of(book)
     device = node.gpu(book.device)
@@ -213,7 +213,6 @@ def quarantine_dying(state: SupervisorState, book: StationBook, reason: str, now
 
 
 def _rest_longer(state: SupervisorState, book: StationBook, now_s: float) -> None:
-    """Let a quarantined station wait for its next probe, twice as long each time."""
     book.quarantines += 1
     book.rest_until_s = now_s + rests_of(state.settings.quarantine_s).wait_s(book.quarantines)
 
@@ -234,7 +233,7 @@ def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -
 
 
 def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:
-    """Bring back a node's stations that have waited long enough; after a probe without a report only processors'."""
+    """Bring back a node's stations that have waited long enough; after a failed probe, only CPU stations."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:

@@ -18,7 +18,7 @@ def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
     here = stations_by_node(state.stations) if unused else {}
     effects = reserve_missing(state, state.stations.values(), now_s)
     for book in unused:
-        beside = [each for each in here[book.station.node] if each.station.station in state.targets]
+        beside = [each for each in here[book.station.node] if each.station.station in state.plans.targets]
         if _keeps_a_sick_gpu(state, book, beside):
             book.unused_since_s = None
             continue
@@ -36,11 +36,12 @@ def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s:
     if state.end or state.is_recovering(now_s):
         return []
     effects: list[Effect] = []
-    missing = [book for book in books if book.state is StationState.EMPTY and book.station.station in state.targets]
+    targets = state.plans.targets
+    missing = [book for book in books if book.state is StationState.EMPTY and book.station.station in targets]
     free = {book.station.node: state.node_of(book).ray.free_cores for book in missing}
     for book in sorted(missing, key=lambda each: each.station.station):
-        wanted = state.targets[book.station.station]
-        lanes = [lane for job in wanted for lane in state.plan_of(job).lanes_at.get(book.station.node, ())]
+        wanted = targets[book.station.station]
+        lanes = [lane for job in wanted for lane in state.plans.of(job).lanes_at.get(book.station.node, ())]
         cores = reservable_cores(book, cores_for(book, wanted, lanes), free)
         state.epoch += 1
         book.begin(state.epoch)
@@ -55,7 +56,7 @@ def _unused(state: SupervisorState) -> Iterable[StationBook]:
     for book in state.stations.values():
         if book.state is not StationState.READY:
             continue
-        if book.station.station in state.targets or state.clients.uses(book.worker):
+        if book.station.station in state.plans.targets or state.clients.uses(book.worker):
             book.unused_since_s = None
         else:
             yield book

@@ -1,4 +1,4 @@
-"""Events of stations: a process was reserved, started, died, was ended, or was found."""
+"""Handles workers that were reserved, started, stopped, found, or died."""
 
 from dataclasses import replace
 
@@ -12,17 +12,17 @@ from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
 from .answering import answers, clients_at
-from .placing import set_out_stations
+from .placing import update_stations
 from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
 
 STEADY_S = 10.0
-"""A process that lived this long did not fail to start: its death begins a new count."""
+"""A process that ran this long had started properly, so its death begins a new count."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
-"""How long a station waits after its second death in a row, and so on; after the first it starts again at once."""
+"""How long a station waits after its second and later deaths in a row; after the first it restarts at once."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
-"""After a restart, a client that has not reported for this long is dead: an answer to it may take 15 s."""
+"""After a restart, a client that does not report for this long is dead; a live one may wait 15 s for an answer."""
 
 
 def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> list[Effect]:
@@ -35,7 +35,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # Closed by their probe, or failed since.
+    # closed by their probe, or failed since
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -45,7 +45,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Wait a moment; a worker that shares the cores of others is better than none."""
+    """Try again soon; if no worker runs at all, without a reservation."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -66,14 +66,14 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     book.occupy(event.facts)
     effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
-        # It keeps that GPU for a while, so that Ray gives the next worker another.
+        # It holds that GPU for a while, so that Ray gives the next worker another one.
         book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # The jobs of a dead process get its slots back, and others their first, before everything is placed again.
-    clients = clients_at(state, [book.station.station], are_needy=not book.deaths_in_a_row)
+    # At once, jobs of a dead process get their slots back, and waiting jobs their first ones.
+    clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 
 
@@ -129,7 +129,7 @@ def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float)
 def found(state: SupervisorState, event: events.Found, now_s: float) -> list[Effect]:
     """Adopt an earlier supervisor's workers; clients get time to report what they hold."""
     for node in state.nodes:
-        set_out_stations(state, node)
+        update_stations(state, node)
     effects = [effect for worker in event.workers for effect in _adopt(state, worker, now_s)]
     if event.workers:
         state.recovering_until_s = now_s + state.settings.recovery_s

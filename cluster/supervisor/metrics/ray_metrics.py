@@ -6,10 +6,7 @@ from .tally import TakeSamples
 
 
 def ray_metrics() -> TakeSamples:
-    """Make every metric of the table in this process; return what passes samples on to Ray.
-
-    It raises ValueError for a label's value that the table does not list.
-    """
+    """Register every metric of the table in this process; return a function that passes samples on to Ray."""
     meters = {metric.name: _meter(metric) for metric in METRICS}
 
     def take(samples: tuple[MetricSample, ...]) -> None:

@@ -1,6 +1,6 @@
-"""Every metric, with its labels and all the values that these may have. Ray puts ``ray_`` before each name.
+"""Every metric, with its labels and their possible values. Ray puts ``ray_`` before each name.
 
-Labels never name a job, file, node or device: so the number of series is bounded, whatever a cluster does.
+Labels never name a job, file, node or device, so the number of series is bounded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class LossCause(Enum):
     START = "start"  #: it did not start
     DIED = "died"  #: it ended, or does not answer
     HUNG = "hung"  #: a driver reports that its work makes no progress
-    NODE = "node"  #: its node leaves, or is gone; where both go without a warning, the process mostly goes first
+    NODE = "node"  #: its node leaves or is gone; without warning, the process usually goes first
 
 
 class FaultVerdict(Enum):
@@ -39,7 +39,7 @@ class FaultVerdict(Enum):
 
     FAILED = "failed"  #: a session failed
     WRONG = "wrong"  #: its results contradict themselves
-    DOUBTFUL = "doubtful"  #: the file, or work beside it, may as well be the cause
+    DOUBTFUL = "doubtful"  #: the file, or other work on the device, may be the cause instead
 
 
 class DemandPhase(Enum):
@@ -57,14 +57,14 @@ class SessionOwner(Enum):
 
 
 class NodeUse(Enum):
-    """Whether a node does anything for its price."""
+    """Whether work runs on a node that costs money."""
 
     BUSY = "busy"  #: work runs on it
-    IDLE = "idle"  #: none does: it starts, waits, or ends
+    IDLE = "idle"  #: no work runs: it starts, waits, or ends
 
 
-SEVERAL = "several"  # the codec of work of several codecs in one worker
-NONE = "none"  # the codec of work that encodes no video
+SEVERAL = "several"  # value of ``codec`` if a worker's jobs encode to several codecs
+NONE = "none"  # value of ``codec`` if the work encodes no video
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Metric:
 
     @property
     def kind(self) -> MetricKind:
-        """Its type: counters alone end in ``_total``, histograms alone have bounds."""
+        """Its type: only counters end in ``_total``, and only histograms have bounds."""
         if self.bounds:
             return MetricKind.HISTOGRAM
         return MetricKind.COUNTER if self.name.endswith("_total") else MetricKind.GAUGE
@@ -94,7 +94,7 @@ class MetricSample:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The labels by name; ``ValueError`` if a value is not in the table."""
+        """The labels by name. Raises ValueError: a value is not in the table."""
         tags = dict(zip(self.metric.labels, self.labels, strict=True))
         for label, value in tags.items():
             if value not in self.metric.labels[label]:

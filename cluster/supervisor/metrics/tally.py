@@ -32,7 +32,7 @@ _NOTHING_DONE = Heartbeat(0, ())
 
 
 class Metering:
-    """Passes samples on to ``take``, if any. A defect is logged once, and ends metering alone."""
+    """Passes samples on to ``take``, if any. A defect is logged once and ends only the metering."""
 
     def __init__(self, take: TakeSamples | None) -> None:
         self._take = take
@@ -45,22 +45,22 @@ class Metering:
             if found := tuple(samples):
                 self._take(found)
         except Exception as error:  # noqa: BLE001 - a defect in metrics must not end the supervisor
-            log(LogAction.DEFECT, "metrics are not measured any more", error=error)
+            log(LogAction.DEFECT, "metrics are no longer measured", error=error)
             self._take = None
 
 
 class MetricTally:
-    """Turns the events of the supervisor whose ``state`` this is into samples."""
+    """Turns a supervisor's events and state into samples."""
 
     def __init__(self, state: SupervisorState, now_s: float) -> None:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # at the last look
         self._waiting_since_s: dict[str, float] = {}  # of jobs without a slot
-        # The quarantines that are counted; None until the first look: an earlier supervisor counted those it finds.
+        # Quarantines already counted; None until the first look, because an earlier supervisor counted what it finds.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # by worker
-        self._new: set[WorkerId] = set()  # started, without a heartbeat: an adopted worker's past is not counted
+        self._new: set[WorkerId] = set()  # started, without a heartbeat yet; an adopted worker's past does not count
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield an event's samples; call it before the core decides, and exhaust it."""
@@ -83,7 +83,7 @@ class MetricTally:
                 self._remember(self._jobs_of(client).values())
 
     def compare(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
-        """Yield the frames and the ended work between two heartbeats of one process; of a new one, since its start."""
+        """Yield the frames and finished work between two heartbeats of a process, or since the start of a new one."""
         station = self._station(worker, StationState.READY)
         if station is None:
             return
@@ -149,7 +149,7 @@ class MetricTally:
         return {} if found is None else found.jobs
 
     def _remember(self, jobs: Iterable[JobBook]) -> None:
-        """Keep the codecs of jobs' workers: frames may be counted after the job is over."""
+        """Keep the codecs of jobs' workers, because frames may be counted after the job has ended."""
         for job in jobs:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
@@ -158,7 +158,7 @@ class MetricTally:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
-            # A job that got its slot between two looks has waited, too; one that an earlier supervisor served has not.
+            # A job that got its slot between two looks waited too; a job that an earlier supervisor served did not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
                 yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))
@@ -199,7 +199,7 @@ class MetricTally:
 
 
 def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
-    """Yield a sample for every series of every gauge but the queue's age: 0 too, so that none keeps an old value."""
+    """Yield a sample for each series of each gauge except the queue's age; zeros too, so that no old value stays."""
     nodes = [each.node for each in state.nodes]
     devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
@@ -261,7 +261,6 @@ def _is_waiting(job: JobBook) -> bool:
 
 
 def _used_slots(state: SupervisorState, station: StationBook) -> int:
-    """Return how many slots of a station's process are in use, as drivers report."""
     return sum(job.held.get(station.worker, 0) for job in state.clients.at(station.worker))
 
 

@@ -1,6 +1,6 @@
 """The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies; and its client.
 
-The actor keeps only what workers and clients would report to its successor.
+A restarted supervisor learns its state from workers and clients.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ CALLS_AT_ONCE: Final = 10_000  # every client keeps one call waiting for changes
 
 
 class SupervisorActor:
-    """A cluster's supervisor: its methods are those of ``SupervisorRunner``. Any client may call any at any time."""
+    """A cluster's supervisor; its methods call ``SupervisorRunner``. Clients may call any method at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(100_000)  # placements make many values without cycles; searching them takes 10 % of the time
+        gc.set_threshold(100_000)  # placements create many acyclic values; searching them takes 10 % of the time
         # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
@@ -55,7 +55,7 @@ class SupervisorActor:
         )
 
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
-        # Imported here: clients import this module, and need none of it.
+        # Imported here, because clients import this module and need none of these.
         from ..backends.ray_backend import RayBackend, claim_term
         from ..metrics.ray_metrics import ray_metrics
 
@@ -77,7 +77,7 @@ class SupervisorActor:
     async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
         """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
 
-        Raises VersionRefused: the client has another ``version``: it reached an earlier supervisor.
+        Raises VersionRefused: the client's ``version`` differs, because it found this supervisor's predecessor.
         """
         refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)
@@ -117,8 +117,8 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
     here = this_node()
     while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
-            # Not by Ray's kill: for Ray the successor is the same actor. Ray does not put it on a draining node, which
-            # waits for everything that runs there.
+            # Not by Ray's kill, which would end the successor too: for Ray it is the same actor. A draining node waits
+            # for everything that runs there, and Ray restarts the actor on another node.
             os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
     if settings.autoscale is not None:
@@ -129,7 +129,7 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
 class ActorClient(SupervisorClient):
     """Connects to the cluster's supervisor, which is created if there is none."""
 
-    what_next = "Look at `ray status`, and at the log of the node it runs on."
+    what_next = "Look at `ray status` and at the log of the supervisor's node."
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         self._settings = settings
@@ -139,7 +139,7 @@ class ActorClient(SupervisorClient):
         self._starting_files = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find the supervisor, or create one; ``VersionRefused`` if it has another version of codecfleet."""
+        """Find the supervisor, or create one. Raises VersionRefused: it has another version of codecfleet."""
         self._actor = await asyncio.to_thread(_find_or_make, self._settings, self._policy)
         await refuse_others(self._actor)
 
@@ -160,7 +160,7 @@ class ActorClient(SupervisorClient):
         return files_address(client)
 
     async def serve_files(self, client: str) -> None:
-        """Start the reader of this node's files with the first call."""
+        """On the first call, start the server of this node's files."""
         async with self._starting_files:
             if self._files is None:
                 self._files = await asyncio.to_thread(serve_files, client)
@@ -175,10 +175,7 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Call a cluster's supervisor, and return if it has our version of codecfleet.
-
-    Raises VersionRefused: it has another.
-    """
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: it is not ours."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

@@ -1,4 +1,4 @@
-"""The interface of a supervisor in this process (``SupervisorRunner``), or of a cluster's (``ActorClient``)."""
+"""The interface to a supervisor in this process (``SupervisorRunner``) or to a cluster's (``ActorClient``)."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ class SupervisorClient(ABC):
 
     @abstractmethod
     async def handle(self, worker: WorkerId) -> Worker:
-        """Return a worker, to be called."""
+        """Return a worker to call."""
 
     @abstractmethod
     def send(self, content: bytes) -> Any:
@@ -46,24 +46,21 @@ class SupervisorClient(ABC):
         return None
 
     def history(self, stations: tuple[StationId, ...]) -> History:
-        """Return the recent work of stations, from a supervisor in this process alone."""
+        """Return the recent work of stations; nothing from a supervisor elsewhere."""
         del stations
         return History()
 
     def files_address(self, client: str) -> str:
-        """Return the address where ``serve_files`` lets workers on other machines read this machine's files, or ""."""
+        """Return the address where ``serve_files`` serves this machine's files to workers on other machines, or ""."""
         del client
         return ""
 
     async def serve_files(self, client: str) -> None:
-        """Let workers on other machines read this machine's files, for the connection of that name. Idempotent.
-
-        Raises FleetUnavailable: the server of files cannot be started.
-        """
+        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: no server starts."""
         del client
 
     def world_is_gone(self) -> str:
-        """Return why the Ray that this client started is lost; "" while it is not, and for another Ray. Thread-safe."""
+        """Return why the Ray that this client started is lost; "" while it runs or if it started none. Thread-safe."""
         return ""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Reads workers' heartbeats, and feeds events that follow from them to the core."""
+"""Reads workers' heartbeats, and feeds the resulting events to the core."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # if a timeout came this much too early on our clock, this process was suspended
+SUSPENDED_S = 0.25  # a timeout that comes this much too early on our clock means that this process was suspended
 _NOTHING_DONE = Heartbeat(0, ())
 
 
@@ -63,7 +63,7 @@ class Heartbeats:
         if heartbeat.recycle_due:
             self.feed(RecycleDue(worker, heartbeat.recycle_due))
         now_s = self.clock()
-        # The first may be of a worker that an earlier supervisor started: its sessions and refusals are news here.
+        # The first heartbeat may be an adopted worker's, whose sessions and refusals are new to this supervisor.
         _, known = self._last.get(worker, (now_s, _NOTHING_DONE))
         before_s, before = self._last.get(worker, (now_s, heartbeat))
         self._last[worker] = (now_s, heartbeat)

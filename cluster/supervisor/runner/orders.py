@@ -1,4 +1,4 @@
-"""The orders of a supervisor: whether it may still give any, and how those for workers and nodes are carried out."""
+"""Whether a supervisor may still give orders, and how its orders for workers and nodes are carried out."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -23,18 +23,18 @@ RESIZE_LIMIT_S: Final = 30.0  # how long an order for nodes may take; the next o
 
 @dataclass(slots=True)
 class Leading:
-    """Whether a supervisor is still the newest. It looks before each order, and once a second."""
+    """Checks whether a supervisor is still the newest: before each order, and once a second."""
 
     backend: ClusterBackend
     tenure: Tenure
-    limit_s: float  # it is cut off if it cannot look for so long
+    limit_s: float  # it counts as cut off if it cannot look for this long
     clock: Callable[[], float]  # seconds in which this process ran
     sleep: Callable[[float], Awaitable[None]]
     _looked_s: float = field(default_factory=time.monotonic)
 
     @property
     def over(self) -> str:
-        """Why this supervisor may give no order any more; "" while it may."""
+        """Why this supervisor may give no more orders; "" while it may."""
         return self.tenure.standing.value if self.tenure.is_over else ""
 
     async def leads(self) -> bool:
@@ -46,7 +46,7 @@ class Leading:
         return not self.over
 
     async def look(self, older_than_s: float = 0.0) -> None:
-        """Look once, unless the last look was not ``older_than_s`` ago."""
+        """Look once, unless the last look was less than ``older_than_s`` ago."""
         if time.monotonic() - self._looked_s < older_than_s:
             return
         try:
@@ -58,7 +58,7 @@ class Leading:
             self._conclude(newest)
 
     def superseded(self) -> None:
-        """Take notice that a worker obeys a newer supervisor."""
+        """Record that a worker obeys a newer supervisor."""
         self._conclude(self.tenure.term + 1)
 
     def _conclude(self, newest: int | None) -> None:
@@ -101,7 +101,7 @@ class WorkerOrders:
             await self.await_death(effect.worker)
 
     async def await_death(self, worker: WorkerId) -> None:
-        """Report the death of a worker that runs, whenever it comes."""
+        """Report a running worker's death when it happens."""
         self.feed(events.Died(worker, await self.backend.death_of(worker)))
 
     async def stop(self, effect: Stop) -> None:
@@ -119,7 +119,7 @@ class WorkerOrders:
 
 @dataclass(slots=True)
 class Resizing:
-    """Resizes the cluster while the supervisor leads. Of orders that come meanwhile only the newest is carried out."""
+    """Resizes the cluster while the supervisor leads; of orders that arrive meanwhile, only the newest counts."""
 
     backend: ClusterBackend
     leading: Leading
@@ -128,7 +128,7 @@ class Resizing:
     _is_busy: bool = False
 
     async def resize(self, order: Resize) -> None:
-        """Carry an order out, or leave that to the call that is busy."""
+        """Carry out an order, or leave it to the call in progress."""
         self._newest = order
         if self._is_busy:
             return
@@ -141,12 +141,12 @@ class Resizing:
             self._is_busy = False
 
     async def withdraw(self) -> None:
-        """Withdraw the request for nodes: it would stand for ever."""
+        """Withdraw the request for nodes, which would otherwise stay in force for ever."""
         if trouble := await self._trouble_with(Resize(())):
-            log(LogAction.NODES_REFUSED, f"the request for nodes could not be withdrawn, and stands: {trouble}")
+            log(LogAction.NODES_REFUSED, f"the request for nodes could not be withdrawn, and stays in force: {trouble}")
 
     async def _trouble_with(self, order: Resize) -> str:
-        late = f"Ray did not take the order within {RESIZE_LIMIT_S:g} s"
+        late = f"Ray did not accept the order within {RESIZE_LIMIT_S:g} s"
         try:
             await in_time(self.backend.resize(order), RESIZE_LIMIT_S, late)
         except NoAnswer as reason:

@@ -10,7 +10,7 @@ from ..core.core import Core
 from ..state.events import Effect, SupervisorEvent
 
 SUFFIX: Final = ".events"
-KEPT: Final = 10_000  # how many events are kept at least; at most twice as many
+KEPT: Final = 10_000  # the fewest events kept; the most is twice as many
 COPIED_EVERY: Final = 500
 """After this number of events a copy of the core follows, which a replay compares with its own."""
 
@@ -59,7 +59,7 @@ class Recording:
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Return a core's decision; a defect costs this decision alone."""
+    """Return a core's decision; a defect loses only this decision."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
     except Exception as error:  # noqa: BLE001 - it must not end the supervisor

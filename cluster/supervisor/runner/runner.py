@@ -28,6 +28,7 @@ from ...worker_names import NodeId, StationId, WorkerId
 from ..backends.backend import ClusterBackend, NoAnswer, in_time
 from ..core.core import Core
 from ..core.placing import next_pass_s
+from ..core.previewing import growth, preview
 from ..metrics.table import PLACEMENT, MetricSample
 from ..metrics.tally import Metering, MetricTally, TakeSamples
 from ..state import events
@@ -57,7 +58,7 @@ SWEEP_LOOKS = 60
 SHUTDOWN_GRACE_S = 5.0  # how long stopping the workers may take on close
 PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; less than clients wait for an answer
 PROBE_LOOK_S = 0.1
-FRESH_S = 3.0  # slots are granted if this was known to be the newest supervisor within this time
+FRESH_S = 3.0  # slots are granted only if this was known to be the newest supervisor within this time
 READY = frozenset({StationState.READY})
 STOPPING = "stop"  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
@@ -67,13 +68,13 @@ class SupervisorRunner(SupervisorClient):
     """A running supervisor, which clients in this process call.
 
     Args:
-        clock: returns monotonic seconds in which this process ran; the core's clock too.
+        clock: returns monotonic seconds in which this process ran; the core uses its times.
         sleep: waits that many seconds.
-        take_samples: takes what is measured; None measures nothing.
+        take_samples: receives metric samples; None turns metrics off.
         on_failure: called after one of its tasks failed and ended it; ``failure`` says why.
     """
 
-    what_next = "Run it again; `codecfleet doctor` tells what is wrong with this machine."
+    what_next = "Run it again; `codecfleet doctor` finds problems of this machine."
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class SupervisorRunner(SupervisorClient):
         return grants
 
     def recorded(self) -> bytes:
-        """Return the newest events and what was decided; b"" if none are kept."""
+        """Return the newest events and decisions; b"" if none are recorded."""
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
@@ -229,7 +230,7 @@ class SupervisorRunner(SupervisorClient):
 
     def growth(self, demand: Demand) -> str:
         """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
-        return self._core.growth(demand)
+        return growth(self._core.state, demand)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on this machine; one that needs a GPU waits for its probe."""
@@ -241,17 +242,17 @@ class SupervisorRunner(SupervisorClient):
             self._backend.want_gpus()
             if not await self._are_probed(until_s):
                 return _STILL_PROBING
-        return self._core.preview(demand, nodes_may_join=False)
+        return preview(self._core.state, demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
         """Return where a demand would be placed on a cluster; one that may use NVENC waits for GPUs to be probed."""
         if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
             return _STILL_PROBING
-        return self._core.preview(demand, nodes_may_join=True)
+        return preview(self._core.state, demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
-        """Wait until every GPU has been probed; return whether that was so by then."""
-        while self._core.is_probing:
+        """Wait until every GPU has been probed; return False if that takes longer than until ``until_s``."""
+        while not all(node.is_known for node in self._core.state.nodes):
             if self._clock() >= until_s:
                 return False
             await self._sleep(PROBE_LOOK_S)
@@ -330,7 +331,7 @@ class SupervisorRunner(SupervisorClient):
             await give(order)
 
     def _fail(self, task: str, error: BaseException) -> None:
-        """End the supervisor with the first task that failed; another supervisor begins."""
+        """End the supervisor when its first task fails; another supervisor takes over."""
         if self.failure:
             return
         self._tasks.stop()
@@ -347,12 +348,12 @@ class SupervisorRunner(SupervisorClient):
             self.feed(events.ProbeFailed(effect.node, str(reason)))
         else:
             known = self._core.state.nodes.get(node.node)
-            if known is not None and known.ray.unlisted:  # its GPUs were listed for the probe: its jobs need the list
+            if known is not None and known.ray.unlisted:  # the probe listed its GPUs, and jobs need the list
                 await self._see_nodes()
             self.feed(events.Probed(node))
 
     async def _see_nodes(self) -> None:
-        with suppress(Exception):  # the last view holds while the node table cannot be read
+        with suppress(Exception):  # the last view stays valid while the node table cannot be read
             self.feed(events.NodesSeen(await self._backend.look(), time.time()))
 
     async def _run_ticks(self) -> None:
@@ -371,7 +372,7 @@ class SupervisorRunner(SupervisorClient):
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
-                if not self._keeping.locked():  # one that waits for Ray is enough
+                if not self._keeping.locked():  # one call that waits for Ray is enough
                     self._tasks.spawn("keeping of the past", self._keep_past())
                 for worker in self._workers(READY):
                     self._tasks.spawn(f"heartbeat of {worker}", self._heartbeats.read(worker))

@@ -17,20 +17,20 @@ EXACT_BITS = 4
 class Renewal:
     """The changes in a client's report."""
 
-    is_wanted: bool = False  # jobs or, in round numbers, their demands
-    is_held: bool = False  # which slots are in use
+    is_wanted: bool = False  # whether jobs changed, or their rounded demands
+    is_held: bool = False  # whether the slots in use changed
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
     moved: frozenset[WorkerId] = frozenset()  # workers whose occupied slots changed
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A client's report that waits for its answer."""
+    """A client's report that waits for an answer."""
 
     event: int  # the number of the event that brought it
-    sequence: int  # the report's
-    until_s: float  # then it is answered even without news
-    latest_s: float  # then even if everything is still to be placed
+    sequence: int  # of the report
+    until_s: float  # when to answer even if nothing has changed
+    latest_s: float  # when to answer even if a placement is due
 
 
 @dataclass(slots=True)
@@ -64,15 +64,15 @@ class ClientBook:
     """One client."""
 
     client: str  # its unique name
-    where: str  # its host and process, for people
-    sequence: int  # that of its newest report
+    where: str  # its host and process, to display
+    sequence: int  # of its newest report
     seen_s: float  # when it last reported
     sent: Grants | None = None  # its last grants
     faults_seen: int = 0  # the number of the newest fault that was counted
     jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
-    behind: tuple[Demand, ...] = ()  # its later demands
+    later: tuple[Demand, ...] = ()  # its later demands
     calls: tuple[Call, ...] = ()  # its reports that wait for an answer
-    is_owed: bool = False  # it had no such report when there was urgent news, so its next one is answered at once
+    is_owed: bool = False  # it had no open call when there was urgent news, so its next one is answered at once
 
 
 class Clients:
@@ -137,7 +137,7 @@ class Clients:
         return moved
 
     def renew(self, report: ClientReport, now_s: float) -> Renewal:
-        """Apply a report, unless a newer one is known or its client has left; jobs that it does not name are over."""
+        """Apply a report, unless a newer one is known or its client has left; jobs missing from it have ended."""
         if report.client in self._departed:
             return Renewal()
         book = self._clients.get(report.client)
@@ -146,7 +146,7 @@ class Clients:
         book.seen_s = now_s
         if report.sequence <= book.sequence:
             return Renewal()
-        book.sequence, book.behind = report.sequence, report.behind
+        book.sequence, book.later = report.sequence, report.later
         moved = self._acknowledge(book) if book.sent is None or report.acknowledged >= book.sent.number else set()
         changed: list[tuple[JobReport | None, JobReport | None]] = []
         for name in book.jobs.keys() - {said.demand.job for said in report.jobs}:
@@ -207,10 +207,6 @@ class Clients:
         for book in self:
             book.seen_s += seconds
 
-    def expired(self, now_s: float, expiry_s: float) -> list[ClientBook]:
-        """Return the clients whose last report is older than ``expiry_s``."""
-        return [book for book in self if now_s - book.seen_s > expiry_s]
-
 
 def _held(said: JobReport | None) -> dict[WorkerId, int]:
     return {} if said is None else said.held
@@ -231,7 +227,7 @@ def client_of(key: str) -> str:
 
 
 def about(demand: Demand) -> Demand:
-    """Return a demand with its segments counted roughly: not every segment that ends is worth a placement."""
+    """Return a demand with its segments counted roughly, because not every finished segment is worth a placement."""
     count = len(demand.segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return replace(demand, segments=(count // step * step, step))

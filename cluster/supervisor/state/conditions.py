@@ -1,6 +1,7 @@
-"""Turns polls of a device into others' use of it, and whether it may get work.
+"""Derives from polls how much of a device others use, and whether it may get work.
 
-A change counts in the second poll in a row; a rise at once while no worker of ours, whose share is an estimate, runs.
+A change counts once two polls in a row show it. A rise counts at once while none of our work runs, because our own
+share is only an estimate.
 """
 
 from collections.abc import Mapping
@@ -26,20 +27,20 @@ MEMORY_NOTICED: Final = 0.02
 """The smallest change of memory use that counts: a few sessions' worth."""
 POLLS_TO_BELIEVE: Final = 2
 OWN_MARGIN: Final = 1.25
-"""A factor on our own use where it is estimated from speed, so that our load does not pass for others'."""
+"""A factor on our own use if it is estimated from speed, so that our load is not mistaken for others'."""
 
 
 class LoadBasis(Enum):
-    """How others' use is separated from ours."""
+    """How others' use is separated from codecfleet's."""
 
-    NO_WORK_OF_OURS = "no work of ours is on it"
-    PROCESS = "by process"
-    SPEED = "all use, less what the speed of our workers explains"
+    ALL_OTHERS = "all use is by others: codecfleet runs nothing on it"
+    PROCESS = "use is reported by process"
+    SPEED = "codecfleet's use is estimated from its speed"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A fraction that placement counts on."""
+    """A fraction that placement uses."""
 
     part: float = 0.0
     away: int = 0  # polls in a row that disagree: positive if they saw more, negative if less
@@ -51,7 +52,7 @@ class OwnLoad:
 
     has_worker: bool = False
     is_working: bool = False
-    # Fractions per kind of engine: the most that our speed took since the last poll; {} is none or unknown.
+    # By engine, the largest fraction that our work used since the last poll; {} if none or unknown.
     parts: Mapping[Engine, float] = field(default_factory=dict)
     encoder_sessions: int = 0
 
@@ -67,16 +68,16 @@ class Condition:
     memory_others: Level
     memory_others_bytes: int | None = None  # None if unknown
     encoder_sessions_others: int = 0
-    xids: tuple[int, ...] = ()  # they keep it from work until a user uncordons its node
+    xids: tuple[int, ...] = ()  # Xids that keep it from work until a user uncordons its node
 
     @property
     def trouble(self) -> str:
-        """Why its last poll rules out work, or ""; it may still be in quarantine then."""
+        """Why its last poll rules out work, or ""; without trouble it may still be in quarantine."""
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
 def next_level(before: Level, part: float, polls_to_rise: int, noticed: float = NOTICED) -> Level:
-    """Return the value to count on after one more poll that saw ``part``; changes below ``noticed`` are ignored."""
+    """Return the level after one more poll that saw ``part``; changes below ``noticed`` are ignored."""
     part = 0.0 if part < noticed - ROUNDING else min(part, 1.0)
     if abs(part - before.part) < noticed - ROUNDING and (part > 0 or before.part == 0):
         return Level(before.part)
@@ -97,7 +98,7 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all that keep it from work; ``part`` is its share of the engine that its percentages refer to.
+    ``xids`` are all that keep it from work; its percentages refer to a whole of which ``part`` is its own.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
@@ -119,7 +120,7 @@ def next_condition(
 
 
 def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
-    """Return a poll with percentages of the device's own part, at most 100."""
+    """Return a poll whose percentages refer to the device's own part; they are at most 100."""
     if part >= 1:
         return seen
     ours = seen.ours
@@ -146,7 +147,7 @@ def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
 
 def _basis(seen: DeviceHealth, own: OwnLoad) -> LoadBasis:
     if not own.is_working:
-        return LoadBasis.NO_WORK_OF_OURS
+        return LoadBasis.ALL_OTHERS
     by_process = not isinstance(seen.ours, Unavailable) and not isinstance(seen.ours.decoder_percent, Unavailable)
     return LoadBasis.PROCESS if by_process else LoadBasis.SPEED
 
@@ -160,12 +161,12 @@ def _engine_others(
         return next_level(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
     # Rounded, so that GPUs under similar load look alike to placement.
-    polls = 1 if basis is LoadBasis.NO_WORK_OF_OURS else POLLS_TO_BELIEVE
+    polls = 1 if basis is LoadBasis.ALL_OTHERS else POLLS_TO_BELIEVE
     return next_level(was, round(part * STEPS) / STEPS, polls)
 
 
 def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis) -> float:
-    if basis is LoadBasis.NO_WORK_OF_OURS:
+    if basis is LoadBasis.ALL_OTHERS:
         return 0.0
     if basis is LoadBasis.PROCESS and not isinstance(seen.ours, Unavailable):
         ours = seen.ours.decoder_percent if engine is Engine.NVDEC else seen.ours.encoder_percent
@@ -195,14 +196,14 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
 
 
 def with_hosted(device: Device, hosted: HostedVgpu) -> Device:
-    """Return a vGPU with its host's word on its share and licence."""
+    """Return a vGPU with the share and licence that its host reports."""
     if known(hosted.licensed, otherwise=True) is False:
         device = replace(device, fps_max=UNLICENSED_FPS)
     return device if hosted.share is None else replace(device, share=hosted.share, share_unknown="")
 
 
 def with_condition(device: Device, condition: Condition) -> Device:
-    """Return a device as placement is to count on it after its last poll."""
+    """Return a device as placement should see it after its last poll."""
     busy = {engine: level.part for engine, level in condition.others.items() if level.part}
     counted = replace(device, busy=busy, encoder_sessions_others=condition.encoder_sessions_others)
     if not isinstance(condition.seen.licence, Unavailable):

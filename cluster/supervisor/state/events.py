@@ -1,4 +1,4 @@
-"""The input and output of ``core.Core``: events that reach a supervisor, and effects it asks for.
+"""The input and output of ``core.Core``: events, and the effects that they cause.
 
 ``worker`` names a station and the epoch of its process (``StationBook.worker``).
 """
@@ -35,7 +35,7 @@ class SupervisorEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Something to be done."""
+    """An action for the runner."""
 
     event: int = field(default=0, compare=False)  # the number of the event that caused it
 
@@ -52,7 +52,7 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """These nodes are alive, and no others, at that moment of UTC."""
+    """All live nodes at a moment of UTC."""
 
     nodes: tuple[RayNode, ...]
     utc_s: float = 0.0
@@ -139,16 +139,16 @@ class Asked(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class QuarantinesRecalled(SupervisorEvent):
-    """An earlier supervisor kept these records of quarantined devices, with times on this one's clock."""
+    """An earlier supervisor's records of quarantined devices, with times on this supervisor's clock."""
 
     records: dict[str, DeviceRecord]
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
-    """Time passed: due work is done, and everything is placed again if something has changed."""
+    """Time passed: handle what is due, and place everything again if something has changed."""
 
-    pass_s: float = 0.0  # how long the last such decision took; the next may follow after five times that
+    pass_s: float = 0.0  # how long the last placement took; the next one may begin five times as long after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class HealthSeen(SupervisorEvent):
 
     node: NodeId
     devices: tuple[DeviceHealth, ...]
-    # {worker: source frames a second}: its maximum since the last poll while its device decoded
+    # {worker: source frames a second}: the maximum since the last poll while its device decoded
     fps: dict[WorkerId, float] = field(default_factory=dict)
 
 
@@ -196,7 +196,7 @@ class HealthUnseen(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ended(SupervisorEvent):
-    """The Ray that everything runs on is gone, or is being closed."""
+    """Ray is gone, or is being closed."""
 
     reason: str
 
@@ -249,9 +249,9 @@ class Abandon(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Effect):
-    """Ask Ray's autoscaler for these numbers of nodes, and end nodes that run nothing; Resized follows.
+    """Request these numbers of nodes from Ray's autoscaler, and end nodes that run nothing; Resized follows.
 
-    The order is repeated though nothing has changed: one may get lost.
+    The order is repeated even if nothing has changed, because one may get lost.
     """
 
     wanted: tuple[WantedNodes, ...]

@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update what hosts say of vGPUs, after a poll of a guest or a host; a share in the policy overrides theirs."""
+    """Update what hosts report on vGPUs, after a poll of a guest or host; a share in the policy overrides theirs."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
@@ -30,7 +30,7 @@ def join_guests(state: SupervisorState, polled: NodeBook) -> None:
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
-    """Return how many more vGPUs of each type, and of no other, the cluster's hosts can make; None without a host."""
+    """Return how many more vGPUs the cluster's hosts can create, by type (missing: none); None without a host."""
     polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
     if not any(seen.vgpus or seen.creatable for seen in polled):
         return None
@@ -41,7 +41,7 @@ def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
 
 
 def percent_part(book: NodeBook, device: Device) -> float:
-    """Return which part of the whole engine 100 percent of a device's own use is (vGPU Management SDK guide, 3.2)."""
+    """Return which part of the whole engine a device uses at 100 percent (vGPU Management SDK guide, 3.2)."""
     hosted = book.hosted.get(device.device)
     if hosted is None:
         return own_part(device.kind, device.share, "")

@@ -1,4 +1,4 @@
-"""Packs for a supervisor's successor: users' orders for nodes, and devices in quarantine, with times in UTC."""
+"""Packs users' orders and quarantined devices for a supervisor's successor, with times in UTC."""
 
 from typing import Any, Final
 
@@ -17,22 +17,20 @@ def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[
     """Return the key and the bytes to keep; ``utc_offset_s`` plus the supervisor's clock is UTC."""
     if isinstance(effect, Remember):
         return ORDERS_KEY, msgpack.packb({node: order.value for node, order in effect.orders.items()})
-    records = {key: _packed(record, utc_offset_s) for key, record in effect.records.items()}
+    found = ((key, record.quarantine, record.times) for key, record in effect.records.items())
+    records = {key: _packed(each, times, utc_offset_s) for key, each, times in found if each is not None}
     return QUARANTINES_KEY, msgpack.packb(records)
 
 
 def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
-    """Return orders, by node; none from None."""
+    """Return orders by node; {} for None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
-    # An order that this release does not know keeps work off the node too.
+    # An unknown order keeps work off the node too.
     return {NodeId(node): Order(order) if order in known else Order.CORDON for node, order in kept.items()}
 
 
-def _packed(record: DeviceRecord, utc_offset_s: float) -> dict[str, Any] | None:
-    found = record.quarantine
-    if found is None:
-        return None
+def _packed(found: Quarantine, times: int, utc_offset_s: float) -> dict[str, Any]:
     return {
         "cause": found.cause.value,
         "reason": found.reason,
@@ -40,14 +38,14 @@ def _packed(record: DeviceRecord, utc_offset_s: float) -> dict[str, Any] | None:
         "rest_until_s": found.rest_until_s + utc_offset_s,
         "until_uncordon": found.until_uncordon,
         "engines": sorted(engine.value for engine in found.engines),
-        "times": record.times,
+        "times": times,
     }
 
 
 def unpack_quarantines(packed: bytes | None, utc_offset_s: float) -> dict[str, DeviceRecord]:
-    """Return records on a clock that is ``utc_offset_s`` behind UTC; none from None."""
+    """Return records on a clock that is ``utc_offset_s`` behind UTC; {} for None."""
     found = {} if packed is None else msgpack.unpackb(packed)
-    return {key: _unpacked(dict(values), utc_offset_s) for key, values in found.items() if values is not None}
+    return {key: _unpacked(values, utc_offset_s) for key, values in found.items()}
 
 
 def _unpacked(values: dict[str, Any], utc_offset_s: float) -> DeviceRecord:

@@ -29,7 +29,7 @@ class DeviceFault:
     file: str
     is_wrong: bool
     reason: str
-    is_doubtful: bool = False  # the file, or work beside it, may as well be the cause
+    is_doubtful: bool = False  # the file, or other work on the device, may be the cause instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class ClientReport:
     """A client's report."""
 
     client: str  # its unique name
-    where: str  # its host and process, for people
+    where: str  # its host and process, to display
     sequence: int  # grows with each report, so that late ones are recognised
     jobs: tuple[JobReport, ...]
     proven: tuple[WorkerId, ...] = ()  # workers that completed work, so their earlier deaths were no crash loop
     acknowledged: int = 0  # the number of the newest grants that it received
     faults: tuple[DeviceFault, ...] = ()  # repeated for a while, and counted once
     written_off: dict[WorkerId, str] = field(default_factory=dict)  # workers in which its work hung: {worker: reason}
-    # What it will ask for when some of its jobs are done; it gets no slots. Of each, ``frames_total`` is all of it,
-    # ``segments`` has the length of one, and ``workers_max`` says how many could run at once.
-    behind: tuple[Demand, ...] = ()
+    # The waiting jobs of batches, which get no slots: ``frames_total`` counts all their frames, ``segments`` has the
+    # length of one segment, and ``workers_max`` is how many could run at once.
+    later: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Grants:
     dead: frozenset[WorkerId] = frozenset()  # workers it held that are gone
     capacity_slots: int = 0  # the most that one job could get if it were alone
     waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots
-    refused: dict[str, str] = field(default_factory=dict)  # why a job will never have any on these machines
+    refused: dict[str, str] = field(default_factory=dict)  # why these machines can never give a job slots
     too_large: dict[str, str] = field(default_factory=dict)  # why no machine has the memory for a job
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost
-    leaving: dict[WorkerId, float] = field(default_factory=dict)  # when the nodes of workers it holds end, in s of UTC
-    unrecoverable: str = ""  # why no slots will ever come, "" while some may
+    leaving: dict[WorkerId, float] = field(default_factory=dict)  # when the nodes of its workers end, in seconds of UTC
+    unrecoverable: str = ""  # why there will never be any slots, "" while there may be
     what_next: str = ""  # the remedy
 
 
@@ -79,11 +79,11 @@ class RayNode:
     draining: bool = False
     leaves_utc_s: float | None = None  # when the notice of a draining node ends, None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
-    shown: ShownGpus | None = None  # their names
+    shown: ShownGpus | None = None  # the names of its GPUs
     dlas: int = 0
     memory_bytes: int | None = None  # for workers, without the object store
     unlisted: str = ""  # why ``gpus`` may not count them all, "" if it does
-    labels: dict[str, str] = field(default_factory=dict)  # Ray's
+    labels: dict[str, str] = field(default_factory=dict)  # its labels in Ray
 
     @property
     def knows_its_gpus(self) -> bool:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: alive or not, probed or not, open for work or not."""
+"""A cluster's live nodes: their devices, and whether they take work."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -42,14 +42,14 @@ class NodeBook:
     ending: str = ""  # why the autoscaler ends it, "" if it does not
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
-    has_answered: bool = False  # a probe of it has ended, well or badly
+    has_answered: bool = False  # whether a probe of it has ended, successfully or not
     conditions: dict[str, Condition] = field(default_factory=dict)  # of its GPUs, by device
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""  # why it drains, "" if it does not
+    lost: str = ""  # the Xid that makes it drain, "" for none
     unseen_polls: int = 0  # failed polls in a row
-    unseen_reason: str = ""  # the last one's
+    unseen_reason: str = ""  # why the last of them failed
     unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
-    leaves_s: float | None = None  # when it ends, if it does
+    leaves_s: float | None = None  # when it ends, None if it stays
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
     stations: list[Station] = field(default_factory=list)  # its places for worker processes
 
@@ -93,12 +93,12 @@ class NodeBook:
 
     @property
     def known(self) -> Node:
-        """Its probes' report, or what is known before."""
+        """Its probes' report, or what is known without one."""
         return self.probed or self.ray.unprobed()
 
     @property
     def is_known(self) -> bool:
-        """Whether its GPUs are as they will be: none is still to be listed, or to be probed for the first time."""
+        """Whether all its GPUs are listed, and were probed."""
         return self.has_answered or not (self.ray.gpus or self.ray.unlisted)
 
     def is_probing(self, now_s: float) -> bool:
@@ -106,7 +106,7 @@ class NodeBook:
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
-        """Return the order of another probe, which is under way from now on.
+        """Return the order for another probe, and note that it is under way.
 
         ``from_scratch`` bypasses caches; else each GPU decodes one frame, and no NVENC takes a session.
         """
@@ -137,7 +137,7 @@ class NodeBook:
 
     @property
     def node(self) -> Node:
-        """Its inventory: the CPU alone until it was probed. Ray limits its CPUs, memory and GPUs."""
+        """Its inventory, within Ray's limits on CPUs, memory and GPUs; only the CPU until it was probed."""
         known = self.known
         state = self.state
         surplus = self.surplus if state is DeviceState.CORDONED else ""
@@ -197,7 +197,7 @@ def places_of(node: NodeBook) -> dict[str, Place]:
 
 
 def _shown_by(node: Node) -> ShownGpus:
-    """Return the GPUs that a node's devices are or belong to, where NVML gave no names."""
+    """Return a node's GPUs, derived from its devices if NVML gave no names."""
     devices = node.gpus
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
@@ -244,7 +244,7 @@ class Nodes:
         return self._books.get(node)
 
     def title(self, node: NodeId) -> str:
-        """Return a node's display name: its host's, with the id where several nodes share a host."""
+        """Return a node's display name: its host name, with the id if several nodes share a host."""
         book = self._books.get(node)
         if book is None:
             return node

@@ -51,7 +51,7 @@ class Quarantine:
     cause: Cause
     reason: str
     since_s: float
-    rest_until_s: float = 0.0  # no trial before
+    rest_until_s: float = 0.0  # no trial happens earlier
     until_uncordon: bool = False  # no trial can clear it: a user must
     engines: frozenset[Engine] = frozenset()  # that must work in a trial: those that failed or worked before
 
@@ -73,13 +73,13 @@ CLEAN: Final = DeviceRecord()
 
 
 def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
-    """Return the files that failed on several devices: the file is to blame, and counts against none."""
+    """Return the files that failed on several devices: such a file is itself to blame, and counts against no device."""
     devices = Counter(file for record in records for file in {fault.file for fault in record.faults})
     return frozenset(file for file, count in devices.items() if count > 1)
 
 
 def key_of(device: str, node: NodeId, host: str) -> str:
-    """Return a device's name in records: a name that is unique on its node alone goes with the host, not Ray's id."""
+    """Return a device's key in records; a name unique only on its node goes with the host, not with Ray's id."""
     return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
 
 
@@ -139,7 +139,7 @@ def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
 
 
 def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more doubt; for a while after a trial that cleared the device none counts."""
+    """Return the record with one more doubt; for a while after a trial that cleared the device, doubts do not count."""
     if record.tried_s is not None and doubt.at_s - record.tried_s < FAULT_KEPT_S:
         return record
     kept = tuple(each for each in record.doubts if doubt.at_s - each.at_s < FAULT_KEPT_S and each.file != doubt.file)
@@ -147,14 +147,14 @@ def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
 
 
 def why_suspect(record: DeviceRecord) -> str:
-    """Return why a device must be tried, "" while it need not."""
+    """Return why a device should be tried, or ""."""
     if len(record.doubts) < FILES_DOUBTFUL:
         return ""
     return f"software had to take over for {len(record.doubts)} different files, last: {record.doubts[-1].reason}"
 
 
 def why_guilty(record: DeviceRecord, probed: Device) -> str:
-    """Return why the trial of a suspected device condemns it; "" if it decoded, or could not be tried."""
+    """Return why the trial of a suspected device shows a fault; "" if the device decoded, or could not be tried."""
     own = [trial for trial in probed.trials if trial.engine is Engine.NVDEC and trial.how is How.TRIED]
     if not record.suspicion or not own or any(trial.works for trial in own):
         return ""

@@ -23,23 +23,23 @@ from .settings import SupervisorSettings
 from .stations import IN_USE, StationBook, StationState
 
 ANSWERS_PER_EPOCH = 1_000_000
-"""So that the numbers of a supervisor's grants are larger than any earlier one's."""
+"""More grants than one supervisor sends, so that its successor's numbers are larger."""
 
 Targets = Mapping[StationId, Mapping[str, int]]
 """Slots: {station: {job: slots}}."""
 
 
 class Planner:
-    """Places demands by documented rates that follow workers' measurements."""
+    """Places demands by documented rates, which workers' measurements update."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.rates = start_rates()
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
-        """Return where demands go; networks have the DLAs to themselves and do not affect transcodes.
+        """Return where demands go. Networks use only DLAs, so they do not affect transcodes.
 
-        ``in_full`` names for each job also the devices that could do it and are not used.
+        ``in_full`` also names, for each job, unused devices that could do it.
         """
         medias = [demand for demand in demands if demand.dlas is None]
         media = place(medias, inventory, self.rates, self.policy, in_full=in_full)
@@ -91,29 +91,29 @@ class Scaling:
     decision: Decision = field(default_factory=Decision)
     since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by its key
     idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when a node has had no lease
-    able: frozenset[str] = frozenset()  # the jobs that some group could do
+    able: frozenset[str] = frozenset()  # jobs that some group can do
     sent: Resize | None = None  # the last order
     sent_s: float = 0.0  # when it was given
-    trouble: str = ""  # why Ray takes no orders, "" if it does
+    trouble: str = ""  # why Ray refuses orders, "" if it does not
 
     def may_serve(self, job: str) -> bool:
-        """Return whether nodes may come that could do a job."""
+        """Return whether nodes that can do a job may join."""
         return not self.trouble and job in self.able
 
     def expected(self) -> str:
-        """Say which nodes are to come, "" for none."""
+        """Return which nodes are pending, "" for none."""
         coming = [(size.wanted - size.there, size.group) for size in self.decision.sizes if size.wanted > size.there]
         return ", ".join(f"{count} of {group}" for count, group in coming)
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether nodes are wanted or are to end, so that their supervisor has to stay."""
+        """Whether nodes are requested or ending, so that their supervisor must stay."""
         return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A job that can get nothing."""
+    """Why a job gets no slots, and since when."""
 
     since_s: float
     reason: str
@@ -124,14 +124,14 @@ class SupervisorState:
     """The supervisor's knowledge. Only ``Core.decide`` changes it."""
 
     settings: SupervisorSettings
-    planner: Planner  # the policy, and the rates that workers' measurements have taught
-    speeds: Speeds | None  # how fast nodes of each group are; None if the cluster is not resized
-    epoch: int  # the newest process has it; grows by one with each start
+    planner: Planner  # the policy, and rates with workers' measurements
+    speeds: Speeds | None  # how fast the nodes of each group are; None if the cluster is not resized
+    epoch: int  # number of the newest process; grows by one with each start
     recovering_until_s: float  # until then clients keep the slots that they report, and nothing else moves
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
-    granted: int  # the number of the newest grants
-    event: int = 0  # the number of the event that is being decided, or was last; from 1
+    granted: int  # number of the newest grants
+    event: int = 0  # number of the current event, or of the last one; from 1
     is_dirty: bool = False  # something has changed since everything was placed; a tick places it again
     placed_s: float | None = None  # when everything was last placed
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
@@ -140,15 +140,15 @@ class SupervisorState:
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
     unservable: dict[str, str] = field(default_factory=dict)  # why a job could not be placed even alone, by its key
-    stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never come, by key
-    caps: KnownCaps = field(default_factory=KnownCaps)  # encoder sessions that refusals have taught
+    stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never appear, by key
+    caps: KnownCaps = field(default_factory=dict)  # caps on encoder sessions, learnt from refusals
     scaling: Scaling = field(default_factory=Scaling)  # how many nodes there should be
-    orphans_due_s: float | None = None  # then adopted workers drop the work of clients that have not reported by then
+    orphans_due_s: float | None = None  # when adopted workers drop the work of clients that have not reported
     end: str = ""  # why everything has ended; "" while it runs
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no client, no reservation, and no node that it asked for."""
+        """Whether there is no client, no reservation, and no requested node."""
         if len(self.clients) or self.scaling.holds_nodes:
             return False
         return not any(book.state in IN_USE for book in self.stations.values())
@@ -158,22 +158,8 @@ class SupervisorState:
         """Whether nodes may come because the supervisor asks for them."""
         return self.speeds is not None and not self.scaling.trouble
 
-    @property
-    def targets(self) -> dict[StationId, dict[str, int]]:
-        """The slots of jobs, by station and job."""
-        return self.plans.targets
-
-    @property
-    def placement(self) -> Placement:
-        """Where every job runs, and why not elsewhere."""
-        return self.plans.placement
-
-    def plan_of(self, job: str) -> JobPlan:
-        """Return where a job runs."""
-        return self.plans.of(job)
-
     def is_recovering(self, now_s: float) -> bool:
-        """Return whether clients still keep what they report to hold, after a restart."""
+        """Return whether, after a restart, clients still keep the slots that they report to hold."""
         return now_s < self.recovering_until_s
 
     def station(self, worker: WorkerId, *states: StationState) -> StationBook | None:
@@ -186,13 +172,10 @@ class SupervisorState:
         return self.station(worker, StationState.READY) is not None
 
     def node_of(self, book: StationBook) -> NodeBook:
-        """Return a station's node: stations go with their nodes."""
+        """Return a station's node, which exists as long as the station."""
         return self.nodes[book.station.node]
 
-    def named(self, book: StationBook) -> str:
-        """Return a station's display name."""
-        return f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
-
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:
-        """Return an entry to the log: what happened to a station's process."""
-        return Note(action, f"{self.named(book)} {what}", book.ids)
+        """Return a log entry about a station's process."""
+        name = f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
+        return Note(action, f"{name} {what}", book.ids)

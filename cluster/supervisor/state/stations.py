@@ -13,9 +13,9 @@ from ...probes.report.gpu_identity import Units, on_node
 from ...worker_names import NO_WORKER, NodeId, StationId, WorkerId
 
 DEATHS_IN_A_ROW_MAX = 5
-"""After so many deaths soon after a start a station is quarantined."""
+"""A station is quarantined after this many deaths that each came soon after a start."""
 TOOK_KEPT = 4
-"""How many earlier processes of a station reports may still name."""
+"""How many earlier processes of a station clients' reports may still name."""
 GPU_SLOTS = 64
 """The most sessions of a GPU's process; placement decides how many it gets."""
 
@@ -39,13 +39,13 @@ IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.
 
 EDGES: dict[StationState, frozenset[StationState]] = {
     # A station whose node goes is dropped in any state.
-    # A job wants its device; or an earlier supervisor's worker was found in it.
+    # A job wants its device, or a worker of an earlier supervisor was found in it.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
-    # Ray reserved its bundle; or did not.
+    # Ray reserved its bundle, or did not.
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),
-    # Its process answered; died; or did not start.
+    # Its process answered, died, or did not start.
     StationState.STARTING: frozenset({StationState.READY, StationState.RESTING, StationState.QUARANTINED}),
-    # It was unused; or its process died.
+    # It was unused, or its process died.
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # Its process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
@@ -60,7 +60,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 class Station:
     """The place of one worker process. Ray chooses its GPU, which stations for slices of it share."""
 
-    station: StationId  # its name, which says its node, its seat, and which of them it is
+    station: StationId  # its name: node, seat and number
     slots: int
     sharers: int = 1  # the number of stations per GPU
     counts_slices: bool = False  # whether Ray counts each slice as a GPU
@@ -72,7 +72,7 @@ class Station:
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device that it is for."""
+        """The kind of device that it serves."""
         return self.station.kind
 
     @property
@@ -101,10 +101,10 @@ class StationBook:
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
     reason: str = ""  # of its last change
-    recycle_due: str = ""  # why its process is to be replaced once idle
+    recycle_due: str = ""  # why its process will be replaced once idle
     encoding: int = 0  # its encoder sessions
-    refused_at: int | None = None  # how many were open at a refusal that waits for its device to be known
-    story: list[str] = field(default_factory=list)  # its last changes
+    refused_at: int | None = None  # how many were open at a refusal that cannot be applied before its device is known
+    story: list[str] = field(default_factory=list)  # its last changes, for error messages
     took: dict[int, str] = field(default_factory=dict)  # the devices of its last processes, by epoch
 
     def begin(self, epoch: int) -> None:

@@ -1,6 +1,7 @@
-"""Terms: each supervisor of a cluster has a larger number than any before it.
+"""Terms: numbers that grow with each supervisor of a cluster.
 
-One that was frozen or cut off finds its replacement's term before it gives an order, and ends; workers refuse it too.
+A supervisor that was frozen or cut off sees its successor's term before it gives an order, and ends; workers refuse
+its orders too.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from typing import Final
 TERMS_KEY: Final = "codecfleet/term/"
 """The prefix of the keys under which supervisors claim their terms: each belongs to the first that stores it."""
 EPOCHS_PER_TERM: Final = 10**9
-"""More processes than one supervisor ever starts: their epochs tell the term, and grow with it."""
+"""More processes than one supervisor ever starts, so that an epoch contains its supervisor's term."""
 
 
 class Standing(Enum):
@@ -28,7 +29,7 @@ class Tenure:
     """A supervisor's own standing."""
 
     term: int
-    seen_s: float  # when it last could read the terms
+    seen_s: float  # when it last read the terms
     standing: Standing = Standing.LEADS
 
     @property
@@ -48,7 +49,7 @@ def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float)
 
 
 def next_term(claimed: Iterable[int], epochs: Iterable[int]) -> int:
-    """Return the first term that is free, given those claimed and the epochs of all workers that are alive."""
+    """Return the first free term, given the claimed terms and the epochs of all live workers."""
     return max((*claimed, *map(term_of, epochs)), default=0) + 1
 
 

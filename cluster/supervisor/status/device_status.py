@@ -18,19 +18,19 @@ NOT_POLLED = "it has not been polled yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """A GPU, slice or vGPU. A value that it does not report is None, and ``unknown`` has the reason, by its name."""
+    """A GPU, slice or vGPU. Values that it does not report are None, and ``unknown`` has the reasons by name."""
 
     node: str
     device: str
     name: str
     state: str  # open, cordoned, draining or quarantined
     reason: str  # for that state
-    # Since when it is in quarantine ("since", in UTC, "for_s"), why ("cause": poll, deaths, faults), which time
-    # ("times"), and when a trial may end it ("trial_in_s", None if only ``uncordon`` does); {} outside.
+    # {} unless it is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times" (quarantines in
+    # a row), and "trial_in_s" (when a trial may end it; None if only ``uncordon`` does).
     quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None  # how long ago it was polled; None if it was not
     told_by: str = ""  # how others' use is separated from codecfleet's
-    # Per kind of engine how busy it is ("percent"), and what placement counts as others' use ("others_percent").
+    # By engine: "percent" is how busy it is, "others_percent" what placement counts as others' use.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
     encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
@@ -41,7 +41,7 @@ class DeviceStatus:
     scheduler: str | None = None
     accounting: bool | None = None
     vgpus: tuple[dict[str, Any], ...] = ()
-    hosted: str = ""  # which host of the cluster a vGPU runs on, and how it is shared there
+    hosted: str = ""  # which host of the cluster runs a vGPU, and how the GPU is shared there
     unknown: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class DeviceStatus:
 
 
 def device_status(title: str, device: Device, node: NodeBook, now_s: float) -> DeviceStatus:
-    """Return how a device is; ``title`` is its node's display name."""
+    """Return a device's status; ``title`` is its node's display name."""
     condition, hosted = node.conditions.get(device.device), node.hosted.get(device.device)
     said = Said()
     if condition is None or node.unseen_reason:
@@ -120,7 +120,7 @@ def _memory(said: Said, condition: Condition) -> dict[str, int | None]:
         return {}
     others = condition.memory_others_bytes
     if others is None:
-        said.unknown["memory_others"] = "a worker of ours has it, and the driver does not say how much memory is ours"
+        said.unknown["memory_others"] = "a worker uses the device, and the driver does not report how much of it"
     return {"total_bytes": memory.total_bytes, "used_bytes": memory.used_bytes, "others_bytes": others}
 
 

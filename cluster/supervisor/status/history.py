@@ -1,7 +1,4 @@
-"""The recent work and speed of stations, from workers' heartbeats: bounded, without clock or I/O.
-
-``codecfleet dashboard`` shows it.
-"""
+"""The recent work and speed of stations, from heartbeats, for ``codecfleet dashboard``: bounded, no clock or I/O."""
 
 import heapq
 import math
@@ -13,10 +10,10 @@ from typing import Final
 from ....actors.device.pieces import ReportedPiece
 from ...worker_names import NodeId, StationId, WorkerId
 
-KEPT_S: Final = 900.0  # how far back it goes; less where more was done than is kept
+KEPT_S: Final = 900.0  # how far back it goes, unless the counts below are reached first
 EACH_MAX: Final = 240  # the most work items that are kept of one station
 TOTAL_MAX: Final = 60_000
-"""The most of all stations together, at about 300 bytes each; of that each station has an equal share."""
+"""The most work items of all stations together, at about 300 bytes each; every station may keep an equal share."""
 EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # one every 2 s, for ``KEPT_S``
 GONE_MAX: Final = 24  # the most lost stations that are included unasked
@@ -32,7 +29,7 @@ class PieceSeen:
 
     job: str
     label: str
-    lane: int  # the row of work at the same time
+    lane: int  # its row if several run at the same time
     began_s: float  # in a ``History`` seconds before now; in a ``WorkHistory`` on its clock
     ended_s: float | None  # likewise; None while it runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
@@ -86,9 +83,9 @@ class _Station:
 
 
 class WorkHistory:
-    """Collects heartbeats; times are of the supervisor's clock.
+    """Collects heartbeats; times are on the supervisor's clock.
 
-    ``title`` returns a node's display name, as long as the node is there.
+    ``title`` returns a live node's display name.
     """
 
     def __init__(self, title: Callable[[NodeId], str]) -> None:
@@ -138,7 +135,7 @@ class WorkHistory:
         self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
 
     def of(self, stations: Iterable[StationId], is_live: Callable[[WorkerId], bool], now_s: float) -> History:
-        """Return the work of these stations and of lost ones; ``is_live``: a worker of that name is up."""
+        """Return the work of these stations and of lost ones; ``is_live`` returns whether a worker is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}
         idle = ((name, each) for name, each in self._stations.items() if each.pieces and not is_live(each.worker))
         others = [(name, each) for name, each in idle if name not in asked]

@@ -55,7 +55,7 @@ def _autoscaling(scaling: AutoscalingStatus) -> Iterator[str]:
     wanted = sum(group.wanted for group in scaling.groups)
     yield f"autoscaling {counted(wanted, 'node')} wanted, {scaling.price_per_hour}{most} an hour"
     if scaling.trouble:
-        yield from _indented(f"not done: {scaling.trouble}")
+        yield from _indented(f"not carried out: {scaling.trouble}")
     for group in scaling.groups:
         count = f"{group.there} of {group.wanted}, {group.nodes_max} at most"
         yield from wrap(

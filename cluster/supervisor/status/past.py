@@ -19,9 +19,9 @@ SPEEDS_KEY: Final = "codecfleet/speeds"
 NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes that one event names
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
-EVENTS_KEPT: Final = 200  # the most of them that are kept
-EVENTS_KEPT_S: Final = 86_400.0  # for how long: they are shown with their time of day alone
-LINE_MAX: Final = 400  # the most characters of each that are kept
+EVENTS_KEPT: Final = 200  # the most that are kept for a successor
+EVENTS_KEPT_S: Final = 86_400.0  # for how long; only their time of day is shown
+LINE_MAX: Final = 400  # the most characters kept of each
 EVERY_S: Final = 5.0  # how often changes are kept
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
@@ -90,17 +90,17 @@ def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
         return ""
     more = f" and {len(lost) - NODES_NAMED} more" if len(lost) > NODES_NAMED else ""
     names = f"{', '.join(lost[:NODES_NAMED])}{more}"
-    return f"{'node' if len(lost) == 1 else 'nodes'} {names} went while no supervisor ran"
+    return f"{'node' if len(lost) == 1 else 'nodes'} {names} left while no supervisor ran"
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return speeds up to the first 0 after the last that is not: an idle fleet has no news."""
+    """Return speeds up to the first 0 after the last positive one, so that an idle fleet stores nothing new."""
     last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
     return speeds[: last + 2]
 
 
 def _unpacked(packed: bytes | None) -> list[tuple[float, Any]]:
-    """Return pairs of a time and a value; nothing from None or from anything malformed."""
+    """Return pairs of a time and a value; [] for None and for anything malformed."""
     try:
         return [(float(at_s), what) for at_s, what in ([] if packed is None else msgpack.unpackb(packed))]
     except (ValueError, TypeError):

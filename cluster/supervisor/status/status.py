@@ -53,7 +53,7 @@ class WorkerStatus:
 
     @property
     def on(self) -> str:
-        """Its device, for people."""
+        """Its device, to display."""
         kind = SEATS[self.kind]
         return (kind.takes_gpu and self.device) or kind.title
 
@@ -64,13 +64,13 @@ class WorkerStatus:
 
     @property
     def jobs(self) -> str:
-        """Its jobs with the slots of each, for people."""
+        """Its jobs and the slots of each, to display."""
         return ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in self.leases.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job: its remaining segments, what it may use and uses, and why it waits if it does."""
+    """A job: its remaining segments, the slots it may use and uses, and why it waits."""
 
     job: str
     client: str
@@ -91,7 +91,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A group of nodes that come and go: how many are there and wanted, of how many at most, and why."""
+    """A group of nodes: its current, wanted and largest size, and the reason."""
 
     group: str
     there: int
@@ -103,13 +103,13 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingStatus:
-    """How a cluster grows and shrinks; prices are exact decimals."""
+    """The sizes and prices of a cluster's groups; prices are exact decimals."""
 
     groups: tuple[GroupStatus, ...]
     price_per_hour: str  # of all nodes that are wanted
     price_per_hour_max: str | None
     late: tuple[str, ...]  # which jobs will be late, and why
-    trouble: str  # why Ray takes no orders, "" if it does
+    trouble: str  # why Ray refuses orders, "" if it does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Status:
     jobs: tuple[JobStatus, ...]
     quarantine: tuple[str, ...]
     log: tuple[tuple[float, str], ...]  # (seconds since the epoch, line), oldest first
-    autoscaling: AutoscalingStatus | None = None  # None for a cluster that does not grow by itself
+    autoscaling: AutoscalingStatus | None = None  # None if the supervisor does not resize the cluster
     release: str = ""  # the supervisor's version of codecfleet
 
     @property

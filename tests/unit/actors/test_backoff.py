@@ -11,5 +11,5 @@ def test_each_wait_is_twice_as_long_up_to_the_longest() -> None:
 
 
 def test_a_factor_of_ones_own() -> None:
-    """The factor between two waits can be chosen."""
+    """The factor between waits is configurable."""
     assert [Backoff(1, 100, factor=3).wait_s(failures) for failures in range(1, 5)] == [1, 3, 9, 27]

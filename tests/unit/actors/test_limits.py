@@ -31,6 +31,6 @@ def test_a_broken_limit_is_the_input_s_own_fault() -> None:
 
 
 def test_without_limits_everything_passes() -> None:
-    """A worker reads what was checked before, whatever it states."""
+    """Without limits any source is read: workers read only what was checked."""
     NO_LIMITS.check_size("film.mkv", 65_536, 65_536)
     assert int(NO_LIMITS.options["max_pixels"]) == 2**31 - 1

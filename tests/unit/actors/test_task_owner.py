@@ -27,7 +27,7 @@ async def fail(error: Exception) -> None:
 
 
 async def test_tasks_end_with_the_block() -> None:
-    """What still runs is cancelled, and has ended when the block is left; what ended well has its result."""
+    """Running tasks are cancelled and have ended when the block is left; finished ones keep their result."""
     ended: list[str] = []
     async with TaskOwner() as owner:
         owner.start(forever(ended), "forever")
@@ -55,7 +55,7 @@ async def test_a_task_that_dies_ends_its_owner_with_its_name_and_error() -> None
 
 
 async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
-    """Its cause stays, and the tasks have ended."""
+    """It keeps its cause, and the tasks have ended."""
     ended: list[str] = []
 
     async def broken() -> None:
@@ -71,7 +71,7 @@ async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
 
 
 async def test_codecfleets_own_error_comes_first() -> None:
-    """Of several errors, the one that says what to do is raised."""
+    """Of several errors, the one with a next step is raised."""
 
     async def owned() -> None:
         async with TaskOwner() as owner:

@@ -116,7 +116,7 @@ def test_the_page_loads_nothing_and_runs_nothing(figures: Figures) -> None:
 
 @given(st.text(max_size=80))
 def test_any_name_is_text_and_nothing_else(name: str) -> None:
-    """Names come from anybody."""
+    """Any name is shown as text."""
     figures = replace(
         FIGURES,
         root=name,
@@ -140,6 +140,6 @@ def test_ticks_are_round_and_few(most: float, about: int) -> None:
 
 @given(st.text(max_size=100), st.integers(2, 50))
 def test_a_long_name_keeps_its_end(name: str, characters: int) -> None:
-    """The end tells paths apart."""
+    """A shortened name keeps its end, which differs between paths."""
     assert len(shortened(name, characters)) <= characters
     assert name.endswith(shortened(name, characters).removeprefix("…"))

@@ -49,52 +49,6 @@ def test_no_option_is_the_documented_default() -> None:
     assert spec_of() == TranscodeSpec(source="in.mkv", output="out.mp4")
 
 
-def test_every_option_reaches_the_spec() -> None:
-    """Each option lands in its field, exactly."""
-    line = (
-        "--codec hevc --bitrate 4M --maxrate 6M --bufsize 8M --preset 7 --encoder-option tune=film "
-        "--encoder-option a=b=c "
-        "--crop 640:480:8:4 --rotate 90 --flip h --pad 16:9 --scale 720p --tonemap hable "
-        "--pix-fmt yuv420p10le --denoise strong --deinterlace auto --start 1:30 --end 00:02:00.5 --video-track 1 "
-        "--audio-track 2 --audio-track 0 --audio opus --subtitles none --segment-seconds 2.5 --workers 3 --device cpu "
-        "--fragmented --overwrite --strict --force"
-    )
-    assert spec_of(*line.split()) == TranscodeSpec.model_validate(
-        {
-            "source": "in.mkv",
-            "output": "out.mp4",
-            "codec": "hevc",
-            "bitrate_bps": 4_000_000,
-            "maxrate_bps": 6_000_000,
-            "bufsize_bits": 8_000_000,
-            "preset": 7,
-            "encoder_options": (("tune", "film"), ("a", "b=c")),
-            "crop": (640, 480, 8, 4),
-            "rotate": "90",
-            "flip": "h",
-            "pad": Fraction(16, 9),
-            "scale": (None, 720),
-            "tonemap": "hable",
-            "pix_fmt": "yuv420p10le",
-            "denoise": "strong",
-            "deinterlace": "auto",
-            "start_s": Fraction(90),
-            "end_s": Fraction(241, 2),
-            "video_track": 1,
-            "audio_tracks": (2, 0),
-            "audio": "opus",
-            "subtitles": "none",
-            "segment_s": Fraction(5, 2),
-            "workers": 3,
-            "device": "cpu",
-            "fragmented": True,
-            "overwrite": True,
-            "strict": True,
-            "force": True,
-        }
-    )
-
-
 @pytest.mark.parametrize("line", ["--help", "-h", "--version", "transcode --help", "probe -h", "plan -h", "verify -h"])
 def test_asking_for_help_is_no_mistake(line: str, capsys: Captured) -> None:
     """Help and version go to stdout with exit code 0."""

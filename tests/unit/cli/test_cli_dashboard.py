@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-import socket
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 
@@ -54,29 +52,6 @@ def test_the_token_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: Captured
     said = capsys.readouterr()
     assert "(asks for the token)" in said.out
     assert "s3cret" not in said.out + said.err
-
-
-def test_without_a_token_it_listens_on_loopback_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    """Elsewhere it refuses to start, in one line, before the fleet is asked."""
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
-    fleet = FakeFleet(None)
-    assert run(["dashboard", "--host", "0.0.0.0", "--port", "0"], Services(open_desk=fleet.desk)) == 2  # noqa: S104
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n"), fleet.opened) == ("", 1, 0)
-    assert "requires the cluster's token, but there is none. Copy the head's" in said.err
-
-
-def test_a_taken_port_is_one_line(capsys: Captured) -> None:
-    """The line says which port, and what to give instead."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert run(["dashboard", "--port", port], Services(open_desk=FakeFleet(None).desk)) == 2
-    said = capsys.readouterr()
-    assert f"port {port}: Address already in use. Give another --port" in said.err
-    assert said.err.count("\n") == 1
 
 
 def test_a_fleet_that_is_gone_is_one_line(capsys: Captured) -> None:

@@ -193,7 +193,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys: Captured) -> None:
-    """Each option as it was given, once; an answer of one line is that line."""
+    """Each option reaches its service once, as given; the answer's line is printed."""
     assert asked_by(line) == [asked]
     assert asked[0] not in ANSWERED or capsys.readouterr() == ("done\n", "")
 
@@ -233,7 +233,7 @@ def test_the_environments_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_an_answer_for_programs_is_one_document(line: str, capsys: Captured) -> None:
-    """With --json, and nothing beside it."""
+    """``--json`` prints one document and nothing else."""
     asked_by(f"{line} --json")
     out, err = capsys.readouterr()
     assert (isinstance(json.loads(out), dict), err) == (True, "")

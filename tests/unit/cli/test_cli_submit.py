@@ -16,7 +16,8 @@ from codecfleet.console.listings import job_json, job_rows
 from codecfleet.testing import FakeJobServer
 
 Captured = pytest.CaptureFixture[str]
-LINE = "submit --address http://head:8265 transcode a.mkv b.mp4 --codec hevc --overwrite"
+LINE = "submit --installed --address http://head:8265 transcode a.mkv b.mp4 --codec hevc --overwrite"
+"""Nothing is packed for it: that takes seconds."""
 
 
 def services(server: FakeJobServer) -> Services:
@@ -28,7 +29,7 @@ def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Capt
     """Its own options are its own, its lines go where it wrote them, and its exit code is ours."""
     end = RayJob("", JobPhase.FAILED, exit_code=3)
     server = FakeJobServer(["codecfleet: error: a.mkv is not there\noutput  none\n"], end)
-    assert run(LINE.split(), services(server)) == 3
+    assert run(LINE.replace(" --installed", "").split(), services(server)) == 3
     ((job_id, entry),) = server.submitted.items()
     assert entry.arguments == ("transcode", "a.mkv", "b.mp4", "--codec", "hevc", "--overwrite")
     assert (entry.folder, entry.python) == (str(Path.cwd()), "python3")
@@ -117,7 +118,7 @@ def test_a_spec_file_and_a_preset_of_ones_own_go_with_the_command(
     """A cluster that has neither makes the same of the command as this machine; ours are not sent."""
     server, words = FakeJobServer(), ["transcode", "/a.mkv", "/b.mp4", *options.split()]
     here = parse(words)
-    assert run(["submit", "--address", "http://head:8265", *words], services(server)) == 0
+    assert run(["submit", "--installed", "--address", "http://head:8265", *words], services(server)) == 0
     (entry,) = server.submitted.values()
     assert ("mine" in str(entry.variables)) is ("mine" in options)
     far = tmp_path_factory.mktemp("far")
@@ -143,7 +144,8 @@ def test_a_command_belongs_to_the_span_of_who_submits_it(
     """TRACEPARENT goes with it, where it is one."""
     monkeypatch.setenv("TRACEPARENT", parent)
     server = FakeJobServer()
-    assert run(["submit", "--address", "http://head:8265", "verify", "/a.mkv", "/b.mp4"], services(server)) == 0
+    line = "submit --installed --address http://head:8265 verify /a.mkv /b.mp4"
+    assert run(line.split(), services(server)) == 0
     (entry,) = server.submitted.values()
     assert entry.variables == ({"TRACEPARENT": parent} if is_sent else {})
 
@@ -167,7 +169,7 @@ def test_files_that_must_not_travel_are_refused(text: str, named: str, own_files
 
 
 def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
-    """Nothing is submitted for it."""
+    """Nothing is submitted."""
     server = FakeJobServer()
     assert run(["submit", "--address", "http://h", "transcode", "--help"], services(server)) == 0
     assert "--codec" in capsys.readouterr().out

@@ -160,7 +160,7 @@ NO_TIME = replace(busy(), log=((math.inf, "a client came"),))
 def test_a_look_that_cannot_be_shown_costs_itself_alone(
     line: str, odd: Status, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Why is shown, and then the next one."""
+    """The reason is shown, then the next status."""
     monkeypatch.setenv("TERM", "xterm")
     cluster, screen = Cluster(ending=ctrl_c, answers=[odd, busy(7)]), Screen()
     with redirect_stdout(screen):
@@ -201,7 +201,7 @@ def test_a_terminal_shows_the_screen_again_and_again(monkeypatch: pytest.MonkeyP
 
 
 def test_top_is_printed_once_where_there_is_no_terminal(capsys: Captured) -> None:
-    """In a file or a pipe it is whole, without escape sequences, and ends by itself."""
+    """In a file or a pipe it is complete, has no escape sequences, and ends."""
     assert run(["top"], Cluster().services()) == 0
     wanted = screen_lines(busy(), width=PRINTED_COLUMNS, height=None, colour=False)
     assert capsys.readouterr().out.splitlines() == wanted

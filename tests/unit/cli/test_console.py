@@ -48,7 +48,7 @@ def test_sizes_read_naturally(size_bytes: int, text: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (3723, "1:02:03")])
 def test_lengths_of_time_read_like_a_clock(seconds: float, text: str) -> None:
-    """Times are rounded before they are split, so that no clock shows 60 seconds."""
+    """Times are rounded before they are split: no clock shows 60 seconds."""
     assert clock_text(seconds) == text
 
 
@@ -86,7 +86,7 @@ def test_a_log_names_the_stages_that_take_time() -> None:
 
 
 def test_the_proof_says_when_something_differs() -> None:
-    """A difference is shouted, not averaged away."""
+    """A difference is shown in capitals."""
     report = sample_report()
     wrong = report.model_copy(
         update={"proof": report.proof.model_copy(update={"output_frames": 719, "times_equal": False})}

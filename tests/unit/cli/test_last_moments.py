@@ -24,7 +24,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_the_very_end_changes_no_exit_code(number: signal.Signals) -> None:
-    """What the program has come to stands."""
+    """The exit code stays what it was."""
     done = ended(["--versions", str(int(number))])
     assert (done.returncode, done.stdout) == (2, "")
 

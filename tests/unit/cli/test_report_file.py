@@ -46,7 +46,7 @@ def test_a_device_is_written_and_never_replaced() -> None:
 
 
 def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
-    """Each would be replaced by a file, or hide where the report went."""
+    """A socket would be replaced by a file; a dangling link hides where the report went."""
     (tmp_path / "link").symlink_to("nothing")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
@@ -57,7 +57,7 @@ def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["films.txt", "out/codecfleet-batch.sqlite"])
 def test_a_batchs_report_replaces_no_file_of_the_batch(name: str, tmp_path: Path, capsys: Captured) -> None:
-    """Neither a list nor the database."""
+    """A report replaces neither the list nor the database."""
     (tmp_path / "out").mkdir()
     (tmp_path / "films.txt").write_text("film.mkv\n")
     (tmp_path / "out/codecfleet-batch.sqlite").write_text("states")

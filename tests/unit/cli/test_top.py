@@ -48,7 +48,7 @@ def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> Non
 
 
 def test_without_a_height_all_is_there() -> None:
-    """Into a file goes every row."""
+    """A file gets every row."""
     lines = screen_lines(LARGE, width=110, height=None, colour=False)
     assert len(lines) == len(heading(LARGE)) + sum(1 + len(table.rows) for table in tables(LARGE))
 
@@ -80,7 +80,7 @@ def test_a_device_that_is_held_down_comes_before_busier_ones() -> None:
 
 
 def test_empty_stations_are_not_shown() -> None:
-    """A place without a process is none of the workers."""
+    """A station without a process is not counted as a worker."""
     status = replace(LARGE, workers=(worker(0), replace(worker(1), state="empty")))
     assert first_cells(status, "worker") == ["gpu-0/cpu#0"]
     assert "workers     1: 1 ready; 3 of 4 slots in use, 0.0 fps" in heading(status)

@@ -1,4 +1,4 @@
-"""What a probe's answer holds, and why there is none: each checks that it is so."""
+"""Checked access to a probe's answer: its value, or the reason why there is none."""
 
 from typing import TypeVar
 

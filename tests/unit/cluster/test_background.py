@@ -1,4 +1,4 @@
-"""Background tasks: what fails is reported, and the end waits for what it has to."""
+"""Background tasks: failures are reported, and the end waits for the tasks that must finish."""
 
 import asyncio
 

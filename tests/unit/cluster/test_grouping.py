@@ -52,7 +52,7 @@ def test_groups_keep_everything_in_order(items: list[int]) -> None:
 
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_name_every_number(numbers: set[int]) -> None:
-    """What is written back gives the same numbers, and no two ranges touch."""
+    """The ranges give the same numbers when parsed, and no two of them touch."""
     pairs = [tuple(map(int, part.split("-"))) for part in number_ranges(numbers).split(", ") if part]
     assert {n for pair in pairs for n in range(pair[0], pair[-1] + 1)} == numbers
     assert all(left[-1] + 1 < right[0] for left, right in itertools.pairwise(pairs))
@@ -60,7 +60,7 @@ def test_ranges_name_every_number(numbers: set[int]) -> None:
 
 @given(st.sets(st.integers(0, 30), max_size=12))
 def test_short_names_stand_for_every_name(numbers: set[int]) -> None:
-    """Whatever is put into ranges or counted, the sum is the number of names."""
+    """The names in ranges and counts add up to all names."""
     stands_for = 0
     for part in short_names(f"n-{number}" for number in numbers).split(", "):
         if part.startswith("and "):

@@ -1,4 +1,4 @@
-"""What this machine grants."""
+"""The resources of this machine, and the time in which a process ran."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster import machine
+from codecfleet.cluster.awake_clock import AwakeClock
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,10 @@ def test_shared_memory(tmp_path: Path) -> None:
     """A place that is not there has no room; one that is has some."""
     assert machine.shared_memory_free_bytes(tmp_path / "nowhere") == 0
     assert machine.shared_memory_free_bytes(tmp_path) > 0
+
+
+def test_a_process_that_stood_still_has_not_waited() -> None:
+    """Short steps count in full, and a suspension as the longest step."""
+    readings = iter([100.0, 101.0, 103.0, 183.0, 184.0])
+    clock = AwakeClock(5.0, lambda: next(readings))
+    assert [clock() for _ in range(4)] == [101.0, 103.0, 108.0, 109.0]

@@ -15,19 +15,18 @@ class Supervisor:
         self.version = self
 
     async def remote(self) -> str:
-        """Return it, as a call of the actor's method does."""
         return self._said
 
 
 async def test_a_client_asks_for_the_version_before_anything_else() -> None:
-    """A supervisor of its own version is used."""
+    """A client uses only a supervisor of the same version."""
     await refuse_others(Supervisor(VERSION))
     with pytest.raises(VersionRefused, match=f"this client is codecfleet {VERSION}, .* supervisor is codecfleet 0.9.0"):
         await refuse_others(Supervisor("0.9.0"))
 
 
 def test_a_checkout_without_a_version_is_equal_to_itself() -> None:
-    """And to no version that is known."""
+    """An unknown version equals only another unknown one."""
     refuse_client("", "")
     refuse_worker("", "")
     with pytest.raises(VersionRefused, match=r"a codecfleet of unknown version.*codecfleet 0\.1\.0.*docs/nodes\.md"):
@@ -45,7 +44,7 @@ def test_a_worker_of_another_version_is_refused() -> None:
 
 
 def test_unknown_versions_of_pyav_are_not_told_apart() -> None:
-    """Only two that are known to differ make other bytes."""
+    """Only two known versions that differ make other bytes."""
     assert makes_alike("18.1.0", "18.1.0")
     assert makes_alike("", "18.1.0")
     assert makes_alike("18.1.0", "")

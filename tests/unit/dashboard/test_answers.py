@@ -129,7 +129,7 @@ def test_other_bytes_are_refused(head: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_none(head: bytes) -> None:
-    """Whatever comes, it is answered or refused."""
+    """Any bytes are answered or refused."""
     try:
         found = parsed(head)
     except BadRequest:

@@ -28,7 +28,7 @@ def table(fleet: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_an_idle_fleet() -> None:
-    """Nothing is there, nothing is wrong, and each table is empty."""
+    """Health is fine and each table is empty."""
     fleet = fleet_of(EMPTY)
     assert (fleet["health"], fleet["timeline"], fleet["speeds"], fleet["stations"]) == ([], [], [], 0)
     assert fleet["sums"]["slots"] == 0
@@ -36,7 +36,7 @@ def test_an_idle_fleet() -> None:
 
 
 def test_without_a_fleet_there_is_the_reason() -> None:
-    """No supervisor, or one that does not answer, is told in words."""
+    """A missing or silent supervisor is reported in words."""
     assert document(None, History(), ()) == {"schema": 1, "trouble": NO_SUPERVISOR, "fleet": None}
     gone = document(FleetUnavailable("the supervisor does not answer", "Wait."), History(), ())
     assert gone["trouble"] == "the supervisor does not answer. Wait."

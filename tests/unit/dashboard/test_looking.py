@@ -169,7 +169,7 @@ async def test_a_watch_shows_any_error_and_looks_on(error: Exception) -> None:
 
 
 async def test_a_fleet_that_was_never_reached_is_an_error() -> None:
-    """What cannot be looked at from the beginning on is not served at all."""
+    """A fleet that was never reached is not served."""
     fleet = FakeFleet(large_fleet(3, 3))
     fleet.lost = GONE
     with pytest.raises(FleetUnavailable, match="does not answer"):

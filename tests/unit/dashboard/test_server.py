@@ -166,7 +166,7 @@ async def test_connections_are_bounded_and_those_that_are_turned_away_too() -> N
 
 
 async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
-    """It keeps neither its connection nor its memory: the rest of it is never sent."""
+    """Its connection and memory are released; the rest is never sent."""
     async with served(kind=LookingAtMuch, send_s=0.0) as port:
         status, headers, body = await sent(port, "GET /fleet.json HTTP/1.1")
         assert status == 200

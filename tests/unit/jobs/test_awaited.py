@@ -24,7 +24,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", WAITING)
 def test_what_waits_has_a_form_to_await(name: str) -> None:
-    """Each has the same parameters, under its name with ``_async``, and both are public."""
+    """Each has an ``_async`` form with the same parameters; both are public."""
     waits, awaited = getattr(codecfleet, name), getattr(codecfleet, f"{name}_async")
     assert awaited.__name__ == f"{name}_async"
     assert {name, awaited.__name__} <= set(codecfleet.__all__)
@@ -34,7 +34,7 @@ def test_what_waits_has_a_form_to_await(name: str) -> None:
 
 
 async def test_the_answers_are_the_same(film: Path) -> None:
-    """What is awaited answers as what waits does, and raises the same errors."""
+    """Both forms return the same and raise the same errors."""
     spec = TranscodeSpec(source=film, output=film.with_name("out.mp4"))
     assert (await codecfleet.probe_async(film)).model_dump(exclude={"wall_s"}) == probe(film).model_dump(
         exclude={"wall_s"}

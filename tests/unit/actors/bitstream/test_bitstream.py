@@ -88,7 +88,7 @@ def _bits(text: str) -> bytes:
 
 @given(st.binary(max_size=40))
 def test_reading_past_the_end_is_an_eof_error(data: bytes) -> None:
-    """Whatever the bytes, a reader ends with EOFError and never invents bits."""
+    """Reading any bytes past their end raises EOFError; no bits are invented."""
     with pytest.raises(EOFError):
         _read_on(BitReader(data))
 
@@ -123,7 +123,7 @@ def test_units_of_a_view_are_views(data: bytes, length_bytes: int) -> None:
 
 @given(st.binary(max_size=60), st.sampled_from(["h264", "hevc"]), st.sampled_from([b"", AVCC_4, HVCC_4]))
 def test_damaged_packets_are_judged_without_an_exception(data: bytes, codec: str, extradata: bytes) -> None:
-    """Random bytes have some kind; nothing raises."""
+    """Random bytes are classified without an exception."""
     assert isinstance(random_access_kind(codec, data, extradata), RandomAccess)
 
 
@@ -141,7 +141,7 @@ def test_damaged_packets_are_judged_without_an_exception(data: bytes, codec: str
     ],
 )
 def test_h264_access_points(units: tuple[bytes, ...], kind: RandomAccess) -> None:
-    """An H.264 packet is what its units say, not what a container flags."""
+    """The units of an H.264 packet decide what it is, not the container's flags."""
     assert random_access_kind("h264", b"".join(b"\x00\x00\x01" + unit for unit in units)) is kind
 
 
@@ -164,7 +164,7 @@ def test_hevc_access_points(unit_type: int, kind: RandomAccess) -> None:
 
 
 def test_other_codecs_leave_it_to_the_container() -> None:
-    """A codec that is not read here has its container's flag and no more."""
+    """For any other codec the container's flag decides."""
     assert random_access_kind("vp9", b"\x82") is RandomAccess.FLAGGED
 
 

@@ -46,7 +46,7 @@ def orders_of(codec: str, path: Path) -> list[FieldOrder | None]:
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_every_packet_states_what_its_picture_shows(name: str, tmp_path: Path) -> None:
-    """As the encoder was asked for, and as FFmpeg's decoder judges."""
+    """The same order that the encoder was asked for and that FFmpeg's decoder finds."""
     encoder, options, wanted = CLIPS[name]
     codec = {"libx264": "h264"}.get(encoder, encoder)
     clip = Clip(times=constant_times(20, 1), time_base=Fraction(1, 25), encoder=encoder, options=options)

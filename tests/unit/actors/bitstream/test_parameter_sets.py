@@ -89,7 +89,7 @@ def test_one_set_with_fields_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("params", "expected"), [("", True), (":interlace=tff", False)])
 @pytest.mark.parametrize("suffix", [".mp4", ".ts"])
 def test_whole_frames_of_hevc_are_a_promise(tmp_path: Path, params: str, suffix: str, *, expected: bool) -> None:
-    """HEVC's encoders promise in the profile that no picture is a field, or they do not."""
+    """HEVC's profile flags say whether a picture can be a field."""
     extra = _extradata(_clip(tmp_path, "libx265", suffix, HEVC_OPTIONS + params))
     assert has_whole_frames_only(extra, hevc=True) is expected
 
@@ -129,7 +129,7 @@ def _made(folder: Path) -> tuple[str, str]:
 
 @given(data=st.binary(max_size=200), head=st.sampled_from([b"\x01", b"\0\0\0\1\x67", b"\0\0\0\1\x42\1"]))
 def test_damage_is_never_an_exception(data: bytes, head: bytes) -> None:
-    """Whatever extradata holds, reading it ends, and what is given back begins with a start code or is empty."""
+    """Any extradata is read to an end; the result begins with a start code or is empty."""
     extra = head + data
     for hevc in (False, True):
         assert has_whole_frames_only(extra, hevc=hevc) in (True, False, None)

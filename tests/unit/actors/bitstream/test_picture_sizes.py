@@ -96,7 +96,7 @@ def test_another_configuration_holds_from_its_packet_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TRACKS)
 def test_headers_that_are_cut_short_tell_nothing_or_the_same(name: str, tmp_path: Path) -> None:
-    """Wherever a packet ends, its headers say the size or nothing: no other one, and no error."""
+    """A packet cut anywhere gives the right size or none, and never an error."""
     suffix, clip = TRACKS[name]
     data = packets_of(make_clip(tmp_path / f"clip{suffix}", replace(clip, width=178, height=98)))[0].data
     for length in range(min(len(data), 600)):
@@ -105,5 +105,5 @@ def test_headers_that_are_cut_short_tell_nothing_or_the_same(name: str, tmp_path
 
 
 def test_other_codecs_tell_nothing() -> None:
-    """Of a codec that is not read, no size is known."""
+    """The size is unknown for codecs that are not parsed."""
     assert PictureSizes("mpeg2video", b"").size(b"\x00\x00\x01\xb3\x04\x00\x30\x13") is None

@@ -162,6 +162,6 @@ def test_the_first_block_addition_of_vp9_is_alpha() -> None:
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg2video", "av1"])
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x01", b"\x00\x00\x00\x09\x06", b"\xff" * 9, bytes(64)])
 def test_damaged_packets_have_nothing(codec: str, data: bytes) -> None:
-    """A packet that is cut short or void passes."""
+    """A truncated or empty packet raises nothing."""
     for extradata in (b"", AVCC, HVCC):
         assert RiderReader(codec, extradata).kinds(memoryview(data)) == set()

@@ -39,7 +39,7 @@ def _superframe(*frames: bytes, size_bytes: int = 4) -> bytes:
 
 
 def test_hidden_frames_of_a_real_stream_are_not_shown(tmp_path: Path) -> None:
-    """Superframes with alternate references show as many pictures as a decoder gives."""
+    """Superframes with alternate references show as many pictures as a decoder returns."""
     hidden = 0
     for data, given_ in _packets(_clip(tmp_path, frames=60, options=HIDING)):
         frames = list(vp9_frames(data))
@@ -67,7 +67,7 @@ def test_rgb_states_its_size(tmp_path: Path) -> None:
 
 @given(data=st.binary(max_size=80), marker=st.integers(0b11000000, 0b11011111))
 def test_noise_never_raises(data: bytes, marker: int) -> None:
-    """Whatever a packet holds, at most eight frames come out, also of superframes whose sizes lead anywhere."""
+    """Any packet gives at most eight frames, even a superframe with wrong sizes."""
     index = bytes([marker])
     for packet in (data, index + data + index):
         assert 1 <= len(list(vp9_frames(packet))) <= 8
@@ -165,5 +165,5 @@ def test_a_frame_that_is_shown_again_counts() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x82", _key(64, 48)[:6], b"\x49\x83\x42"])
 def test_what_is_cut_short_is_not_shown(data: bytes) -> None:
-    """Less than a header, or something else, shows nothing."""
+    """A truncated header, or other data, shows no picture."""
     assert list(vp9_frames(data)) == [Vp9Frame(is_shown=False, size=None)]

@@ -54,7 +54,7 @@ def digest(picture: VideoFrame) -> bytes:
 
 @given(picture=pictures(), junk=st.integers(0, 15))
 def test_only_the_upper_bits_of_a_sample_count(picture: VideoFrame, junk: int) -> None:
-    """What lies below the bits that count in a 16-bit sample changes nothing."""
+    """Bits below the significant ones of a 16-bit sample change nothing."""
     format_ = layout_of(picture.format.name)
     surface = surface_of(picture, format_).copy()
     if format_.sample_bytes == 2:
@@ -168,7 +168,7 @@ def _shape(picture: VideoFrame) -> tuple[int, int, str]:
 @pytest.mark.parametrize("has_kernel", [False, True], ids=["host", "kernel"])
 @given(picture=pictures())
 def test_a_fetched_picture_is_as_good_as_software_s(picture: VideoFrame, *, has_kernel: bool) -> None:
-    """What filters and encoders make of it is what they make of the original."""
+    """Filters and encoders treat it like the original."""
     fetching = Fetching(picture, has_kernel=has_kernel)
     (fetched,) = fetching.fetched([fetching.put(picture)])
     wanted = picture.reformat(34, 22, format="yuv420p")
@@ -224,7 +224,7 @@ def test_a_picture_that_lies_upside_down_is_read_from_its_top(picture: VideoFram
 
 @given(picture=pictures(), row=st.integers(0, 39))
 def test_every_row_of_a_picture_that_lies_upside_down_is_hashed(picture: VideoFrame, row: int) -> None:
-    """No row is left out, wherever it lies in memory."""
+    """Every row is hashed, wherever it is in memory."""
     before = digest(turned_over(picture))
     plane_arrays(picture)[0][row % picture.height, 0] ^= 1
     assert digest(turned_over(picture)) != before

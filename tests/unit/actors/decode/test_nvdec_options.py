@@ -14,14 +14,14 @@ PACKAGE = SimpleNamespace(DisplayDecodeLatencyType=SimpleNamespace(NATIVE="nativ
 
 
 def test_nothing_is_asked_for_by_itself() -> None:
-    """Plain options leave the package to what it does by itself."""
+    """Without options the package keeps its own defaults."""
     assert NvdecOptions() == PLAIN
     assert decoder_arguments(PLAIN, PACKAGE) == {}
     assert not PLAIN.has_notes
 
 
 def test_every_option_reaches_the_package() -> None:
-    """Each becomes arguments of ``CreateDecoder``."""
+    """Each option becomes arguments of ``CreateDecoder``."""
     options = NvdecOptions(latency="low", largest=(1920, 1088), sei_messages=True, statistics=True)
     assert decoder_arguments(options, PACKAGE) == {
         "latency": "low",

@@ -126,7 +126,7 @@ def test_a_lost_part_is_black_in_every_plane(damaged: Path) -> None:
 
 
 def test_incomplete_pictures_are_named(damaged: Path) -> None:
-    """The picture that lost a part is counted, with its time and its packet, and no other is."""
+    """Only the picture that lost a part is counted, with its time and packet."""
     tally = DecodeTally()
     assert len(list(decode_range(range_of(damaged), tally, SOFTWARE))) == FRAMES
     assert (tally.corrupt_frames, tally.damaged_ticks) == (1, [CUT * 40])

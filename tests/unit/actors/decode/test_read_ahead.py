@@ -26,7 +26,7 @@ def test_everything_comes_in_order(count: int, depth: int) -> None:
 
 @given(st.integers(1, 50), st.integers(1, 8), st.data())
 def test_stopping_early_closes_the_source(count: int, depth: int, data: st.DataObject) -> None:
-    """Who stops listening leaves no thread and no open source behind."""
+    """A consumer that stops early leaves no thread and no open source behind."""
     closed = threading.Event()
     taken = data.draw(st.integers(0, count))
     with closing(read_ahead(counting(count, closed), depth)) as items:
@@ -36,7 +36,7 @@ def test_stopping_early_closes_the_source(count: int, depth: int, data: st.DataO
 
 
 def test_an_error_comes_where_the_item_would_have() -> None:
-    """An error in the source is raised in the listener, after the items before it."""
+    """An error in the source reaches the consumer after the items before it."""
 
     def broken() -> Iterator[int]:
         yield 1

@@ -1,8 +1,7 @@
-"""Memory and waiting against the paragraphs of NVIDIA's CUDA for Tegra, a row for each rule."""
+"""The choice of memory against the rules of NVIDIA's CUDA for Tegra."""
 
 import dataclasses
 import itertools
-from dataclasses import dataclass
 
 import pytest
 
@@ -24,18 +23,8 @@ ONCE, REPEATEDLY = Often.ONCE, Often.REPEATEDLY
 XAVIER = Platform(integrated=True, io_coherent=True)
 TX2 = Platform(integrated=True, io_coherent=False)
 CARD = Platform(integrated=False, io_coherent=True)
+SAFE = dataclasses.replace(XAVIER, safety=True)
 LARGE = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One sentence of the guide: its section, a buffer that it is about, and the memory that it advises."""
-
-    section: str
-    sentence: str
-    platform: Platform
-    use: BufferUse
-    memory: Memory
 
 
 def use(writers: Party, readers: Party, size_bytes: int = LARGE, *, host: Often = ONCE, gpu: Often = ONCE) -> BufferUse:
@@ -43,94 +32,46 @@ def use(writers: Party, readers: Party, size_bytes: int = LARGE, *, host: Often 
     return BufferUse(size_bytes=size_bytes, writers=writers, readers=readers, host=host, gpu=gpu)
 
 
-SAFE = dataclasses.replace(XAVIER, safety=True)
-ROWS = (
-    Row(
-        "3.1",
-        "device memory for buffers whose accessibility is limited to the iGPU",
-        XAVIER,
-        use(GPU, GPU),
-        Memory.DEVICE,
-    ),
-    Row("3.1", "pageable host memory for buffers limited to the CPU", XAVIER, use(HOST, HOST), Memory.PAGEABLE),
-    Row(
-        "3.1",
-        "pinned memory is recommended for small buffers",
+SHARED = use(HOST, GPU | HOST, host=REPEATEDLY, gpu=REPEATEDLY)
+READ_BACK = use(GPU, HOST, host=REPEATEDLY)
+RULES = {
+    "3.1: device memory for buffers of the iGPU alone": (XAVIER, use(GPU, GPU), Memory.DEVICE),
+    "3.1: pageable memory for buffers of the CPU alone": (XAVIER, use(HOST, HOST), Memory.PAGEABLE),
+    "3.1: pinned memory for small buffers": (
         XAVIER,
         use(HOST, GPU, SMALL_BYTES, host=REPEATEDLY, gpu=REPEATEDLY),
         Memory.PINNED,
     ),
-    Row(
-        "3.1",
-        "pinned memory is also preferable for large buffers if the access pattern is not cache friendly on iGPU",
-        XAVIER,
-        use(HOST, GPU, host=REPEATEDLY, gpu=ONCE),
-        Memory.PINNED,
-    ),
-    Row(
-        "3.1",
-        "for large buffers accessed only once on iGPU in a coalescing manner pinned is as good",
-        XAVIER,
-        use(GPU, HOST, host=REPEATEDLY),
-        Memory.PINNED,
-    ),
-    Row(
-        "3.1",
-        "7.2 or greater: for large buffers frequently accessed by iGPU and CPU, repetitive on iGPU, unified memory",
-        XAVIER,
-        use(HOST, GPU | HOST, host=REPEATEDLY, gpu=REPEATEDLY),
-        Memory.MANAGED,
-    ),
-    Row(
-        "3.1",
-        "less than 7.2: not repetitive on iGPU, unified memory is still preferable: pinned is not cached on the CPU",
+    "3.1: pinned for large ones that the iGPU reads once": (XAVIER, use(HOST, GPU, host=REPEATEDLY), Memory.PINNED),
+    "3.1: pinned is as good for large ones that the iGPU writes once": (XAVIER, READ_BACK, Memory.PINNED),
+    "3.1: managed for large ones that both use often, from 7.2 on": (XAVIER, SHARED, Memory.MANAGED),
+    "3.1: managed below 7.2, where the CPU does not cache pinned memory": (
         TX2,
-        use(HOST, GPU, host=REPEATEDLY, gpu=ONCE),
+        use(HOST, GPU, host=REPEATEDLY),
         Memory.MANAGED,
     ),
-    Row(
-        "3.2",
-        "no I/O coherency: repetitive access of pinned memory degrades",
-        TX2,
-        use(GPU, HOST, host=REPEATEDLY),
-        Memory.MANAGED,
-    ),
-    Row(
-        "3.1",
-        "Note: software managed coherence is not recommended in a safe context; zero-copy memory is preferable",
-        SAFE,
-        use(HOST, GPU | HOST, host=REPEATEDLY, gpu=REPEATEDLY),
-        Memory.PINNED,
-    ),
-    Row(
-        "3.2",
-        "a discrete GPU uses pinned memory to reduce data transfer time",
-        CARD,
-        use(GPU, HOST, host=REPEATEDLY),
-        Memory.PINNED,
-    ),
-    Row(
-        "3.6",
-        "unified memory is not supported on dGPU attached to Tegra",
+    "3.2: managed where repeated access of pinned memory is slow": (TX2, READ_BACK, Memory.MANAGED),
+    "3.1, note: pinned in a safe context": (SAFE, SHARED, Memory.PINNED),
+    "3.2: pinned on a discrete GPU": (CARD, READ_BACK, Memory.PINNED),
+    "3.6: no managed memory on a dGPU of a Tegra": (
         CARD,
         use(HOST, GPU, host=REPEATEDLY, gpu=REPEATEDLY),
         Memory.PINNED,
     ),
-    Row("5.1.3", "the CUDA pointer must be registered with the DLA", XAVIER, use(GPU, DLA), Memory.DEVICE),
-    Row(
-        "5.4",
-        "cuDLA does not support UVM between CUDA and DLA",
+    "5.1.3: a DLA registers pointers of CUDA": (XAVIER, use(GPU, DLA), Memory.DEVICE),
+    "5.4: no managed memory between CUDA and a DLA": (
         XAVIER,
         use(HOST | GPU, DLA, host=REPEATEDLY, gpu=REPEATEDLY),
         Memory.DEVICE,
     ),
-)
+}
+"""By section of the guide and what it advises."""
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section} {row.sentence[:40]}")
-def test_each_sentence_of_the_guide_is_followed(row: Row) -> None:
-    """The memory that the sentence advises is the one that is chosen."""
-    assert choose_memory(row.use, row.platform).memory is row.memory
+@pytest.mark.parametrize(("platform", "buffer", "memory"), RULES.values(), ids=RULES)
+def test_each_sentence_of_the_guide_is_followed(platform: Platform, buffer: BufferUse, memory: Memory) -> None:
+    """The advised memory is chosen."""
+    assert choose_memory(buffer, platform).memory is memory
 
 
 def test_only_managed_memory_is_attached() -> None:

@@ -56,7 +56,7 @@ def test_frames_done_again_are_work_but_not_progress() -> None:
 
 
 def test_cancelled_before_it_arrives() -> None:
-    """A cancellation that overtakes its work is remembered, once."""
+    """A cancellation that arrives before its work cancels it, and only it."""
     core = WorkerCore(1)
     core.cancel(7)
     with pytest.raises(Cancelled):
@@ -66,7 +66,7 @@ def test_cancelled_before_it_arrives() -> None:
 
 
 def test_what_waits_for_a_thread_is_cancelled() -> None:
-    """It does not begin; what else waits does."""
+    """Cancelled work in the queue never begins; other queued work does."""
     core, gate = WorkerCore(1), Gate(job="k", label="a")
     first = core.submit("you:1", gate)
     assert gate.reached.wait(10)
@@ -82,7 +82,7 @@ def test_what_waits_for_a_thread_is_cancelled() -> None:
 
 
 def test_late_cancellations_do_not_pile_up() -> None:
-    """Cancellations of work that is over are forgotten in the end."""
+    """Cancellations of finished work are eventually forgotten."""
     core = WorkerCore(1)
     for run in range(5000):
         core.cancel(run)
@@ -91,7 +91,7 @@ def test_late_cancellations_do_not_pile_up() -> None:
 
 
 def test_a_label_may_return_while_its_former_run_ends() -> None:
-    """Ending the older run leaves the newer alone."""
+    """Ending the older run does not affect the newer one."""
     core = WorkerCore(2)
     older, newer = Gate(job="j", label="a"), Gate(job="j", label="a")
     first, second = core.submit("0", older), core.submit("1", newer)
@@ -175,7 +175,7 @@ class Give(Work[Payload]):
 
 
 def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
-    """Nothing in here keeps a segment's payload until the interpreter looks for circles, which may be long after."""
+    """No reference cycle keeps a segment's payload alive until garbage collection."""
     gc.disable()
     try:
         core, work, after = WorkerCore(1), Give(job="j", label="give"), Give(job="j", label="after")
@@ -208,7 +208,7 @@ def test_work_without_a_thread_is_refused_and_never_begins() -> None:
 
 
 def test_pieces_tell_when_work_began_and_how_it_ended() -> None:
-    """What runs has no end; what has ended is told once, with its ending, in order."""
+    """Running work has no end; finished work is reported once, in order, with its ending."""
     core, gate = WorkerCore(2), Gate(job="j", label="segment 1")
     future = core.submit("c:1", gate)
     assert gate.reached.wait(10)

@@ -174,7 +174,7 @@ def test_a_tiny_picture_has_the_same_bytes_in_every_run(rate: RateControl) -> No
 
 
 def test_what_may_change_with_the_threads_keeps_its_own() -> None:
-    """Where bytes depend on the number, or a user's option may make them, the settled one stays."""
+    """The number stays as settled if bytes depend on it, or may by a user's option."""
     for settings in (
         settled(Case(Codec.H264)),
         settled(Case(Codec.H264, rate=RATE)),
@@ -192,7 +192,7 @@ def test_what_may_change_with_the_threads_keeps_its_own() -> None:
     ("codec", "params", "wanted"), [(Codec.HEVC, "x265-params", "pools=1"), (Codec.AV1, "svtav1-params", "lp=1")]
 )
 def test_the_library_is_told(codec: Codec, params: str, wanted: str) -> None:
-    """The number goes where the library looks for it, and no other option changes."""
+    """Only the library's own option changes."""
     before, after = settled(Case(codec)), with_threads(settled(Case(codec)), 1)
     options, was = dict(after.options), dict(before.options)
     told, settled_ = options.pop(params).split(":"), was.pop(params).split(":")

@@ -150,14 +150,14 @@ def test_odd_sizes_keep_every_sample() -> None:
 
 
 def test_an_asked_for_format_has_no_substitute() -> None:
-    """--pix-fmt means that format or none."""
+    """--pix-fmt is taken as asked, or refused."""
     with pytest.raises(Unsupported, match="yuv444p"):
         choose_pix_fmt(Codec.AV1, "yuv444p", width=64, height=48, asked=True)
 
 
 @given(st.fractions(min_value=Fraction(1, 10), max_value=300, max_denominator=1001))
 def test_keyframes_are_never_too_far_or_too_close(frame_rate: Fraction) -> None:
-    """Whatever the rate, a group of pictures has 250 to 600 frames."""
+    """At any frame rate a group of pictures has 250 to 600 frames."""
     assert 250 <= gop_frames(frame_rate) <= 600
 
 

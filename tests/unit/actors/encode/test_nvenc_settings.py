@@ -64,7 +64,7 @@ def settings(draw: st.DrawFn) -> NvencSettings:
 
 
 def test_every_field_has_a_name_in_text() -> None:
-    """Nothing in the model is out of reach for a plan or a user, and nothing is readable that it lacks."""
+    """Text names every field of the model, and nothing else."""
     assert set(SETTINGS) == {entry.name for entry in fields(NvencSettings)}
     assert not set(SETTINGS) & set(REFUSED)
 

@@ -30,6 +30,6 @@ def test_another_spelling_is_refused_too(codec: Codec, key: str, parameter: str)
 
 @pytest.mark.parametrize("parameter", ["aq_mode=1", "no-mbtree=1", "no_psy=1", "nr=100"])
 def test_what_may_be_set_is_taken_in_any_spelling(parameter: str) -> None:
-    """Other parameters stay a user's to set."""
+    """Users may set other parameters, in any spelling."""
     request = software_request(Codec.H264, options=(("x264-params", parameter),))
     assert request.options == (("x264-params", parameter),)

@@ -80,7 +80,7 @@ READERS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 @pytest.mark.parametrize("kind", READERS)
 def test_the_known_pyav_is_read(kind: str) -> None:
-    """Of the pinned PyAV every structure is proven."""
+    """Every structure of the pinned PyAV is verified."""
     make, read = READERS[kind]
     read(make())
 
@@ -98,7 +98,7 @@ def test_a_class_is_proven_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> N
 
 
 def test_what_is_read_is_right() -> None:
-    """The structures hold what was asked for."""
+    """The structures hold the values that were set."""
     shown = picture()
     head = av_abi.frame_structure(shown)
     assert (head.width, head.height, head.line_size[0] >= 32) == (32, 16, True)
@@ -142,12 +142,12 @@ def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure, av_abi.subtitle_palette])
 def test_foreign_objects_are_refused(read: Callable[[Any], object]) -> None:
-    """An object that is none of PyAV's is never looked into."""
+    """Objects that are not PyAV's are refused unread."""
     with pytest.raises(WorkError, match="does not know"):
         read(SimpleNamespace(index=0, id=0, type="video"))
 
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 62, -8, 1 << 70])
 def test_memory_that_is_not_there_is_no_crash(address: int) -> None:
-    """Reading where this process has no memory gives nothing."""
+    """Reading unmapped memory returns nothing."""
     assert av_abi._memory(address, 8) is None

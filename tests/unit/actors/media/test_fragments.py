@@ -76,7 +76,7 @@ def test_what_is_not_certain_is_not_said(missing: str) -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=20), st.data())
 def test_nothing_that_is_read_breaks_a_watch(chunks: list[bytes], data: st.DataObject) -> None:
-    """Whatever a damaged file states, no more is known than that."""
+    """A damaged file leaves a watch usable, with whatever the file states."""
     watching = FragmentWatch()
     for chunk in chunks:
         watching.see(data.draw(st.integers(0, 200)), chunk)
@@ -85,7 +85,7 @@ def test_nothing_that_is_read_breaks_a_watch(chunks: list[bytes], data: st.DataO
 
 
 def test_a_file_of_too_many_boxes_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of a file has a bound."""
+    """The boxes kept per file are bounded."""
     content, _ = film(*[300] * 5)
     assert opened(content, 500).fragments(len(content), b"")
     monkeypatch.setattr(watch, "MOST_BOXES", 6)
@@ -112,7 +112,7 @@ def test_a_part_has_the_head_and_the_span(starts: list[int], data: st.DataObject
 
 
 def test_a_part_is_small() -> None:
-    """Of a film of a hundred fragments the head, the fragments of the span and nothing else are shown."""
+    """A part of a hundred fragments holds only the head and the fragments of its span."""
     places = array("q", range(1000, 101_000, 1000))
     part = Fragments(places, 1500, b"mark").part((50_010, 52_500), FIRST)
     assert part == FilePart((2000, 50_000), 53_000, FIRST, b"mark")
@@ -178,7 +178,7 @@ def test_a_demuxer_sees_the_part_at_its_place(chunk: int) -> None:
 
 
 def test_nothing_is_read_past_a_part() -> None:
-    """Its end is the end of the file, and what stands before that is the file's own."""
+    """A part ends the file, and everything before its end is the file's own content."""
     content, places = film(300, 300)
     file = SplicedFile(FakeFile(content), FilePart((places[1], places[1]), places[1], FIRST, b""))
     assert file.seek(-4, os.SEEK_END) == places[1] - 4

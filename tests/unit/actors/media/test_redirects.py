@@ -24,5 +24,5 @@ from codecfleet.actors.media.stores import leads_inside
     ],
 )
 def test_a_redirect_leads_no_further_inside(source: str, target: str, *, inside: bool) -> None:
-    """From the internet to nothing private, and to link-local addresses from none but those."""
+    """Public servers cannot redirect to private addresses; only link-local ones to link-local addresses."""
     assert leads_inside(ip_address(source), ip_address(target)) is inside

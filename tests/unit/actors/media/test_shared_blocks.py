@@ -70,7 +70,7 @@ def test_what_one_has_read_another_has(at_once: int) -> None:
 
 
 def test_a_fetch_that_fails_leaves_no_block() -> None:
-    """What did not come whole is asked for again."""
+    """An incomplete block is fetched again."""
     held = HeldBlocks(URL)
     held.hold()
     blocks = found()
@@ -99,7 +99,7 @@ def test_the_last_job_removes_them(tmp_path: Path) -> None:
 
 
 def test_another_version_is_not_taken_for_it() -> None:
-    """Blocks of a source that was replaced are used no more."""
+    """Blocks of a replaced source are not used."""
     held = HeldBlocks(URL)
     held.hold()
     FlakyFileSystem().pipe_file(URL, CONTENT[:-1] + b"x")

@@ -41,7 +41,7 @@ def test_what_another_try_can_help(error: Exception, *, transient: bool) -> None
 
 @pytest.mark.parametrize("failures", range(ATTEMPTS))
 def test_pauses_grow(failures: int) -> None:
-    """Each pause is twice as long as the one before, and there are as many as failures."""
+    """Each failure is followed by a pause, twice as long as the one before."""
     left, pauses = failures, list[float]()
 
     def call() -> str:
@@ -88,5 +88,5 @@ class SSLError(ConnectionError):
     ],
 )
 def test_a_server_that_is_away_is_no_fault_of_the_address(error: Exception | None, *, is_expected: bool) -> None:
-    """One that does not exist, or is not who it should be, is."""
+    """An unreachable server is not; a name that does not exist or a wrong certificate is."""
     assert is_away(error) is is_expected

@@ -10,7 +10,7 @@ from codecfleet.actors.media.whole_file import sync, write_whole
 
 
 def test_a_file_is_written_and_replaces_an_older_one(tmp_path: Path) -> None:
-    """Only the new content is there afterwards, readable for those whom the umask admits."""
+    """The new content replaces the old, with the permissions of the umask."""
     path = tmp_path / "report.json"
     for content in (b"older and longer", b"new"):
         write_whole(path, content)
@@ -22,7 +22,7 @@ def test_a_file_is_written_and_replaces_an_older_one(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When flushing or renaming fails, the older file is as it was and nothing lies beside it."""
+    """If flushing or renaming fails, the older file is unchanged and no other file is left."""
     path = tmp_path / "report.json"
     path.write_bytes(b"older")
 
@@ -42,7 +42,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems refuse it for folders, whose names they sync with the files; a file must be synced."""
+    """Some network file systems cannot sync folders, and need not; files must be synced."""
     path = tmp_path / "file"
     path.touch()
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import av
 import pytest
 from av.video.frame import VideoFrame
 
-from codecfleet.actors.decode.decoding import DecodeTally, OpenTrack, PictureDecoder, picture_hash
+from codecfleet.actors.decode.decoding import DecodeTally, PictureDecoder, picture_hash
 from codecfleet.actors.decode.nvdec_support import CODECS
 from codecfleet.actors.device.interface import SessionCounts
 from codecfleet.actors.nvidia.cuda.context import Cuda
@@ -31,6 +30,8 @@ from codecfleet.errors import (
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 from codecfleet.testing.nvidia.fake_cuda import FakeCudaDriver
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvdec
+
+from .nvdec.test_nvdec_decoder import opened
 
 
 def key(codec: str = "hevc", pix_fmt: str = "yuv420p", width: int = 64, height: int = 64) -> SessionKey:
@@ -86,7 +87,7 @@ def test_what_it_does_not_support_is_named(device: FakeNvdec) -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [(2, DeviceMemory), (999, DeviceLost), (1, DeviceError)])
 def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceError]) -> None:
-    """Asking makes a context, which may fail; the answer is then asked for again."""
+    """A failed question is asked again next time."""
     device.caps_code = code
     asked = capabilities(device)
     with pytest.raises(kind, match=str(code)):
@@ -128,16 +129,13 @@ def _decode(gpu: Gpu, clip: Path) -> Iterator[bytes]:
 
 
 def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes]:
-    with av.open(str(clip)) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1
-        packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
-        for _, picture in pictures.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()):
+    with opened(clip) as (track, packets):
+        for _, picture in pictures.decode(track, iter(packets), DecodeTally()):
             yield picture_hash(picture.pts or 0, picture).digest
 
 
 def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
-    """Nothing is opened before somebody decodes, and once for all who do, at once or later."""
+    """It opens at the first decode, once for all callers."""
     gpu = Gpu(opening := Opening(device))
     assert opening.times == 0
     with ThreadPoolExecutor(4) as threads:
@@ -148,7 +146,7 @@ def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
 
 
 def test_a_refusal_is_remembered(device: FakeNvdec, clip: Path) -> None:
-    """A missing package stays missing: every caller gets the reason, and none waits for it again."""
+    """Every caller gets the reason for a missing package, without another try."""
     gpu = Gpu(opening := Opening(device, EngineUnfit("PyNvVideoCodec cannot be used here: no module")))
     for _ in range(3):
         with pytest.raises(EngineUnfit, match="PyNvVideoCodec cannot be used here: no module"):
@@ -220,7 +218,7 @@ def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) ->
 
 
 def test_a_missing_package_is_named() -> None:
-    """Who opens NVDEC without its packages learns which one to install."""
+    """The error names the package to install."""
     with pytest.raises(
         EngineUnfit, match="Nothing cannot be used here: No module named 'codecfleet_nothing'"
     ) as caught:

@@ -51,7 +51,7 @@ def test_a_constant_stays_constant(source: int, target: int, filter_: ScaleFilte
 
 @given(size=SIZES, filter_=FILTERS, lattice=LATTICES)
 def test_the_same_size_is_the_same_samples(size: int, filter_: ScaleFilter, lattice: Lattice) -> None:
-    """Where nothing moves, no filter changes anything."""
+    """Scaling to the same size changes nothing."""
     assert taps(size, size, filter_, lattice, lattice).is_identity
 
 

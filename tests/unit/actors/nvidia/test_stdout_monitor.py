@@ -60,7 +60,7 @@ def test_a_line_in_pieces_counts_once(pieces: list[bytes], asks: list[bool]) -> 
 
 
 def test_more_than_one_read_is_passed_on() -> None:
-    """Long output is read in several turns; a line across two of them counts."""
+    """Long output is read in parts; a line across two parts counts once."""
     with _listening() as (file, speaker, tap):
         long = b"x" * ((1 << 16) - 10) + LINE + b"y" * (1 << 17)
         os.write(speaker, long)

@@ -61,7 +61,7 @@ async def pair() -> AsyncIterator[tuple[Channel[EchoServer], Heard]]:
 
 
 async def test_a_call_returns_what_its_request_is_answered_with() -> None:
-    """Several at a time, small and large; arrays and bytes that were put beside arrive uncopied and read-only."""
+    """Several calls at a time, small and large; arrays and bytes arrive uncopied and read-only."""
     async with pair() as (channel, _):
         picture = np.arange(LARGE_BYTES, dtype=np.uint8)
         word, found, raw = await asyncio.gather(
@@ -89,7 +89,7 @@ async def test_errors_are_raised_where_the_call_was_made() -> None:
 
 
 async def test_a_cancelled_call_is_cancelled_there() -> None:
-    """And answered no more."""
+    """A cancelled call gets no answer."""
     async with pair() as (channel, heard):
         hanging = asyncio.create_task(channel.call(Hang()))
         assert await heard.said.get() == "hangs"
@@ -108,7 +108,7 @@ async def test_what_is_told_comes_before_what_is_asked_later() -> None:
 
 
 async def test_an_error_in_what_was_told_ends_the_channel() -> None:
-    """Nothing waits for it, so the error would be lost."""
+    """Nobody waits for the call, so only the channel's end reports the error."""
     ours, theirs = socket.socketpair()
     here: Channel[EchoServer] = Channel(ours)
     there: Channel[Heard] = Channel(theirs, object())
@@ -125,7 +125,7 @@ async def test_an_error_in_what_was_told_ends_the_channel() -> None:
     "sent", [b"\0\0\0\1\xc1", b"\0\0\0\x0b\x93\xa5reply\x01\x91\x01", b"\0\0\0\x0a\x93\xa4call\x01\x91\x01x"]
 )
 async def test_what_cannot_be_read_is_a_defect_and_half_a_message_is_an_end(sent: bytes) -> None:
-    """A process that cannot be understood is of no use."""
+    """Unreadable data is a defect; half a message is the end of the process."""
     ours, theirs = socket.socketpair()
     channel: Channel[object] = Channel(ours)
     with theirs:
@@ -144,7 +144,7 @@ class Stubborn(CodecfleetError):
 
 
 def test_an_error_that_does_not_pickle_has_a_substitute() -> None:
-    """Its words arrive."""
+    """Its message arrives."""
     found = portable(Stubborn("it sticks", "Pull."))
     assert (type(found), found.message, found.next_step) == (WorkError, "Stubborn: it sticks", "Pull.")
 
@@ -184,7 +184,7 @@ async def test_a_death_is_seen_at_once() -> None:
 
 
 async def test_last_words() -> None:
-    """A program that fails tells why, and one that is killed for a reason has died of that."""
+    """A failed program reports why; a killed one reports what killed it."""
     child: Child[EchoServer] = Child(start_echo())
     async with asyncio.timeout(PATIENCE_S):
         assert (await child.death()).startswith("ValueError: not enough values")
@@ -218,7 +218,7 @@ async def test_a_child_ends_with_the_thread_that_started_it(*, outlives: bool) -
 
 
 async def test_another_build_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of a package that was replaced meanwhile would not understand this one."""
+    """A child of another build would not understand this process."""
     monkeypatch.setattr("codecfleet.actors.process.process.BUILD", [0, 0, 0])
     child: Child[EchoServer] = Child(start_echo("hello"))
     async with asyncio.timeout(PATIENCE_S):

@@ -22,12 +22,12 @@ PATIENCE_S = 20.0
     ],
 )
 def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> None:
-    """Its last line tells best, unless it was killed."""
+    """The reason is its last line, unless it was killed."""
     assert how_it_ended(code, last_line) == words
 
 
 def test_a_process_is_heard_and_its_end_is_seen() -> None:
-    """What it prints comes over its channel, which is also its input; its errors are its last words."""
+    """Its output comes over its channel, which is also its input; its stderr gives the reason for its end."""
     program = "import sys; print(sys.stdin.readline().upper(), end=''); sys.exit('it had enough')"
     process = start_command([sys.executable, "-c", program], prints=Prints.SENT)
     with process.end as end:
@@ -39,7 +39,7 @@ def test_a_process_is_heard_and_its_end_is_seen() -> None:
 
 
 def test_a_group_ends_as_one() -> None:
-    """What a program has started ends with it."""
+    """Processes that a program started end with it."""
     process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], prints=Prints.ALL_SENT)
     with process.end as end:
         orphan = int(end.recv(100))
@@ -58,7 +58,7 @@ def test_a_group_ends_as_one() -> None:
     ],
 )
 def test_limits_hold(limits: Limits, program: str, words: str) -> None:
-    """Memory that is too much is refused, and too much time of a processor ends the process."""
+    """Too much memory is refused, and too much CPU time ends the process."""
     process = start_command([sys.executable, "-c", program], prints=Prints.KEPT, limits=limits)
     process.end.close()
     assert process.code(PATIENCE_S) is not None

@@ -132,7 +132,7 @@ def test_scaled_it_is_a_triangle_filter(scale: Fraction, left: Fraction, seed: i
 
 
 def test_opaque_stays_opaque() -> None:
-    """The inside of a scaled patch of one colour is that colour, whole."""
+    """The inside of a scaled patch keeps its colour."""
     for scale in (Fraction(1, 3), Fraction(2, 3), Fraction(17, 13), Fraction(3)):
         screen = screen_of((40, 30), width=40 * scale, height=30 * scale)
         _, found = laid_out(subtitle_of(ink(40, 30), canvas=(40, 30)), screen, (200, 200))

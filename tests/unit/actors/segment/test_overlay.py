@@ -162,7 +162,7 @@ def test_what_is_kept_is_small(pix_fmt: str, most: int) -> None:
 
 
 def test_nothing_changes_where_it_is_transparent() -> None:
-    """Alpha 0 keeps every sample, chroma too."""
+    """With alpha 0 every sample stays, chroma too."""
     output, samples = format_of("yuv420p"), logo()
     samples[..., 3] = 0
     frame = noise(output)
@@ -199,7 +199,7 @@ def test_colours_are_coded_as_the_film_is(
     [("yuv420p", BT709, True), ("yuv420p", 2, True), ("gray", 2, True), ("gbrp", 0, False), ("yuv420p", 14, False)],
 )
 def test_formats_without_a_known_matrix_take_none(pix_fmt: str, matrix: int, *, takes: bool) -> None:
-    """RGB and ICtCp are left to others."""
+    """RGB and ICtCp are refused."""
     assert takes_overlay(format_of(pix_fmt, matrix=matrix)) == takes
     assert all(PixelFormat(each).components for each in FORMATS)
 

@@ -146,7 +146,7 @@ def test_who_requires_on_a_gpu_waits_for_it(source: Path, device: str, told: tup
 
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
-    """Cancelled work ends, on a device too, instead of starting over in software."""
+    """Cancelled work on a device ends; it does not start over in software."""
     context = WorkContext(device=device_with(SurfaceDecoder()))
     context.cancel()
     with pytest.raises(Cancelled):

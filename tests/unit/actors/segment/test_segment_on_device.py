@@ -197,7 +197,7 @@ def test_a_worker_without_a_gpu_says_so(folder: Path) -> None:
 
 
 def test_a_gpu_without_an_encoder_says_so(folder: Path) -> None:
-    """What no way leads to ends in the device's own reason."""
+    """The error is the device's own reason."""
     device = FakeDevice()
     device.encoder.capabilities = {}
     work = works(planned(folder / "h264.mkv"))[0]

@@ -193,7 +193,7 @@ def test_a_picture_of_another_size_is_brought_to_the_tracks_first() -> None:
 
 
 def test_the_order_is_crop_turn_scale_pad() -> None:
-    """Each step works on what the one before it left, and the kind names all of them."""
+    """Each step works on the result of the one before, and the kind names all of them."""
     frame = noise("gray")
     steps = steps_of(crop=Region(16, 8, 8, 4), turn=CLOCKWISE, scaled=(16, 32), padded=(32, 40), place=(8, 4))
     (after,) = planes(filtered(frame, steps, "gray"))

@@ -36,7 +36,7 @@ def grey(code: float, tone: ToneMap) -> list[float]:
 
 @given(st.floats(0, 100), st.floats(0.05, 100))
 def test_a_power_is_the_power(base: float, exponent: float) -> None:
-    """Made of plain arithmetic, it is that of the processor but for the last digits."""
+    """It agrees with the processor's power except in the last digits."""
     wanted = base**exponent
     (found,) = power(np.array([base]), exponent)
     assert found == pytest.approx(wanted, rel=1e-11, abs=1e-300)
@@ -75,7 +75,7 @@ def test_without_highlights_nothing_is_compressed() -> None:
 
 @pytest.mark.parametrize("tone", ALL, ids=lambda tone: tone.name)
 def test_greys_stay_grey(tone: ToneMap) -> None:
-    """White points are the same, so that no grey gets a tint."""
+    """The white points are equal, so greys get no tint."""
     for code in (0.1, 0.3, 0.5, 0.7):
         found = grey(code, tone)
         assert max(found) - min(found) < 1e-3
@@ -89,7 +89,7 @@ def test_hlg_is_its_displays_light() -> None:
 
 
 def test_the_table_is_the_same_everywhere() -> None:
-    """Its text, which decides the output's bytes, to the last digit."""
+    """The text of the table, which decides the output's bytes, is the same to the last digit."""
     text = cube(PQ_1000)
     assert text.count("\n") == NODES**3 + 1
     assert (
@@ -98,6 +98,6 @@ def test_the_table_is_the_same_everywhere() -> None:
 
 
 def test_the_kind_names_all_that_decides() -> None:
-    """Operator, transfer function and peak."""
+    """The kind names operator, transfer function and peak."""
     assert PQ_1000.name == "tonemap=bt2390:pq:1000"
     assert PQ_1000.words == "tone mapped from PQ of up to 1000 cd/m² to SDR by bt2390"

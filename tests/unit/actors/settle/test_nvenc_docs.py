@@ -40,7 +40,7 @@ def test_every_setting_has_its_row(page: str) -> None:
 
 
 def test_every_refusal_is_listed(page: str) -> None:
-    """What is refused by name is what the page says."""
+    """The page lists every setting that is refused by name."""
     shown = re.findall(r"`([^`]+)`", "".join(row[0] for row in rows(section(page, "Refused"), 3)))
     assert sorted(shown) == sorted(REFUSED)
 

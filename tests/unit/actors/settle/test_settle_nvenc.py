@@ -98,7 +98,7 @@ def test_a_device_without_b_pictures_gets_settings_without() -> None:
 
 
 def test_what_the_device_cannot_do_is_said_when_planning() -> None:
-    """A plan is not made for an encoder that would not open."""
+    """Planning fails if the encoder could not open."""
     with pytest.raises(EngineUnfit, match="10-bit"):
         settle(
             picture=VideoFormat(128, 96, "yuv420p10le", Fraction(25)),
@@ -110,7 +110,7 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
 
 @pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
 def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
-    """Segments could not be joined; one session can have it."""
+    """A job refuses it, since its segments could not be joined; a single session takes it."""
     with pytest.raises(Unsupported, match=f"a job cannot set the NVENC setting {name}") as caught:
         settle(options=((name, "1"),))
     assert "codecfleet.encode" in caught.value.next_step
@@ -142,7 +142,7 @@ MODES: list[tuple[tuple[tuple[str, str], ...], RateControl | None, dict[str, obj
 def test_one_session_has_every_mode(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, expected: dict[str, object]
 ) -> None:
-    """What is asked for is set, and what of ours contradicts it is left out."""
+    """Requested settings are set, and ours that contradict them are omitted."""
     found = native(settle(options=extra, rate=rate, single_session=True))
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -193,7 +193,7 @@ def test_modes_that_contradict_each_other_are_refused(
 
 
 def test_extra_options_override_ours() -> None:
-    """A user's setting wins over the preset's."""
+    """A user's setting overrides the preset's."""
     assert native(settle(options=(("aq", "9"), ("bf", "1")))).aq == 9
 
 

@@ -38,7 +38,7 @@ def showings(
 
 
 def test_pgs(tmp_path: Path) -> None:
-    """Parts lie where they are placed, in their colours; a set without parts shows nothing."""
+    """Parts appear where they are placed, in their colours; a set without parts shows nothing."""
     parts = [(10, 60, bars(80, 20)), (4, 70, bars(6, 6))]
     cues = [Cue(Fraction(1, 5), pgs_packet(CANVAS, parts)), Cue(Fraction(7, 5), pgs_packet(CANVAS, []))]
     (first, second), failed = showings(tmp_path, "pgssub", cues)
@@ -113,7 +113,7 @@ def test_a_huge_screen_is_refused(tmp_path: Path) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=8))
 def test_nonsense_is_counted(tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes]) -> None:
-    """Any bytes are decoded to something, or counted as failed."""
+    """Any bytes are decoded, or counted as failed."""
     for decoder in ("pgssub", "dvdsub"):
         cues = [Cue(Fraction(n), payload) for n, payload in enumerate(payloads)]
         found, failed = showings(tmp_path_factory.mktemp("nonsense"), decoder, cues, extradata=VOBSUB_HEADER)
@@ -122,7 +122,7 @@ def test_nonsense_is_counted(tmp_path_factory: pytest.TempPathFactory, payloads:
 
 
 def test_what_is_transparent_is_left_out() -> None:
-    """Only the rectangle that shows anything is kept; None where nothing does."""
+    """Only the visible rectangle is kept; None if nothing is visible."""
     samples = np.zeros((9, 11, 4), np.uint8)
     assert trimmed((20, 20), 3, 4, samples) is None
     samples[2, 5, 3] = samples[6, 7, 3] = 1

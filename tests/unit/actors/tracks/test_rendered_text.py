@@ -34,7 +34,7 @@ def test_letters_are_white_with_a_black_edge_at_the_bottom() -> None:
 
 
 def test_long_lines_are_broken() -> None:
-    """At spaces, or anywhere in a word that is wider than the screen: all stays within it, one line above the other."""
+    """Lines break at spaces, or within a word wider than the screen; all text stays on it."""
     one = renderer().bitmap(("word",))
     assert one is not None
     for text, least in (("many words " * 12, 2), ("w" * 200, 3)):
@@ -61,7 +61,7 @@ def test_blank_lines_show_nothing() -> None:
 
 
 def test_missing_letters_are_named() -> None:
-    """Each once, with its number, before any is set."""
+    """Each is named once, with its number, before anything is drawn."""
     renderer().check(["Hello, World"])
     with pytest.raises(Unsupported, match=r"font.ttf lacks .*U\+4E2D.*U\+6587"):
         renderer().check(["a \u4e2d\u6587\u4e2d"])

@@ -121,5 +121,5 @@ def test_hostile_text_is_read_in_time_that_grows_with_its_length(codec: str, pie
 
 @given(payload=st.binary(max_size=60), codec=st.sampled_from(["mov_text", "subrip", "webvtt", "ass", "text"]))
 def test_no_payload_breaks_a_reader(payload: bytes, codec: str) -> None:
-    """Damaged subtitles become odd text, never an error."""
+    """Damaged subtitles give odd text, never an error."""
     assert isinstance(read_cue(codec, payload), str)

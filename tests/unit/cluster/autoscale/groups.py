@@ -1,4 +1,4 @@
-"""Groups, work and nodes of tests: a group's node does some frames a second, and has a price."""
+"""Builders of groups, work and nodes for the autoscaler's tests."""
 
 from decimal import Decimal
 
@@ -29,7 +29,7 @@ def config(
     nodes_max: int = 100,
     price: str | None = None,
 ) -> AutoscaleConfig:
-    """Return a configuration of groups."""
+    """Return a configuration with these groups."""
     return AutoscaleConfig(
         groups=groups,
         finish_within_s=finish_within_s,
@@ -52,7 +52,7 @@ def work(
     segment_frames: int = 100,
     **fps: float,
 ) -> JobWork:
-    """Return work with these frames a second on a node of each named group."""
+    """Return a job's work; the keywords are its frames a second on a node of each group."""
     return JobWork(
         job=job,
         frames=frames,
@@ -67,6 +67,6 @@ def work(
 
 
 def node(name: str, of: str = "a", *, idle_since_s: float | None = None, leaves: bool = False) -> NodeSeen:
-    """Return a node that is up: at work, or idle since then."""
+    """Return a running node: busy, or idle since ``idle_since_s``."""
     leases = 0 if idle_since_s is not None else 1
     return NodeSeen(node=name, group=of, leases=leases, idle_since_s=idle_since_s, is_leaving=leaves)

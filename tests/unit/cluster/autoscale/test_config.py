@@ -1,4 +1,4 @@
-"""What an autoscaling file may say, and what is refused."""
+"""Autoscaling files: what they may contain, and what is refused."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -17,10 +17,11 @@ price_per_hour = 0.1000000000000000055
 cores = 8
 memory_gib = 32
 """
+A, B = (GROUP.format(name=name) for name in "ab")
 
 
 def load(folder: Path, text: str) -> AutoscaleConfig:
-    """Return what a file with this text says."""
+    """Return the configuration in a file with this text."""
     file = folder / "autoscale.toml"
     file.write_text(text, encoding="utf-8")
     return load_autoscale(file)
@@ -28,7 +29,7 @@ def load(folder: Path, text: str) -> AutoscaleConfig:
 
 def test_example_describes_the_groups_of_the_launcher(repository: Path, tmp_path: Path) -> None:
     """The example is valid; prices are exact, and each group offers Ray its cores and a GPU for each device."""
-    exact = load(tmp_path, GROUP.format(name="a"))
+    exact = load(tmp_path, A)
     assert exact.groups[0].price_per_hour == Decimal("0.1000000000000000055")
     config = load_autoscale(repository / "configs" / "autoscale.toml")
     assert [group.name for group in config.groups] == ["cpu", "g6", "g6e", "g5", "p5"]
@@ -39,8 +40,8 @@ def test_example_describes_the_groups_of_the_launcher(repository: Path, tmp_path
     assert config.group_of({"codecfleet/kind": "nvenc"}) is None
 
 
-def test_nodes_of_a_group_share_no_device(repository: Path) -> None:
-    """Several nodes of a group have devices with names of their own, so that a plan can be placed on them."""
+def test_nodes_of_a_group_share_no_device_names(repository: Path) -> None:
+    """The nodes of a group have distinct device names, so that a plan can be placed on them."""
     group = load_autoscale(repository / "configs" / "autoscale.toml").groups[4]
     devices = [device.device for node in nodes_of(group, 3) for device in node.devices]
     assert len(set(devices)) == len(devices) == 27
@@ -49,30 +50,24 @@ def test_nodes_of_a_group_share_no_device(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("colour = 1\n" + GROUP.format(name="a"), "colour: extra inputs are not permitted"),
-        (GROUP.format(name="a") + GROUP.format(name="a"), "two groups called a"),
-        (GROUP.format(name="a") + "nodes_min = 5\n", "nodes_min 5 above nodes_max 4"),
-        ("nodes_max = 1\n" + GROUP.format(name="a") + "nodes_min = 2\n", "nodes_min are 2 in all, and nodes_max is 1"),
+        ("colour = 1\n" + A, "colour: extra inputs are not permitted"),
+        (A + A, "two groups called a"),
+        (A + "nodes_min = 5\n", "nodes_min 5 above nodes_max 4"),
+        ("nodes_max = 1\n" + A + "nodes_min = 2\n", "nodes_min add up to 2, but nodes_max is 1"),
+        ("price_per_hour_max = 0.15\n" + A + "nodes_min = 2\n", "but price_per_hour_max is 0.15"),
+        (A + '[[groups.devices]]\nmodel = "L4"\n', "group a has GPUs but no driver"),
+        (A + 'driver = "580"\n[[groups.devices]]\nmodel = "L5"\n', "no GPU model is called L5"),
+        (A.replace("codecfleet/group", "codecfleet/kind"), "label codecfleet/kind is a"),
         (
-            "price_per_hour_max = 0.15\n" + GROUP.format(name="a") + "nodes_min = 2\n",
-            "and price_per_hour_max is 0.15",
+            A.replace('"codecfleet/group" = "a"', '"codecfleet/encodes-av1" = "nvenc"'),
+            "its label codecfleet/encodes-av1 is nvenc, but such a machine has none",
         ),
-        (GROUP.format(name="a") + '[[groups.devices]]\nmodel = "L4"\n', "group a has GPUs and no driver"),
-        (GROUP.format(name="a") + 'driver = "580"\n[[groups.devices]]\nmodel = "L5"\n', "no GPU model is called L5"),
-        (GROUP.format(name="a").replace("codecfleet/group", "codecfleet/kind"), "label codecfleet/kind is a"),
-        (
-            GROUP.format(name="a").replace('"codecfleet/group" = "a"', '"codecfleet/encodes-av1" = "nvenc"'),
-            "its label codecfleet/encodes-av1 is nvenc, and such a machine has none",
-        ),
-        (
-            GROUP.format(name="a") + GROUP.format(name="b").replace('"codecfleet/group"', '"other"'),
-            "a node of a could count as one of b",
-        ),
-        (GROUP.format(name="a").replace('= "a" }', '= "a b" }'), "is not a label"),
+        (A + B.replace('"codecfleet/group"', '"other"'), "a node of a could count as one of b"),
+        (A.replace('= "a" }', '= "a b" }'), "is not a label"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Unknown keys, groups that cannot be told apart, impossible limits and untrue labels are errors in one line."""
+def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """Unknown keys, ambiguous groups, impossible limits and wrong labels are one-line errors."""
     with pytest.raises(UsageError) as refused:
         load(tmp_path, text)
     assert message in str(refused.value).lower() or message in str(refused.value)

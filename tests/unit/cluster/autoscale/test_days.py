@@ -1,4 +1,4 @@
-"""Clusters over hours of arrivals: all work ends, limits hold, nothing flaps, and it costs little more than it must."""
+"""Simulated hours of arrivals: jobs finish, limits hold, no group flaps, and the cost stays near the least."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -28,7 +28,7 @@ PATIENCE_S = 400_000.0
 
 @st.composite
 def clusters(draw: st.DrawFn) -> AutoscaleConfig:
-    """Draw three groups with prices, limits and times of their own."""
+    """Draw three groups, each with its own price, limits and start time."""
 
     def some_group(name: str) -> Group:
         price = draw(st.sampled_from(["0.25", "1.00", "3.50", "9.00"]))
@@ -46,7 +46,7 @@ def clusters(draw: st.DrawFn) -> AutoscaleConfig:
 
 
 def arrivals(most: int, files: Sequence[int] = (1,)) -> st.SearchStrategy[list[Arrival]]:
-    """Draw jobs, over some hours: alone, in bursts, small and large, some with a time of their own, some of batches."""
+    """Draw jobs over some hours: single or in bursts, small or large, some with a promised time, some of batches."""
     one = st.builds(
         Arrival,
         at_s=st.integers(0, 12_000).map(float) | st.sampled_from([100.0, 4000.0]),
@@ -60,12 +60,12 @@ def arrivals(most: int, files: Sequence[int] = (1,)) -> st.SearchStrategy[list[A
 
 
 def _stays(groups: AutoscaleConfig, day: Day) -> float:
-    """Return what the nodes that are always kept cost over a day."""
+    """Return what the nodes of ``nodes_min`` cost over a day."""
     return sum(each.nodes_min * each.price_per_s for each in groups.groups) * day.ended_s
 
 
 def _cost_alone(groups: AutoscaleConfig, arrival: Arrival) -> float:
-    """Return what a job costs alone: as its first plan says, with all waits, or more if later looks add nodes."""
+    """Return what a job costs alone: by its first plan plus all waits, or more if later looks add nodes."""
     day = Cluster(groups, KINDS, LOOK_S).run([arrival], PATIENCE_S)
     return max(_planned_cost(groups, arrival), day.cost - _stays(groups, day))
 
@@ -93,7 +93,7 @@ def _planned_cost(groups: AutoscaleConfig, arrival: Arrival) -> float:
 
 
 def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> None:
-    """Check what holds on every day: limits, leases, and how often a group may turn."""
+    """Check what holds on every day: every job ends, limits hold, no group flaps, and only ``nodes_min`` are left."""
     assert day.broken == []
     assert len(day.finished) == sum(job.files for job in jobs)
     for each in groups.groups:
@@ -117,15 +117,15 @@ def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> N
     ),
     jobs=[Arrival(100.0, "software", segments=27, segment_frames=1000)],
 )
-def test_any_hours_end_within_the_rules(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
-    """Whatever comes: every job ends, no limit is passed, no node ends with work, no group flaps, and 0 are left."""
+def test_any_arrivals_keep_the_rules(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
+    """Whatever arrives, every job ends, no limit is exceeded, no busy node ends, and no group flaps."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)
     check_rules(day, groups, jobs)
 
 
 @settings(deadline=None, max_examples=15)
 @given(groups=clusters(), jobs=arrivals(8))
-@example(  # the requested cpu node makes it possible to end in time, so the second look adds a decoder node
+@example(  # the requested cpu node makes the job possible on time, so the second look adds a decoder node
     groups=config(
         group("cpu", "0.25", start_s=20.0, nodes_max=1),
         group("decoder", "9.00", start_s=20.0, nodes_max=1),
@@ -138,14 +138,14 @@ def test_any_hours_end_within_the_rules(groups: AutoscaleConfig, jobs: list[Arri
     jobs=[Arrival(100.0, "anywhere", segments=21, segment_frames=250, within_s=60.0)],
 )
 def test_shared_cluster_costs_no_more_than_one_for_each_job(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
-    """Jobs cost at least their frames on full nodes, and at most twice what each would cost on nodes of its own."""
+    """Jobs cost at least their frames on full nodes, and at most twice what each would cost on separate nodes."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)
     assert day.cost >= least_cost(groups, KINDS, jobs) * (1 - 1e-9)
     assert day.cost <= _stays(groups, day) + SHARED_MOST * sum(_cost_alone(groups, job) for job in jobs)
 
 
-def test_a_batch_brings_the_nodes_that_its_waiting_files_need() -> None:
-    """As many as the files that it may have in flight can fill; without a word of the others it stays with one node."""
+def test_a_batch_gets_nodes_for_its_waiting_files() -> None:
+    """A batch gets as many nodes as its files in flight can fill, or one node if it does not report waiting files."""
     groups = config(group("cpu", nodes_max=100), finish_within_s=3600.0)
     kinds = {"software": Kind({"cpu": 100.0}, {"cpu": 16})}
     batch = [Arrival(0.0, "software", segments=12, segment_frames=1000, files=400)]
@@ -170,7 +170,7 @@ NAMES = ("even", "daily wave", "bursts", "one batch", "files of a batch", "trick
 
 @pytest.mark.parametrize("name", NAMES)
 def test_day_ends_within_the_rules(name: str) -> None:
-    """Work that comes evenly, in a wave, in bursts, at once or a little at a time ends, and no group flaps."""
+    """Arrivals that are even, in a wave, in bursts, all at once or slow all finish, and no group flaps."""
     groups = config(group("cpu", "1.00"), group("decoder", "1.50"), group("encoder", "2.00"), finish_within_s=3600.0)
     day, jobs = _day(name, groups, 48, 6)
     check_rules(day, groups, jobs)
@@ -178,8 +178,8 @@ def test_day_ends_within_the_rules(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_day_on_a_thousand_nodes_costs_little_more_than_it_must(name: str) -> None:
-    """A day of work on up to 1,000 nodes costs at most 1.6 times its least; a trickle pays for whole nodes."""
+def test_a_day_on_a_thousand_nodes_costs_little_more_than_the_least(name: str) -> None:
+    """A day on up to 1,000 nodes costs at most 1.6 times the least possible; a trickle pays for whole nodes."""
     groups = config(
         group("cpu", "1.00", nodes_max=500),
         group("decoder", "1.50", nodes_max=200),

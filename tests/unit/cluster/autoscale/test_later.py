@@ -1,4 +1,4 @@
-"""What a client reports of what its batches will ask for."""
+"""The later demands that a client reports for its batches."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ from codecfleet.cluster.autoscale.later import LaterDemand, LaterDemands
 from codecfleet.cluster.placement.model.demand import EncoderChoice, EncoderKind, plain_demand
 
 
-def test_a_later_demand_is_reported_like_a_job() -> None:
-    """Of that job's kind, with an open encoder, as soon as the job asks for something; until nothing waits."""
+def test_a_later_demand_looks_like_a_job() -> None:
+    """It copies a job of the batch with an open encoder, once that job has a demand and until nothing waits."""
     kind = EncoderKind("nvenc", "ada", "580")
     demand = replace(plain_demand("job", 3), segments=(250, 300, 120), encoder=EncoderChoice.NVENC)
     demand = replace(demand, renditions=(replace(demand.renditions[0], kind=kind),))
@@ -21,8 +21,8 @@ def test_a_later_demand_is_reported_like_a_job() -> None:
     assert list(later.reported({"job": demand}, None)) == []
 
 
-def test_a_job_that_is_over_stands_for_those_that_follow() -> None:
-    """Between two jobs as well, and once the next one asks for something, that counts."""
+def test_a_finished_job_represents_those_that_follow() -> None:
+    """The last job's demand is used between two jobs, and replaced by the next job's."""
     later = LaterDemands()
     later.set("batch", LaterDemand("first", 30, 9000))
     (before,) = later.reported({"first": plain_demand("first", 3)}, None)
@@ -32,8 +32,8 @@ def test_a_job_that_is_over_stands_for_those_that_follow() -> None:
     assert after == replace(before, frames_total=6000, workers_max=20, width=640)
 
 
-def test_a_limited_fleet_asks_for_no_more_than_its_slots() -> None:
-    """What could never run at once is of use to no node."""
+def test_a_limited_fleet_requests_no_more_than_its_slots() -> None:
+    """A later demand asks for at most as many workers as the client may use."""
     later = LaterDemands()
     later.set("batch", LaterDemand("job", 30, 9000))
     assert [each.workers_max for each in later.reported({"job": plain_demand("job", 3)}, 2)] == [2]

@@ -1,4 +1,4 @@
-"""How fast a group's nodes count for a job, and which encoder is chosen for one."""
+"""The speed of a group's nodes for a job, and the choice of its encoder."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +20,7 @@ def _config(repository: Path) -> AutoscaleConfig:
 
 
 class Placer:
-    """Places at documented rates, and counts how often."""
+    """Places at documented rates, and counts the calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ def film(segments: int = 400, *, encoder: EncoderChoice = EncoderChoice.SOFTWARE
 
 
 def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> None:
-    """Eight H100, which have no NVENC, give a software job what 192 cores encode, and an NVENC job nothing."""
+    """Eight H100s have no NVENC: a software job gets what 192 cores encode, an NVENC job nothing."""
     speeds = Speeds(config, Placer().place)
     soft = speeds.work_of(film(), 0.0, 0.0)
     assert 5 < soft.fps["p5"] / soft.fps["cpu"] < 7
@@ -58,8 +58,8 @@ def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> 
     assert encoded.fps["g6e"] > encoded.fps["g6"] > soft.fps["cpu"]
 
 
-def test_speed_is_asked_for_once_a_minute(config: AutoscaleConfig) -> None:
-    """Jobs of a kind share what is known of the groups for a minute: a thousand jobs cost one placement each."""
+def test_speeds_are_computed_once_a_minute(config: AutoscaleConfig) -> None:
+    """Jobs of a kind share speeds for a minute, so a thousand jobs cost one placement."""
     placer = Placer()
     speeds = Speeds(config, placer.place)
     for number in range(100):
@@ -70,21 +70,21 @@ def test_speed_is_asked_for_once_a_minute(config: AutoscaleConfig) -> None:
 
 
 def test_time_that_a_user_gives_counts(config: AutoscaleConfig) -> None:
-    """A job is due within its own time from when it was first heard of, else within the configuration's."""
+    """A job is due in its promised time since it was first seen, else in the configuration's."""
     speeds = Speeds(config, Placer().place)
     own = speeds.work_of(replace(film(), finish_within_s=Fraction(600)), 100.0, 150.0)
     assert (own.due_s, own.is_promised) == (700.0, True)
     assert speeds.work_of(film(), 100.0, 150.0).due_s == 100.0 + config.finish_within_s
 
 
-def test_segment_that_runs_is_half_done(config: AutoscaleConfig) -> None:
+def test_a_running_segment_counts_as_half_done(config: AutoscaleConfig) -> None:
     """With 100 of 400 segments running, 300 wait, and an eighth of the frames counts as done."""
     found = Speeds(config, Placer().place).work_of(film(400), 0.0, 0.0, running=100)
     assert (found.frames, found.waiting, found.at_once) == (87_500, 300, 400)
 
 
 def test_cheapest_encoder_in_time_is_chosen(config: AutoscaleConfig) -> None:
-    """A job that leaves its encoder open gets the NVENC of the cheapest group, with one node of it."""
+    """A job with an open encoder gets NVENC on one node of the cheapest group."""
     speeds = Speeds(config, Placer().place)
     wanted = film(4000, encoder=EncoderChoice.AUTO)
     found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
@@ -94,8 +94,8 @@ def test_cheapest_encoder_in_time_is_chosen(config: AutoscaleConfig) -> None:
     assert [size.group for size in found.decision.sizes if size.wanted] == ["g6"]
 
 
-def test_software_is_chosen_where_gpus_come_too_late(config: AutoscaleConfig) -> None:
-    """With less time than a GPU's node needs to start, software is chosen: it is the least late."""
+def test_software_is_chosen_if_gpus_start_too_late(config: AutoscaleConfig) -> None:
+    """With less time than a GPU node's start, software is chosen because it is the least late."""
     speeds = Speeds(config, Placer().place)
     wanted = replace(film(40, encoder=EncoderChoice.AUTO), finish_within_s=Fraction(260))
     found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
@@ -104,7 +104,7 @@ def test_software_is_chosen_where_gpus_come_too_late(config: AutoscaleConfig) ->
 
 
 def test_later_work_is_like_the_jobs_of_its_batch(config: AutoscaleConfig) -> None:
-    """As fast as one of them, due in the time that a job has from now on, and served after what is asked for."""
+    """It is as fast as one of them, is due a job's time from now, and is served after jobs' requests."""
     speeds = Speeds(config, Placer().place)
     told = replace(film(1), frames_total=5_000_000, workers_max=96, finish_within_s=Fraction(60))
     work, one = speeds.later_work(told, 500.0), speeds.work_of(film(1), 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""The matrix of codecs: hardware before software, tried before told, and nothing that no engine can do."""
+"""The matrix of codecs: hardware before software, and trials before the driver's answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def cells(*trials: Trial) -> tuple[Cell, Cell]:
 
 
 def test_hardware_goes_before_software() -> None:
-    """Where both can, the engine is named; where it fails, the processor is."""
+    """The engine is named if it works, else the processor."""
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC))[0] == Cell(CodecSupport.HARDWARE, How.TRIED)
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC, works=False))[0] == Cell(CodecSupport.SOFTWARE, How.TRIED)
     assert cells(trial(Engine.NVDEC, works=False))[0].way is CodecSupport.NONE
@@ -47,6 +47,6 @@ def test_the_order_of_trials_does_not_matter(trials: list[Trial]) -> None:
 
 
 def test_every_sample_format_has_its_row() -> None:
-    """A machine of which nothing is known still shows what there is to know, in a fixed order."""
+    """An unknown machine has a row for every sample format too, in a fixed order."""
     assert capability_matrix([]).keys() == {(s.codec, s.chroma, s.bit_depth) for s in SAMPLES}
     assert list(capability_matrix([])) == list(capability_matrix(documented_software_trials()))

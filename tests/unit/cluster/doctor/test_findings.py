@@ -1,13 +1,8 @@
-"""What is wrong on a machine: each fault alone, with its weight, cause and fix, as in tests/golden/findings.txt.
+"""Each fault of a machine by itself, with its weight, cause and fix: tests/golden/findings.txt."""
 
-``UPDATE_GOLDEN=1`` writes them again.
-"""
-
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,15 +20,13 @@ from codecfleet.cluster.probes.report.engines import Engine, EngineCount, How, M
 from codecfleet.cluster.probes.report.verdict import Grade
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
+from tests.goldens import golden
 
 from ..maybe import held
 from ..probes import cuda_reports
 from ..probes.cuda.test_pynvvideocodec import PACKAGE
 from ..probes.node.test_container import container
 
-REPOSITORY = Path(__file__).parents[4]
-FLEETS = REPOSITORY / "configs" / "fleets"
-GOLDEN = REPOSITORY / "tests" / "golden" / "findings.txt"
 ABSENT = Unavailable(Absence.NO_LIBRARY, "there is none")
 STUCK = Unavailable(Absence.TIMED_OUT, "no answer within 15 s")
 REFUSED = Unavailable(Absence.NO_PERMISSION, "the user may not ask for MIG instances")
@@ -43,7 +36,7 @@ STRANGER = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
 @cache
 def node(fleet: str, number: int = 0) -> NodeReport:
     """Return the report of one machine of a fleet, as if it were real."""
-    return replace(simulated_report(load_fleet(FLEETS / f"{fleet}.toml").nodes[number]), simulated="")
+    return replace(simulated_report(load_fleet(fleet).nodes[number]), simulated="")
 
 
 def with_gpu(report: NodeReport, change: Callable[[DeviceReport], DeviceReport], number: int = 0) -> NodeReport:
@@ -180,9 +173,7 @@ def lines_of(name: str, report: NodeReport) -> Iterator[str]:
 def test_findings_are_those_that_people_have_read() -> None:
     """Each sign of trouble has its weight and a fix that can be typed; a healthy machine has nothing to fix."""
     text = "".join(f"{line}\n" for case in cases() for line in lines_of(*case))
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert GOLDEN.read_text(encoding="utf-8") == text
+    assert text == golden("findings.txt", text)
 
 
 @pytest.mark.parametrize(("how", "state"), [(How.SIMULATED, Grade.BROKEN), (How.TRIED, Grade.OK)])
@@ -194,7 +185,7 @@ def test_codec_libraries_that_decoded_are_not_called_broken(how: How, state: Gra
 
 @given(st.permutations(["lost", "xid", "problem"]))
 def test_the_gravest_comes_first(order: list[str]) -> None:
-    """Whatever is found, broken goes before limited, and limited before notes; nothing is told twice."""
+    """Broken findings come before limited ones, notes come last, and nothing is repeated."""
     report = node("h200-l40s")
     for each in order:
         if each == "lost":
@@ -207,14 +198,3 @@ def test_the_gravest_comes_first(order: list[str]) -> None:
     ranks = [list(Weight).index(finding.weight) for finding in found]
     assert ranks == sorted(ranks)
     assert len(set(found)) == len(found)
-
-
-def test_every_fleet_gives_findings_in_sentences() -> None:
-    """Titles and causes are one line each, and broken things always say how to fix them."""
-    for path in FLEETS.glob("*.toml"):
-        for machine in load_fleet(path).nodes[:20]:
-            for finding in findings(simulated_report(machine)):
-                assert finding.title
-                assert finding.cause
-                assert "\n" not in finding.title + finding.cause + finding.fix
-                assert finding.fix or finding.weight is not Weight.BROKEN

@@ -1,12 +1,7 @@
-"""What doctor says of each fault of a driver, container or codec, and its remedy, in words: tests/golden/remedies.txt.
+"""What doctor says of each fault of a driver, container or codec, and its remedy: tests/golden/remedies.txt."""
 
-``UPDATE_GOLDEN=1`` writes them again.
-"""
-
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from codecfleet.cluster.probes.child.trial_errors import decode_fault, encode_fault
@@ -20,12 +15,12 @@ from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.tables import read_tables
 from codecfleet.cluster.probes.report.verdict import Diagnosis, Stops
 from codecfleet.cluster.probes.report.xids import xid_rules
+from tests.goldens import golden
 
 from ..probes.cuda.test_pynvvideocodec import BLACKWELL, FAILED, MACHINE, PACKAGE, TOO_OLD
 from ..probes.cuda_reports import COMPAT_590, NO, WITHOUT_NOTE, compat_report, device, own_library, report
 from ..probes.node.test_container import container
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "remedies.txt"
 STRANGER = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
 MOVED = replace(COMPAT_590, path="/home/me/libcuda.so.590.44.01", in_compat_folder=False)
 ORIN = CudaLibrary(
@@ -233,6 +228,4 @@ def test_remedies_are_those_that_people_have_read() -> None:
     judged |= {f"PyNvVideoCodec: {name}": (judge_pynvvideocodec(*pair),) for name, pair in PACKAGES.items()}
     lines = [line for name, verdicts in judged.items() for line in verdict_lines(name, verdicts)]
     text = "\n".join([*lines, *table_lines(), ""])
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert GOLDEN.read_text(encoding="utf-8") == text
+    assert text == golden("remedies.txt", text)

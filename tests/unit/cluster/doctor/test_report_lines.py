@@ -1,9 +1,7 @@
 """Reports as people and programs read them: narrow, marked where simulated, and the same facts in both."""
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,21 +20,22 @@ from codecfleet.cluster.probes.node.report import NodeReport, SilentNode, from_j
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
-from codecfleet.cluster.simulated.fleet_file import load_fleet
+from codecfleet.cluster.simulated.fleet_file import built_in_fleets, load_fleet
 from codecfleet.cluster.text_lines import WIDTH, wrapped
 from codecfleet.testing.fleet.simulated_report import simulated_report
+from tests.goldens import golden
+from tests.simulated_gpus import recorded_h200
 
 from ..maybe import held
 
-FLEETS = sorted((Path(__file__).parents[4] / "configs" / "fleets").glob("*.toml"))
+FLEETS = sorted(built_in_fleets())
 PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
 PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
 
 
 def reports(name: str) -> list[NodeReport | SilentNode]:
     """Return a fleet's machines, twelve at most."""
-    fleet = load_fleet(next(path for path in FLEETS if path.stem == name))
-    return [simulated_report(node, fleet.name) for node in fleet.nodes[:12]]
+    return [simulated_report(node, name) for node in load_fleet(name).nodes[:12]]
 
 
 def first(name: str) -> NodeReport:
@@ -47,22 +46,19 @@ def first(name: str) -> NodeReport:
 
 
 def width(line: str) -> int:
-    """Return how wide a line is; one that is to be copied into a shell is one line, however wide."""
+    """Return the width of a line; a command for a shell may have any width."""
     return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_pages_are_those_that_people_have_read(name: str) -> None:
-    """All pages of a fleet are its file's in tests/golden/pages; ``UPDATE_GOLDEN=1`` writes it again."""
-    golden = Path(__file__).parents[3] / "golden" / "pages" / f"{name}.txt"
+    """All pages of a fleet are its file's in tests/golden/pages."""
     found = reports(name)[:4]
     text = "".join(f"== {page.__name__}\n" + "".join(f"{line}\n" for line in page(found)) for page in PAGES)
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.write_text(text, encoding="utf-8")
-    assert golden.read_text(encoding="utf-8") == text
+    assert text == golden(f"pages/{name}.txt", text)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_every_page_is_narrow_and_marked(name: str) -> None:
     """No line is wider than a terminal, with --all too, and machines that do not exist are marked on each page."""
     found = reports(name)
@@ -123,9 +119,9 @@ def test_a_node_that_is_silent_is_to_be_repaired() -> None:
         assert document["nodes"] == [{"node": "worker-7", "error": "no answer within 150 s"}]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in FLEETS])
+@pytest.mark.parametrize("name", FLEETS)
 def test_documents_hold_the_whole_report(name: str) -> None:
-    """What doctor prints for programs holds the report itself, which comes back equal from JSON."""
+    """Doctor's JSON holds the report itself, which is equal after parsing."""
     found = reports(name)
     document = json.loads(json.dumps(doctor_document(found)))
     assert [from_json(node["report"]) for node in document["nodes"]] == found
@@ -153,7 +149,7 @@ def test_long_words_stand_alone() -> None:
 
 
 def test_nodes_say_how_each_gpu_is() -> None:
-    """What keeps work away from a GPU, and what its driver does not tell, are in the document with their reasons."""
+    """The document has the reason why a GPU takes no work, and why a value is unknown."""
     found = first("h200-l40s")
     refused = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
     gpu = found.gpus[0]
@@ -166,10 +162,9 @@ def test_nodes_say_how_each_gpu_is() -> None:
     assert (devices[1]["unplaceable"], devices[1]["nvdec_percent"]) == ("", 0)
 
 
-def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes(repository: Path) -> None:
+def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes() -> None:
     """The page and the document have the choice of the driver, and why a GPU takes no work or has no kernels."""
-    text = (repository / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")
-    found = from_json(json.loads(text))
+    found = recorded_h200()
     chosen = DriverChoice("/c:/l", "/c", "cuda-bindings 13.3 is newer")
     no_nvrtc = Unavailable(Absence.NO_LIBRARY, "NVRTC is not here")
     cuda = replace(held(found.cuda), init_code=804, devices=(), nvrtc=no_nvrtc)

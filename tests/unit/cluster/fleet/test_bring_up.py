@@ -20,7 +20,6 @@ class Starts:
         self.settings: tuple[object, ...] = ()
 
     def __call__(self, _program: str, *settings: object, outlives: bool) -> StartedProcess:
-        """Start one."""
         assert outlives
         self.settings = settings
         if isinstance(self.said, OSError):
@@ -48,7 +47,7 @@ def test_its_first_message_is_returned() -> None:
 
 @pytest.mark.parametrize("said", [b"", OSError(11, "no place for its files")])
 def test_the_error_says_why_it_did_not_start(said: bytes | OSError) -> None:
-    """By its last words, or by the kernel's reason."""
+    """The error has the process's last message, or the kernel's reason."""
     with pytest.raises(FleetUnavailable, match=r"the warm fleet did not start: .*no place for its files"):
         bring_up(None, 60.0, Starts(said))
 

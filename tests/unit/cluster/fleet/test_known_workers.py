@@ -61,7 +61,7 @@ def test_one_kill_explains_all_that_a_worker_ran() -> None:
 
 
 def test_only_faults_of_a_device_are_reported() -> None:
-    """A device lost under work that ran alone is reported; a shared device or a limit is not."""
+    """A device that work had to itself is reported when it is lost; a shared device or a limit is not."""
     known, beside = workers(), works.Count(job="j", label="a")
     known.ended(beside, GPU, failed(DeviceLost("999")))
     work = replace(beside, constraints=Constraints(alone=True))

@@ -59,7 +59,7 @@ def test_no_gpu_no_ray() -> None:
 
 
 def test_a_short_job_is_softwares_alone() -> None:
-    """It neither waits for a GPU's worker nor chooses an encoder that only a GPU has; unless it was asked to."""
+    """It neither waits for a GPU's worker nor chooses a GPU's encoder, unless the job demands one."""
     late = LateRay(SLOTS, never, has_gpus=True)
     free = replace(demand(4, 0.1), encoder=EncoderChoice.AUTO)
     found = late.bounded(free)
@@ -78,7 +78,7 @@ async def never() -> "Connection":
 
 
 def test_work_without_a_demand_decides_nothing() -> None:
-    """It is software's until a demand pays, and from then on any worker's."""
+    """Only software does it until a demand justifies Ray; then any worker may."""
     late = LateRay(SLOTS, never, has_gpus=True)
     plain, small = plain_demand("left over", FIRST + 1), demand(4, 0.1)
     assert late.followed(plain).software_decode == SOONER
@@ -110,7 +110,7 @@ async def test_a_refused_start_is_noted() -> None:
 
 
 async def test_closed_while_it_starts() -> None:
-    """The start is given up, and all who wait for it learn that; closing again does nothing."""
+    """The start is cancelled for everyone who waits for it; closing again does nothing."""
     late = LateRay(SLOTS, never)
     starting = asyncio.create_task(late.start())
     await asyncio.sleep(0)
@@ -127,7 +127,6 @@ class FakeConnection:
     closed = 0
 
     async def close(self) -> None:
-        """Count."""
         self.closed += 1
 
 

@@ -22,7 +22,7 @@ from codecfleet.errors import FleetUnavailable, VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
 Answer = Grants | Exception | None
-"""What a supervisor does with a report; None is that it never answers."""
+"""A supervisor's answer to a report; None if it never answers."""
 
 
 class Leaping(selectors.SelectSelector):
@@ -31,7 +31,6 @@ class Leaping(selectors.SelectSelector):
     now_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Say what is there."""
         assert timeout is not None, "nothing will ever happen again"
         self.now_s += timeout
         return super().select(0)
@@ -45,7 +44,6 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         super().__init__(self.leaping)
 
     def time(self) -> float:
-        """Return the seconds that were not waited."""
         return self.leaping.now_s
 
 
@@ -63,7 +61,6 @@ class Scripted(SupervisorClient):
     what_next = "Run it again."
 
     async def open(self) -> None:
-        """Note it."""
         self.opened += 1
         if asyncio.get_running_loop().time() < self.is_away_for_s:
             raise AWAY
@@ -92,11 +89,9 @@ class Scripted(SupervisorClient):
         """Return nothing."""
 
     def send(self, content: bytes) -> Any:
-        """Return what was given."""
         return content
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Know nothing."""
         del demand
         return PlacementPreview()
 
@@ -134,7 +129,7 @@ def test_only_what_is_newer_is_handed_on() -> None:
 
 
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
-    """It is reported at once, beside one call at the most."""
+    """News is reported at once, beside at most one other call."""
     supervisor = Scripted(None)
     accepted(
         supervisor, 1, at={0.2: LeaseClient.report_soon, 0.4: LeaseClient.report_soon, 0.6: LeaseClient.report_soon}
@@ -151,7 +146,7 @@ def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
 
 
 def test_patience_ends() -> None:
-    """One that stays away is given up, and still looked for: when it comes back, what it grants counts."""
+    """A supervisor that stays away counts as lost, but is still polled; its grants count once it is back."""
     back = Grants({"j": {"w": 1}}, 5)
     *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost
@@ -173,7 +168,7 @@ def test_a_suspended_process_was_not_left_alone() -> None:
 
 
 def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
-    """What raises thrice in a row will raise again."""
+    """Three errors in a row count as a defect."""
     sound = Grants({}, 1)
     assert accepted(Scripted(KeyError("x"), KeyError("x"), sound, KeyError("x"), KeyError("x"), sound), 20) == [sound]
     given_up = accepted(Scripted(KeyError("x")), 5)

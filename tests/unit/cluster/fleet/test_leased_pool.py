@@ -30,16 +30,13 @@ class Noting(SupervisorRunner):
         self.refuse: Callable[[], object] | None = None
 
     async def depart(self, client: str) -> None:
-        """Note it."""
         self.departed.append(client)
         await super().depart(client)
 
     def files_address(self, client: str) -> str:
-        """Return an address on a cluster."""
         return f"head:6379/files-{client}"
 
     async def serve_files(self, client: str) -> None:
-        """Note it, or refuse."""
         if self.refuse is not None:
             self.refuse()
             raise FleetUnavailable("the reader did not start", "Look at `ray status`.")
@@ -47,7 +44,7 @@ class Noting(SupervisorRunner):
 
 
 async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_max: int | None = None) -> int:
-    """Return the cores of a job of that many segments, all of which may run."""
+    """Return the cores of a job once all of its segments may run."""
     pool.set_demand(job, replace(plain_demand(job, segments), workers_max=workers_max))
     async with asyncio.timeout(20):
         await more_slots(pool, job, min(segments, workers_max or segments) - 1)
@@ -70,7 +67,7 @@ async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_m
 async def test_idle_cores_count_where_no_other_program_uses_them(
     *, is_alone: bool, segments: int, workers_max: int | None, cores: int
 ) -> None:
-    """A machine of its own is used in full; a cluster at most twice as much as was granted."""
+    """A job uses a whole machine of its own, but at most twice its grant of a cluster."""
     pool, _, _ = leased_pool(8, is_alone=is_alone)
     async with pool:
         assert await cores_of(pool, segments, workers_max=workers_max) == cores

@@ -39,7 +39,6 @@ class Encoding(works.Count):
 
     @property
     def may_wait(self) -> bool:
-        """Say so."""
         return True
 
 
@@ -54,7 +53,7 @@ def granted(**slots: dict[str, int]) -> Grants:
 
 
 def test_work_waits_for_slots_and_goes_in_order() -> None:
-    """Nothing runs before a slot is granted; then the oldest goes first, to the least loaded worker."""
+    """Work starts once a slot is granted: the oldest first, on the least loaded worker."""
     leases = Leases()
     for task in range(4):
         assert leases.submitted(task, work("j")) == []
@@ -101,7 +100,7 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
 
 
 def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
-    """What a GPU failed under waits for a GPU although processors are idle, until it is known that none comes."""
+    """Work under which a GPU failed waits for another GPU, even beside idle processors, until none can come."""
     leases = Leases()
     leases.granted(granted(j={"n/cpu#0:1": 4}))
     on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
@@ -172,7 +171,6 @@ class Anything(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Begin with nothing."""
         self.leases, self.next = Leases(), 0
         self.running: dict[int, str] = {}
         self.jobs: dict[int, str] = {}
@@ -181,7 +179,6 @@ class Anything(RuleBasedStateMachine):
         self.dead: set[str] = set()
 
     def take(self, effects: Sequence[Effect]) -> None:
-        """Carry out what is decided."""
         for effect in effects:
             match effect:
                 case RunTask(task, worker):
@@ -198,12 +195,10 @@ class Anything(RuleBasedStateMachine):
                     raise AssertionError("only withdrawn work is stopped")
 
     def on(self, worker: str) -> list[int]:
-        """Return what runs on a worker."""
         return [task for task, where in self.running.items() if where == worker]
 
     @rule(job=st.sampled_from("jk"))
     def submit(self, job: str) -> None:
-        """Work is submitted."""
         self.next += 1
         self.jobs[self.next] = job
         wanted = (UNCONSTRAINED, Constraints(avoid=frozenset({"a/cpu#0"})), Constraints(same_kind_as="b/cpu#0:3"))
@@ -213,32 +208,22 @@ class Anything(RuleBasedStateMachine):
 
     @rule(slots=st.dictionaries(st.sampled_from("jk"), st.dictionaries(st.sampled_from(WORKERS), st.integers(0, 3))))
     def grant(self, slots: dict[str, dict[str, int]]) -> None:
-        """The supervisor says what may be used."""
         self.slots = slots
         self.take(self.leases.granted(granted(**slots)))
 
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        """Some work ends."""
         if self.running:
             task = data.draw(st.sampled_from(sorted(self.running)))
             del self.running[task]
             self.ended.add(task)
             self.take(self.leases.finished(task))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def die(self, worker: str) -> None:
-        """A worker dies."""
+    @rule(worker=st.sampled_from(WORKERS), broken=st.booleans())
+    def die(self, worker: str, *, broken: bool) -> None:
+        """A worker dies; its work may have broken it."""
         self.dead.add(worker)
-        self.take(self.leases.died(worker, "killed"))
-
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        """Some work breaks its worker."""
-        if self.running:
-            task = data.draw(st.sampled_from(sorted(self.running)))
-            self.dead.add(self.running[task])
-            self.take(self.leases.died(self.running[task], "it broke", broken=True))
+        self.take(self.leases.died(worker, "killed", broken=broken))
 
     @rule(data=st.data())
     def relax(self, data: st.DataObject) -> None:
@@ -248,7 +233,6 @@ class Anything(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        """A submitter gives up."""
         open_tasks = sorted(self.jobs.keys() - self.ended)
         if open_tasks:
             task = data.draw(st.sampled_from(open_tasks))
@@ -259,7 +243,7 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_runs(self) -> None:
-        """What it reports as held is what runs, and nothing is forgotten."""
+        """It reports exactly the running work as held, and forgets none."""
         held = Counter(self.leases.held("j")) + Counter(self.leases.held("k"))
         assert held == Counter(self.running.values())
         assert sum(self.leases.outstanding().values()) == len(self.jobs.keys() - self.ended)

@@ -1,4 +1,4 @@
-"""The life of a host: what follows from each event, and when it is given up."""
+"""The life of a host: the effect of each event, and the end of its restarts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +53,7 @@ def test_any_events_in_any_order(steps: list[tuple[Event, float]]) -> None:
 
 
 def test_a_first_start_is_tried_once() -> None:
-    """What refuses the first start is the caller's to fix, and a later job may try again."""
+    """The caller must fix the cause of a refused first start; a later job may try again."""
     refused = Refused(FleetUnavailable("no Ray answers"))
     life = after(Wanted(), refused)
     assert (life.phase, life.error) == (HostPhase.FAILED, refused.error)

@@ -1,4 +1,4 @@
-"""Where programs and warm fleets meet: who may enter, and what tells one code from another."""
+"""The place where programs find warm fleets: access to it, and names that depend on the code."""
 
 import os
 import socket
@@ -103,7 +103,7 @@ def test_both_sides_know_the_other() -> None:
 
 
 def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one of a user who got a socket into the directory, and one of a process that cannot be seen from here."""
+    """A socket of another user, or of a process in another namespace, is refused."""
     with locked_place() as place, place.listen("code"):
         for peer in ((os.getpid(), os.geteuid() + 1), (0, os.geteuid())):
             monkeypatch.setattr(meeting_place, "peer_of", lambda _end, peer=peer: peer)
@@ -123,7 +123,7 @@ def test_what_is_no_greeting_is_refused(content: bytes) -> None:
 
 
 def test_a_greeting_arrives_as_it_was_sent() -> None:
-    """Also in pieces, and what follows it stays for who reads on."""
+    """It may arrive in pieces, and the bytes after it stay unread."""
     greeting = Greeting("1.2.3", 8, 90.5)
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -28,12 +28,10 @@ class AskedPool(LocalPool):
 
     @property
     def state(self) -> PoolState:
-        """Return a note, and a reason for each job."""
         job = JobState(1, 1, waits_for="nothing stops it")
         return PoolState(1, ("it is a fake",), {"j": job}, JobState(1, 1, never=self.never))
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Remember it."""
         self.asked.append((job, demand))
 
 
@@ -44,7 +42,6 @@ class Rests:
         self.seconds: list[float] = []
 
     async def __call__(self, seconds: float) -> None:
-        """Rest."""
         self.seconds.append(seconds)
 
 
@@ -54,9 +51,9 @@ def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
     return RemotePool(hosts, rest=Rests()), hosts
 
 
-async def running(pool: Pool) -> WorkRun[tuple[float, float]]:
+async def running(pool: Pool, job: str = "j") -> WorkRun[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
-    run = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
+    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
     while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
         await asyncio.sleep(0.001)
     return run

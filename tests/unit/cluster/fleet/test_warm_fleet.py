@@ -15,7 +15,6 @@ from codecfleet.cluster.fleet.host.running import Keeper
 from codecfleet.cluster.fleet.meeting_place import Greeting, MeetingPlace, code_name, locked_place
 from codecfleet.cluster.fleet.pool import Asked, ClientName
 from codecfleet.cluster.fleet.remote_pool import RemotePool
-from codecfleet.cluster.fleet.run import WorkRun
 from codecfleet.cluster.fleet.serving import ServedPool
 from codecfleet.cluster.fleet.warm import find_warm, take_down, warm_or_own
 from codecfleet.cluster.operate.desk import Seen, fleet_status, watch_status
@@ -24,7 +23,7 @@ from codecfleet.cluster.supervisor.status import History, Status
 from codecfleet.errors import Cancelled, FleetUnavailable, UsageError, WorkerLost
 from codecfleet.testing import FakeHosts, LocalPool, works
 
-ENDLESS_S = 3600
+from .test_remote_pool import ENDLESS_S, running
 
 
 class Noted(LocalPool):
@@ -35,7 +34,6 @@ class Noted(LocalPool):
         self.demands: dict[str, Demand] = {}
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Remember it."""
         self.demands.pop(job, None)
         if isinstance(demand, Demand):
             self.demands[job] = demand
@@ -47,12 +45,10 @@ class Watched:
     asked = 0
 
     def status(self) -> Status:
-        """Return it."""
         self.asked += 1
         return Status(pid=self.asked, host="here", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
     def history(self, stations: tuple[str, ...]) -> History:
-        """Know nothing of them."""
         del stations
         return History()
 
@@ -99,7 +95,7 @@ async def found() -> str:
 
 
 class Program:
-    """A program's pool: on a warm fleet, or on hosts of its own."""
+    """A program's pool, on a warm fleet or on the program's hosts."""
 
     def __init__(self, slots: int | None = None, *own: LocalPool) -> None:
         self.hosts = FakeHosts(own)
@@ -118,14 +114,6 @@ class Program:
 
     async def _start(self, name: ClientName) -> StartedProcess:
         return self.hosts(name)
-
-
-async def running(pool: RemotePool, job: str) -> WorkRun[tuple[float, float]]:
-    """Submit endless work, and wait until it runs."""
-    run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
-    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
-        await asyncio.sleep(0.001)
-    return run
 
 
 async def test_programs_share_it_and_each_takes_back_its_own() -> None:
@@ -262,7 +250,7 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.
 
 
 def test_without_a_fleet_nothing_is_said() -> None:
-    """Where none was ever started there is nothing to say, nor to end."""
+    """If no fleet was ever started, there is no note and nothing to end."""
     assert find_warm() == (None, "")
     assert take_down() == []
 
@@ -290,7 +278,7 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no cluster is named the warm fleet is looked at, over one connection; it goes on after that."""
+    """Without a named cluster the status is the warm fleet's, over one connection, and the fleet keeps running."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     async with warm(Noted(), supervisor=Watched()) as (_, running_):
         first = await fleet_status(None)

@@ -50,7 +50,7 @@ def test_json_has_the_same_as_one_document() -> None:
 
 @pytest.mark.parametrize("style", LogStyle)
 def test_no_secret_is_in_an_entry(style: LogStyle) -> None:
-    """Neither in its line, nor in its ids, nor in a defect's traceback; the rest of the address stays."""
+    """Secrets are removed from its line, its ids and its traceback; the rest of the address stays."""
     with pytest.raises(ValueError, match="https") as caught:
         Fraction(ADDRESS)
     entry = LogEntry.of(LogAction.DEFECT, f"{ADDRESS} failed", LogIds(file=ADDRESS), caught.value)
@@ -70,7 +70,7 @@ def test_an_entry_is_one_line_whatever_is_in_it(line: str, file: str, style: Log
 
 @given(name=st.text(st.characters(exclude_categories=[])), style=st.sampled_from(LogStyle))
 def test_a_traceback_is_escaped_whatever_is_in_its_error(name: str, style: LogStyle) -> None:
-    """A file's name may rule a terminal, forge an entry, or not be UTF-8, which a file of the log takes alone."""
+    """A file's name may contain control characters or a forged entry, or not be UTF-8, as a log file must be."""
     text = written(LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError(f"\x1b[2J\ud800{name}")), style)
     first, *below = text.split("\n")
     assert is_entry(first)
@@ -88,15 +88,15 @@ def test_a_traceback_is_bounded() -> None:
 
 @pytest.mark.parametrize("line", ["codecfleet: it is done", '{"schema":1,"event":"done"}', "2026-11-25 films", ""])
 def test_other_lines_of_a_program_are_no_entries(line: str) -> None:
-    """Events, remarks and answers are told from entries."""
+    """Events, remarks and answers are not mistaken for entries."""
     assert not is_entry(line)
 
 
 def test_actions_are_words_that_differ_and_are_used(repository: Path) -> None:
-    """Each has a word of its own, a level with a name, and says something; a word that nothing writes would mislead."""
+    """Each action has a unique word, a named level and a description, and some code logs it."""
     words = [action.word for action in LogAction]
     assert len(words) == len(set(words)) == len(LogAction.__members__)
     assert all(action.level in LEVELS and action.says for action in LogAction)
     paths = (path for room in ("cluster", "codecfleet", "jobs") for path in (repository / room).rglob("*.py"))
-    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
-    assert [action.word for action in LogAction if not re.search(rf"\bLogAction\.{action.name}\b", code)] == []
+    used = {name for path in paths for name in re.findall(r"\bLogAction\.(\w+)", path.read_text(encoding="utf-8"))}
+    assert LogAction.__members__.keys() <= used

@@ -38,7 +38,7 @@ def record(action: LogAction) -> logging.LogRecord:
 
 
 async def test_a_storm_of_one_level_hides_no_other() -> None:
-    """What is left out is counted in an entry of its own, and errors still come through."""
+    """An entry counts those that were left out, and errors still come through."""
     texts: list[str] = []
     clock = FakeClock()
     handler = EntryHandler(texts.append, LogStyle.TEXT, "supervisor", clock)

@@ -1,4 +1,4 @@
-"""What a node's Ray leaves behind."""
+"""Files that a node's Ray leaves behind."""
 
 import socket
 import tempfile

@@ -14,7 +14,7 @@ NODE: dict[str, Any] = {
 
 
 def test_a_node_in_words_and_as_json() -> None:
-    """A head says that it is one; Ray's own bookkeeping is left out."""
+    """A head is named as one; Ray's internal resources are left out."""
     node = listed_node(NODE, (), DeviceState.OPEN)
     assert node.words == "head at 10.0.0.1, open, 1 CPU and 2 GPUs for Ray; kind=nvenc, availability-zone=z1"
     assert node.to_json() == {
@@ -34,6 +34,6 @@ def test_rays_drain_counts_before_an_order() -> None:
 
 
 def test_a_node_without_labels() -> None:
-    """Nothing follows where Ray has no labels."""
+    """A node without labels lists none."""
     bare = {**NODE, "Resources": {}, "Labels": None}
     assert listed_node(bare, (), DeviceState.OPEN).words == "node at 10.0.0.1, open, 0 CPUs and 0 GPUs for Ray"

@@ -1,6 +1,7 @@
 """The command and the environment with which Ray starts, and what keeps an open cluster from starting."""
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from codecfleet import UsageError
 from codecfleet.cluster.node.offer import Offer
+from codecfleet.cluster.node.orders import check_port
 from codecfleet.cluster.node.ray_start import (
     NodeOptions,
     check_options,
@@ -18,6 +20,7 @@ from codecfleet.cluster.node.ray_start import (
     ray_variables,
 )
 from codecfleet.cluster.placement.labels import parse_labels, parse_zone
+from codecfleet.errors import FleetUnavailable
 
 OFFER = Offer(cpus=16, gpus=2, cuda_visible="MIG-a,MIG-b", labels={"codecfleet/kind": "nvdec", "team": "a"}, zone="z1")
 HEAD, WORKER = NodeOptions(), NodeOptions(address="10.0.0.1:6379")
@@ -40,7 +43,7 @@ TOKEN = {"RAY_AUTH_TOKEN": "secret"}
     ],
 )
 def test_ray_is_told_what_a_node_has_and_is(options: NodeOptions, words: str) -> None:
-    """A worker is given no port of a head, a dashboard listens on loopback, and what is for Ray alone comes last."""
+    """A worker gets none of the head's ports, a dashboard listens on loopback, and Ray's own options come last."""
     words = words.replace("LABELS", "--labels codecfleet/kind=nvdec,team=a")
     assert ray_arguments(OFFER, options) == f"start --block --num-cpus 16 --num-gpus 2 {words}".split()
 
@@ -62,7 +65,7 @@ def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "localhost"])
 def test_a_node_is_reached_from_others(ip: str) -> None:
-    """A loopback address is refused, since Ray would take another one; what serves one machine alone is named."""
+    """A loopback address is refused, since Ray would replace it; the error names the command for a single machine."""
     for options in (NodeOptions(ip=ip), NodeOptions(ip=ip, address="10.0.0.1:6379")):
         with pytest.raises(UsageError, match="other nodes cannot reach") as caught:
             check_options(options, TOKEN)
@@ -136,7 +139,7 @@ def test_labels_and_zones() -> None:
 
 
 def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> None:
-    """Its groups are told by them; what it takes a machine to have is not what the machine has."""
+    """A launcher needs them to tell its groups apart; what a machine has is found by probing it."""
     stated = {"codecfleet/group": "g6", "team": "video", "codecfleet/kind": "nvenc", "codecfleet/encodes-av1": "nvenc"}
     offer = Offer(cpus=1, labels={"codecfleet/kind": "cpu", "team": "ours"})
     found = json.loads(exports(offer, {"RAY_OVERRIDE_LABELS": json.dumps(stated)})["RAY_OVERRIDE_LABELS"])
@@ -144,3 +147,12 @@ def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> N
     for wrong in ("g6", "[1]", '{"a": 1}'):
         with pytest.raises(UsageError, match="RAY_OVERRIDE_LABELS is not a JSON object of labels"):
             exports(offer, {"RAY_OVERRIDE_LABELS": wrong})
+
+
+def test_a_port_in_use_is_refused_at_once() -> None:
+    """Ray would look for its control service for a minute, and name a log."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(FleetUnavailable, match=f"no head can listen on port {port}: Address already in use"):
+            check_port(port)
+    check_port(port)

@@ -11,13 +11,13 @@ from codecfleet.errors import FleetUnavailable
 
 
 async def test_an_answer_that_does_not_come_is_an_error_that_says_who_was_asked() -> None:
-    """A head that is gone keeps Ray looking for it for a minute; who asks is told after 10 s."""
+    """Ray looks for a lost head for a minute; a question fails after 10 s."""
     with pytest.raises(FleetUnavailable, match="the cluster's head has not answered for 0 s"):
         await in_time(asyncio.Future[int](), "the cluster's head", "Look at its node.", within_s=0)
 
 
 async def test_an_answer_in_time_is_returned() -> None:
-    """What was asked is answered, and the question's own errors go through."""
+    """The answer is returned, and the question's own errors pass through."""
 
     async def answer(value: int) -> int:
         return 10 // value
@@ -36,7 +36,7 @@ def a_status(*nodes: tuple[str, str]) -> Status:
 
 
 def test_a_name_of_two_nodes_lists_both_with_their_ids() -> None:
-    """And says what to type instead, with an id that status shows."""
+    """The error lists both nodes, and the next step has an id from the status."""
     status = a_status(("1a2b3c4d5e", "vm"), ("9f8e7d6c5b", "vm"), ("000000000", "gpu"))
     error = unknown_node("vm", Order.DRAIN, status)
     assert error.message == "2 nodes are called vm: vm (1a2b3c4d), vm (9f8e7d6c)"

@@ -1,4 +1,4 @@
-"""What may not be passed by any placement, whatever the machines, jobs and policy: as assertions."""
+"""The limits of every placement, as assertions, whatever the machines, jobs and policy."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def check(placement: Placement, demands: Sequence[Demand], inventory: Inventory,
 
 
 def _engines(booked: Booked) -> None:
-    """The sessions on an engine, slow ones counted by the part they take, end where its curve is flat."""
+    """The load of an engine, in full-speed sessions, ends where its curve becomes flat."""
     loads, flat = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
     for lane, recipe, _, device in booked:
         for use in recipe.engines:
@@ -105,7 +105,7 @@ def _memory(booked: Booked, inventory: Inventory, policy: Policy) -> None:
 
 
 def _policy(booked: Booked, inventory: Inventory, policy: Policy) -> None:
-    """Cores, sessions on a device, engines and preemptible nodes: never more than the policy allows."""
+    """Cores, sessions on a device, engines and preemptible nodes never exceed the policy."""
     cores, sessions = defaultdict[str, float](float), defaultdict[str, int](int)
     for lane, _, node, device in booked:
         assert ENGINES_OF[lane.route] <= policy.engines
@@ -121,7 +121,7 @@ def _policy(booked: Booked, inventory: Inventory, policy: Policy) -> None:
 
 
 def _states(booked: Booked) -> None:
-    """Nothing runs on what is shut; one host has all of a lane."""
+    """Nothing runs on a closed device, and a lane uses one host."""
     for lane, _, node, device in booked:
         assert lane.node == node.node == device.node
         assert node.state is DeviceState.OPEN
@@ -129,7 +129,7 @@ def _states(booked: Booked) -> None:
 
 
 def _kinds(placement: Placement, demands: Sequence[Demand]) -> None:
-    """All lanes of a job encode with the same kinds, and a track that has begun keeps its own."""
+    """All lanes of a job use the same encoder kinds, and a track that has begun keeps its kind."""
     for demand in demands:
         kinds = {lane.kinds for lane in placement.lanes if lane.job == demand.job}
         assert len(kinds) <= 1
@@ -139,7 +139,7 @@ def _kinds(placement: Placement, demands: Sequence[Demand]) -> None:
 
 
 def _sessions(placement: Placement, demands: Sequence[Demand]) -> None:
-    """A job has at most one session for each segment, and no more than it allows."""
+    """A job has at most one session for each segment, and no more than its own limit."""
     for demand in demands:
         sessions = sum(lane.sessions for lane in placement.lanes if lane.job == demand.job)
         assert sessions <= min(len(demand.segments), demand.workers_max or len(demand.segments))

@@ -1,4 +1,4 @@
-"""Which part of its GPU a vGPU has."""
+"""A vGPU's share of its GPU."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ from codecfleet.testing.fleet.simulated_report import simulated_report
     ],
 )
 def test_a_type_says_its_share(name: str, share: float | None) -> None:
-    """As many run as fit into the GPU's memory; a GPU instance's type has all of it; other names say nothing."""
+    """A type says how many fit into the GPU's memory; a GPU instance's type has all of it; other names say none."""
     assert guest_share(name, load_hardware()) == share
 
 
@@ -44,15 +44,15 @@ def _guest(name: str) -> tuple[NodeReport, Device]:
     return report, device
 
 
-def test_a_known_type_is_counted_with_its_part() -> None:
-    """A quarter of an L40S is a quarter of its engines; nothing is amiss."""
+def test_a_known_type_counts_with_its_share() -> None:
+    """A quarter of an L40S is a quarter of its engines."""
     report, device = _guest("NVIDIA L40S-12Q")
     assert (device.share, device.share_unknown) == (1 / 4, "")
     assert not [each for each in findings(report) if "share of its GPU is unknown" in each.title]
 
 
-def test_an_unknown_share_is_said_and_can_be_set() -> None:
-    """It counts as a whole GPU, which doctor reports, until the policy says otherwise."""
+def test_an_unknown_share_is_reported_and_can_be_set() -> None:
+    """It counts as a whole GPU, which doctor reports, until the policy sets it."""
     report, device = _guest("NVIDIA Unheard-12Q")
     assert device.share == 1
     assert "not known" in device.share_unknown

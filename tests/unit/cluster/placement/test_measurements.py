@@ -1,4 +1,4 @@
-"""What the speed of a GPU's sessions teaches, and what placement makes of it."""
+"""What the speed of a GPU's sessions teaches, and how placement uses it."""
 
 from dataclasses import replace
 
@@ -41,33 +41,33 @@ def placed(rates: Rates, wanted: Demand = SOFTWARE) -> Placement:
 
 
 def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
-    """Return the rates after sessions that the H200 decoded for gave so much."""
+    """Return the rates after sessions that the H200 decoded ran at this speed."""
     found = measurement_of(rates, SOFTWARE, H200, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
     return rates if found is None else record_measurement(rates, found)
 
 
 def software(rates: Rates, sessions: int, fps: float) -> Rates:
-    """Return the rates after sessions that the processor decoded for gave so much."""
+    """Return the rates after sessions that the processor decoded ran at this speed."""
     found = measurement_of(rates, SOFTWARE, PROCESSOR, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
     return rates if found is None else record_measurement(rates, found)
 
 
 def all_in_software_fps(rates: Rates, sessions: int) -> float:
-    """Return what sessions give that decode and encode on cores."""
+    """Return the speed of sessions that decode and encode on cores."""
     decode = Stage(SOFTWARE.decode, 1920, 1080, Engine.CPU)
     each = (software_fps(rates, PROCESSOR.name, 1.0, stage) for stage in (decode, ENCODE))
     return sessions / sum(1 / fps for fps in each)
 
 
 @given(fps=st.floats(0.5, 2000.0), sessions=st.integers(1, 16))
-def test_what_the_cores_alone_give_sends_no_work_away(fps: float, sessions: int) -> None:
-    """A GPU is chosen by documented rates until it was measured itself: there is nothing to compare with before."""
+def test_the_cores_speed_alone_moves_no_work(fps: float, sessions: int) -> None:
+    """Until a GPU is measured, documented rates decide, because there is nothing to compare with."""
     assert Route.HYBRID in {lane.route for lane in placed(software(START, sessions, fps)).lanes}
 
 
 @given(part=st.floats(0.05, 0.99), sessions=st.integers(1, 16))
 def test_a_hybrid_that_is_slower_than_software_is_not_chosen(part: float, sessions: int) -> None:
-    """Measured below what the same cores give without the GPU, it is left alone, and the reason is there."""
+    """If it was measured slower than the same cores without the GPU, it is refused with that reason."""
     rates = hybrid(START, sessions, part * all_in_software_fps(START, sessions))
     placement = placed(rates)
     assert {lane.route for lane in placement.lanes} == {Route.CPU}
@@ -76,8 +76,8 @@ def test_a_hybrid_that_is_slower_than_software_is_not_chosen(part: float, sessio
 
 
 @given(measured=st.floats(2.0, 200.0), gain=st.floats(1.05, 2.0))
-def test_both_measured_the_faster_one_is_chosen(measured: float, gain: float) -> None:
-    """Whatever documents say, where 16 sessions of both were measured, the better figure decides."""
+def test_if_both_are_measured_the_faster_is_chosen(measured: float, gain: float) -> None:
+    """Once 16 sessions of both were measured, the measured speeds decide, whatever is documented."""
     for hybrid_fps, software_fps_, route in (
         (measured * gain, measured, Route.HYBRID),
         (measured, measured * gain, Route.CPU),
@@ -87,8 +87,8 @@ def test_both_measured_the_faster_one_is_chosen(measured: float, gain: float) ->
 
 
 @given(fps=st.floats(1.0, 60.0), sessions=st.integers(1, 16))
-def test_a_measured_hybrid_gives_what_it_gave(fps: float, sessions: int) -> None:
-    """A job that requires the GPU is expected to run as fast as such sessions did, each of a core's."""
+def test_a_measured_hybrid_keeps_its_measured_speed(fps: float, sessions: int) -> None:
+    """A job that requires the GPU is predicted at the measured speed of such sessions."""
     rates = hybrid(START, sessions, fps)
     assert core_fps_beside(rates, PROCESSOR.name, 1.0, H200.name, ENCODE) == pytest.approx(fps / sessions)
     (lane,) = placed(rates, replace(SOFTWARE, needs_gpu=True)).lanes
@@ -96,7 +96,7 @@ def test_a_measured_hybrid_gives_what_it_gave(fps: float, sessions: int) -> None
     assert software_fps(rates, PROCESSOR.name, 1.0, ENCODE) == software_fps(START, PROCESSOR.name, 1.0, ENCODE)
 
 
-def test_other_machines_rates_stay_as_they_are() -> None:
+def test_other_machines_keep_their_rates() -> None:
     """Cores beside another GPU, or without one, keep their rates."""
     rates = hybrid(START, 16, 16.0)
     for model in ("NVIDIA L40S", "NVIDIA H100"):
@@ -106,8 +106,8 @@ def test_other_machines_rates_stay_as_they_are() -> None:
     assert other == software_fps(START, "another processor", 1.0, ENCODE)
 
 
-def test_a_slow_decoder_is_known_by_many_cores() -> None:
-    """Where cores would encode more than NVDEC decodes, the figure is NVDEC's."""
+def test_a_slow_decoder_is_found_beside_many_cores() -> None:
+    """If the cores can encode more than NVDEC decodes, the measured rate is NVDEC's."""
     fast = demand(renditions=(rendition(MediaCodec.H264, height=180, preset="1"),), encoder=EncoderChoice.SOFTWARE)
     found = measurement_of(
         START, fast, gpu("T4", "n"), PROCESSOR, kinds=(EncoderKind("libx264"),), sessions=60, fps=300.0
@@ -122,8 +122,8 @@ def test_a_slow_decoder_is_known_by_many_cores() -> None:
     model=st.sampled_from(["L40S", "L4", "RTX 4090"]),
     preset=st.sampled_from("1234567"),
 )
-def test_on_one_device_the_slower_engine_is_learnt(sessions: int, fps: float, model: str, preset: str) -> None:
-    """Decoded and encoded by a GPU, the figure is that of the engine that is slower by what is known."""
+def test_the_slower_engine_of_a_device_is_measured(sessions: int, fps: float, model: str, preset: str) -> None:
+    """If a GPU decodes and encodes, the measurement belongs to its slower engine by known rates."""
     device = gpu(model, "n")
     wanted = demand(renditions=(rendition(preset=preset),))
     found = measurement_of(START, wanted, device, PROCESSOR, kinds=NVENC, sessions=sessions, fps=fps)

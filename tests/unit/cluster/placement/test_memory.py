@@ -1,4 +1,4 @@
-"""What a session takes of its host's memory, and how many sessions that leaves room for."""
+"""A session's memory on its host, and how many sessions fit."""
 
 import json
 from dataclasses import replace
@@ -35,8 +35,8 @@ def _one(job: Demand, *nodes: Node) -> tuple[int, list[str], bool]:
 
 
 @pytest.mark.parametrize("name", ["session-memory", "session-memory-presets"])
-def test_the_model_is_just_above_what_was_measured(name: str) -> None:
-    """No measured session takes more than the model says, nor less than a third of it."""
+def test_the_model_is_just_above_the_measurements(name: str) -> None:
+    """No measured session takes more memory than the model says, or less than a third of it."""
     sessions = json.loads((RESULTS / f"{name}.json").read_text())["sessions"]
     assert len(sessions) >= 24
     for each in sessions:
@@ -58,29 +58,29 @@ def test_a_short_segment_takes_less() -> None:
 
 
 @pytest.mark.parametrize(("memory_gb", "sessions"), [(64, 16), (8, 3), (3, 1), (2, 1)])
-def test_sessions_are_cut_down_to_what_fits(memory_gb: int, sessions: int) -> None:
-    """Sessions of 4K fill the memory less the reserve, not the cores; one may take nearly all of it."""
+def test_sessions_are_limited_by_memory(memory_gb: int, sessions: int) -> None:
+    """4K sessions fill the memory less the reserve, not the cores; a single one may take nearly all of it."""
     job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
     assert _one(job, processor_of("n", "n", 16, memory_gb * GB))[0] == sessions
 
 
-def test_what_filters_keep_counts_for_each_session() -> None:
-    """The same memory has room for fewer sessions that denoise."""
+def test_filters_memory_counts_for_each_session() -> None:
+    """Fewer sessions that denoise fit into the same memory."""
     job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
     machine = processor_of("n", "n", 16, 24 * GB)
     assert _one(replace(job, has_filters=True, filter_bytes=GB), machine)[0] < _one(job, machine)[0] < 16
 
 
-def test_what_can_never_fit_is_refused_with_both_figures() -> None:
-    """A job whose segment is larger than the only machine is refused, and says what it needs and what there is."""
+def test_a_segment_that_can_never_fit_is_refused_with_both_figures() -> None:
+    """The refusal says how much memory a segment needs, and how much the only machine has."""
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
     sessions, reasons, is_too_large = _one(job, processor_of("n", "n", 16, 23 * GB))
     assert (sessions, is_too_large) == (0, True)
     assert reasons[0] == "one segment of it needs 46.0 GB of memory, and this machine has 23.0 GB for work"
 
 
-def test_another_node_that_is_large_enough_takes_it() -> None:
-    """A job too large for one machine runs on the other, and the first one's figure is its reason."""
+def test_another_node_with_enough_memory_takes_it() -> None:
+    """A job too large for one machine runs on another; the refusal of the first has its figure."""
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
     nodes = processor_of("small", "small", 16, 23 * GB), processor_of("large", "large", 16, 128 * GB)
     sessions, reasons, is_too_large = _one(job, *nodes)
@@ -88,17 +88,11 @@ def test_another_node_that_is_large_enough_takes_it() -> None:
     assert "a segment needs 46.0 GB of memory, and its host has 23.0 GB" in reasons
 
 
-def test_a_machine_that_is_only_taken_is_no_reason_to_refuse() -> None:
-    """A job that must wait for another one's memory is not too large."""
+def test_a_busy_machine_is_no_reason_to_refuse() -> None:
+    """A job that waits for another job's memory is not too large."""
     large = demand("a", width=7680, height=4320, renditions=(rendition(height=4320),), priority=1)
     placement = place(
         [large, replace(large, job="b", priority=0)], inventory(processor_of("n", "n", 2, 12 * GB)), RATES, Policy()
     )
     assert {lane.job for lane in placement.lanes} == {"a"}
     assert not any(refusal.is_too_large for refusal in placement.refusals)
-
-
-def test_a_machine_of_unknown_memory_is_not_limited() -> None:
-    """Where the memory is not known, the cores alone count."""
-    job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
-    assert _one(job, processor_of("n", "n", 16))[0] == 16

@@ -1,4 +1,4 @@
-"""How fast engines are taken to be, and what measurements change."""
+"""Engines' speeds, and how measurements change them."""
 
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates
 
 
 def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
-    """Two sessions on one Ada NVDEC give the documented 903 fps, twice the clock twice that, 4K a quarter."""
+    """Two sessions on one Ada NVDEC give the documented 903 fps; twice the clock doubles it, 4K quarters it."""
     ada = gpu("RTX 4090", "n")
     assert curve_of(START, ada, DECODE)[-1] == (2, pytest.approx(903))
     fast = gpu("RTX 4090", "n", max_video_clock_mhz=2 * 2160)
@@ -44,8 +44,8 @@ def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
 
 
 @pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
-def test_what_others_use_ends_the_curve_earlier(busy: float) -> None:
-    """The curve begins as it does alone, and ends with the rest; a tenth is always left, for one session at least."""
+def test_others_use_shortens_the_curve(busy: float) -> None:
+    """The curve starts as without others, and ends at what they leave: at least a tenth, for one session."""
     alone = curve_of(START, gpu("H200", "n"), DECODE)
     beside = curve_of(START, gpu("H200", "n", busy={Engine.NVDEC: busy}), DECODE)
     assert beside[-1][1] == pytest.approx(alone[-1][1] * max(1 - busy, 0.1))
@@ -54,13 +54,13 @@ def test_what_others_use_ends_the_curve_earlier(busy: float) -> None:
     assert curve_of(START, gpu("H200", "n", busy={Engine.NVENC: busy}), DECODE) == alone
 
 
-def test_a_limit_of_the_driver_ends_the_curve() -> None:
-    """A vGPU without a licence gives 3 frames a second, by one session, however many engines it has."""
+def test_a_driver_s_limit_ends_the_curve() -> None:
+    """A vGPU without a licence gives 3 frames a second with one session, however many engines it has."""
     assert curve_of(START, gpu("H200", "n", fps_max=3.0), DECODE) == ((1, 3.0),)
 
 
 def test_a_measurement_replaces_the_start_value() -> None:
-    """What workers measured counts, for that many sessions and, scaled, for more."""
+    """Measured speeds count for that number of sessions and, scaled, for more."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 500.0), (3, 1500.0))
     curve = curve_of(rates, device, DECODE)
@@ -76,15 +76,15 @@ def test_a_later_measurement_counts_by_a_third() -> None:
     assert curve_of(rates, device, DECODE)[0][1] == pytest.approx(470)
 
 
-def test_a_curve_ends_where_it_was_measured_flat() -> None:
-    """Eight sessions that give what four gave are four too many."""
+def test_a_curve_ends_where_measurements_are_flat() -> None:
+    """If eight sessions are as fast as four, four are too many."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 330.0), (4, 330.5), (8, 330.0))
     assert curve_of(rates, device, DECODE) == ((1, 330.0),)
 
 
 def test_software_rates_are_those_of_a_core() -> None:
-    """A core of half the speed gives half, 10 bits less than 8, and what was measured on a processor counts."""
+    """A core of half the speed gives half, 10 bits less than 8, and measurements on a processor count."""
     fps = software_fps(START, "processor", 1.0, SOFTWARE)
     assert software_fps(START, "processor", 0.5, SOFTWARE) == pytest.approx(fps / 2)
     deep = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
@@ -94,8 +94,8 @@ def test_software_rates_are_those_of_a_core() -> None:
     assert software_fps(rates, "processor", 1.0, SOFTWARE) == pytest.approx(10)
 
 
-def test_presets_lie_between_their_neighbours() -> None:
-    """Preset 4 of NVENC has no figure: it lies between those of 3 and 5."""
+def test_a_preset_without_a_figure_is_between_its_neighbours() -> None:
+    """Preset 4 of NVENC has no figure, so it is between presets 3 and 5."""
     fps = [
         curve_of(START, gpu("L40S", "n"), Stage(ENCODE.case, 1920, 1080, Engine.NVENC, "nvenc", preset))[0][1]
         for preset in range(1, 8)
@@ -109,7 +109,7 @@ def test_presets_lie_between_their_neighbours() -> None:
     st.sampled_from([1.0, 0.5, 0.1]),
 )
 def test_a_curve_always_rises(points: list[tuple[int, float]], model: str, share: float) -> None:
-    """Whatever was measured, a curve begins with one session, and each point has more sessions and more speed."""
+    """Whatever was measured, a curve starts at one session, and each point has more sessions and more speed."""
     device = gpu(model, "n", share=share)
     curve = curve_of(_measured(START, device, *points), device, DECODE)
     assert curve[0][0] == 1
@@ -118,6 +118,6 @@ def test_a_curve_always_rises(points: list[tuple[int, float]], model: str, share
 
 
 @pytest.mark.parametrize(("sessions", "fps"), [(0, 100.0), (1, 0.0), (1, -1.0)])
-def test_a_measurement_of_nothing_changes_nothing(sessions: int, fps: float) -> None:
-    """No session and no frame say nothing about speed."""
+def test_an_empty_measurement_changes_nothing(sessions: int, fps: float) -> None:
+    """A measurement without sessions or frames is ignored."""
     assert _measured(START, gpu("L4", "n"), (sessions, fps)) == START

@@ -1,43 +1,29 @@
-"""What compatibility verdicts do to placement, on the recording of a real H200: tests/golden/verdicts.txt.
+"""What compatibility verdicts do to placement, on the recording of a real H200: tests/golden/verdicts.txt."""
 
-``UPDATE_GOLDEN=1 make test PYTEST="tests/unit/cluster/placement/test_verdicts_place.py"`` writes it again; read what
-changed.
-"""
-
-import json
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
-
-import pytest
 
 from codecfleet.cluster.node.offer import offer_of
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.labels import KIND
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, Rendition
-from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
+from codecfleet.cluster.placement.model.inventory import Inventory
 from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.cuda.choosing import choose_driver
 from codecfleet.cluster.probes.cuda.report import CudaLibrary, CudaReport, Deployment, ForwardNote, KernelModule
-from codecfleet.cluster.probes.node.report import NodeReport, from_json
+from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
-
-REPOSITORY: Final = Path(__file__).parents[4]
-GOLDEN: Final = REPOSITORY / "tests" / "golden" / "verdicts.txt"
-
-
-def _recorded() -> NodeReport:
-    return from_json(json.loads((REPOSITORY / "tests/fixtures/h200-580.159.04.json").read_text(encoding="utf-8")))
+from tests.goldens import golden
+from tests.simulated_gpus import recorded_h200
 
 
 def _with_cuda(**changes: object) -> NodeReport:
     """Return the recording with another answer of CUDA's."""
-    report = _recorded()
+    report = recorded_h200()
     assert isinstance(report.cuda, CudaReport)
     return replace(report, cuda=replace(report.cuda, **changes))  # type: ignore[arg-type]
 
@@ -78,7 +64,7 @@ def _refused_package() -> NodeReport:
 
 
 def _choose(before: NodeReport, **found: object) -> NodeReport:
-    """Return a report after the choice of the driver that workers load; a trial finds the record but for some."""
+    """Return a report after the choice of the workers' driver; a trial finds the recording, except some changes."""
     assert isinstance(before.cuda, CudaReport)
     tried = _with_cuda(**{"nvrtc": "13.3"} | found).cuda
     assert isinstance(tried, CudaReport)
@@ -87,7 +73,7 @@ def _choose(before: NodeReport, **found: object) -> NodeReport:
 
 
 CASES: Final = {
-    "as recorded": _recorded,
+    "as recorded": recorded_h200,
     "cuInit returns 804": lambda: _refused(804),
     "cuInit returns 803": lambda: _refused(803),
     "cuInit returns 802, which may pass": lambda: _refused(802),
@@ -103,14 +89,10 @@ CASES: Final = {
 }
 
 
-def _gpu(report: NodeReport) -> Device:
-    (gpu,) = [device for device in node_of_report(report).devices if device.kind is not DeviceKind.CPU]
-    return gpu
-
-
 def _placed(report: NodeReport) -> list[str]:
-    """Return the GPU's state, and where a long film goes that NVDEC may decode for the host's cores."""
-    gpu = _gpu(report)
+    """Return the GPU's state and label, and where a long film goes that NVDEC may decode for the host's cores."""
+    node = node_of_report(report)
+    (gpu,) = [device for device in node.devices if device.kind is not DeviceKind.CPU]
     case = CodecCase(MediaCodec.HEVC, Direction.ENCODE)
     demand = Demand(
         job="j",
@@ -121,41 +103,19 @@ def _placed(report: NodeReport) -> list[str]:
         renditions=(Rendition(case=case, width=1920, height=1080, software="libx265", preset="5"),),
         encoder=EncoderChoice.AUTO,
     )
-    placement = place([demand], Inventory((node_of_report(report),)), start_rates(), Policy(hybrid_gain=0))
+    placement = place([demand], Inventory((node,)), start_rates(), Policy(hybrid_gain=0))
     routes = sorted({lane.route.value for lane in placement.lanes})
     return [
         f"{gpu.name}: {gpu.state.value}{f' ({gpu.state_reason})' if gpu.state_reason else ''}",
         f"its kernels: {gpu.no_kernels or 'run'}",
-        *filter(None, [node_of_report(report).driver_choice]),
-        f"{len(placement.lanes)} lanes, {' and '.join(routes)}",
+        *filter(None, [node.driver_choice]),
+        *([] if node.search_path is None else [f"workers' search path: {node.search_path!r}"]),
+        f"{len(placement.lanes)} lanes, {' and '.join(routes)}; kind for Ray: {offer_of(report).labels[KIND]}",
         *dict.fromkeys(f"not used: {refusal.reason}" for refusal in placement.refusals),
     ]
 
 
-def _page() -> str:
-    blocks = ["\n".join([f"== {title}", *_placed(make())]) for title, make in CASES.items()]
-    return "\n\n".join(blocks) + "\n"
-
-
-def test_verdicts_place_work_as_people_have_read_it() -> None:
-    """Each verdict closes the GPU, or takes its kernels, or neither, and the placement follows."""
-    page = _page()
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(page, encoding="utf-8")
-    assert page == GOLDEN.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("code", [803, 804])
-def test_a_gpu_on_which_cuda_does_not_start_is_closed(code: int) -> None:
-    """No lane has it, the processor works on, and the reason names the code."""
-    gpu = _gpu(_refused(code))
-    assert gpu.state is DeviceState.QUARANTINED
-    assert f"({code})" in gpu.state_reason
-    assert "cpu" in _placed(_refused(code))[2]
-    assert [offer_of(report).labels[KIND] for report in (_recorded(), _refused(code))] == ["nvdec", "cpu"]
-
-
-def test_workers_get_the_search_path_that_was_tried() -> None:
-    """The node holds the LD_LIBRARY_PATH of its workers: with the package in front, or without a refused one."""
-    paths = [node_of_report(CASES[title]()).search_path for title in list(CASES)[-5:]]
-    assert paths == [None, f"{PACKAGE.folder}:{OLD.folder}", None, None, ""]
+def test_verdicts_decide_placement_as_recorded() -> None:
+    """Each verdict closes the GPU, or takes its kernels, or neither; placement, search path and label follow."""
+    page = "\n\n".join("\n".join([f"== {title}", *_placed(make())]) for title, make in CASES.items()) + "\n"
+    assert page == golden("verdicts.txt", page)

@@ -1,4 +1,4 @@
-"""Machines and jobs to place, as Hypothesis strategies and as short functions for examples."""
+"""Machines and jobs to place, as Hypothesis strategies and as short builders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,7 +59,7 @@ def rendition(
 
 
 def demand(job: str = "job", segments: int = 10, frames: int = 2000, **changes: object) -> Demand:
-    """Return a job: 1080p H.264 to HEVC, in segments long enough for every session to be of use."""
+    """Return a job: 1080p H.264 to HEVC, with segments long enough to use every session."""
     fields: dict[str, object] = {
         "decode": CodecCase(MediaCodec.H264, Direction.DECODE),
         "width": 1920,
@@ -144,7 +144,7 @@ def demand_lists(draw: st.DrawFn) -> Sequence[Demand]:
 
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
-    """Draw what a cluster's owner may allow."""
+    """Draw a policy."""
     return Policy(
         engines=draw(st.sampled_from([ALL_ENGINES, ALL_ENGINES - {Engine.NVENC}, ALL_ENGINES - {Engine.CPU}])),
         preemptible=draw(st.sampled_from(PreemptibleUse)),
@@ -158,7 +158,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 @st.composite
 def tight_nodes(draw: st.DrawFn, name: str) -> Node:
-    """Draw an open node that any job may use, with GPUs that encode and one limit that is likely to bind."""
+    """Draw an open node for any job, with GPUs that encode and one limit that is likely to bind."""
     made = node(name, *draw(st.lists(st.sampled_from(["L40S", "L4"]), min_size=1, max_size=3)), cores=8)
     limit = draw(st.sampled_from(["own cap", "gpu cap", "system cap", "device memory", "host memory", "none"]))
     changes: dict[str, object] = {}
@@ -178,7 +178,7 @@ def tight_nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def tight_worlds(draw: st.DrawFn) -> tuple[Sequence[Demand], Inventory, Policy]:
-    """Draw jobs that want more than there is, on machines where they may go anywhere."""
+    """Draw jobs that want more than the machines have, and may run anywhere on them."""
     machines = Inventory(tuple(draw(tight_nodes(f"n{number}")) for number in range(draw(st.integers(1, 2)))))
     encoder = draw(st.sampled_from([EncoderChoice.NVENC, EncoderChoice.NVENC, EncoderChoice.SOFTWARE]))
     tracks = tuple(rendition(height=height) for height in draw(st.sampled_from([(1080,), (1080, 720)])))

@@ -25,7 +25,7 @@ def sleepers() -> Iterator[tuple[Sleeper, Sleeper]]:
 
 
 def suspend(process: Sleeper) -> None:
-    """Stop it, and wait until it stands still."""
+    """Stop a process, and wait until it has stopped."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 

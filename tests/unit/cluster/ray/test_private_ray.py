@@ -68,7 +68,7 @@ def _ends_soon(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def test_a_folder_without_processes(tmp_path: Path) -> None:
-    """In an unused or missing directory no process is ended."""
+    """An unused or missing directory ends no process."""
     orphan_reaper.end_processes_in(tmp_path)
     orphan_reaper.end_processes_in(tmp_path / "gone")
 

@@ -1,4 +1,4 @@
-"""Where a private Ray's files lie: places that are refused, and what an earlier driver, or a stranger, left there."""
+"""The folder of a private Ray's files: places that are refused, and leftovers of other drivers and users."""
 
 import fcntl
 import os
@@ -58,7 +58,7 @@ def test_directories_of_the_dead_are_swept(base: Path) -> None:
 
 
 def test_a_strangers_directory_is_left_alone(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another user made is neither opened nor removed, whatever its lock is."""
+    """Another user's directory is neither opened nor removed, locked or not."""
     planted, lock = left(locked=False)
     stranger = planted.stat().st_uid + 1
     with monkeypatch.context() as patch:

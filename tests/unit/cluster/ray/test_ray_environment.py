@@ -1,4 +1,4 @@
-"""What Ray sees of a process: its variables, and names that it can store."""
+"""The environment that Ray gets: variables, and names that it can store."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     "name", ["RAY_USE_TLS", "RAY_OVERRIDE_RESOURCES", "RAY_ADDRESS", "PYTHONOPTIMIZE", "PYTHONWARNINGS"]
 )
 def test_a_private_ray_gets_no_settings_for_clusters(name: str) -> None:
-    """What would keep it from starting is removed; what we set stays, and so do variables that are not Ray's."""
+    """Variables that would prevent its start are removed; ours and those of other programs stay."""
     found = private_variables({name: "1", "PATH": "/bin"}, {"RAY_AUTH_MODE": "token"})
     assert found == {name: None, "RAY_AUTH_MODE": "token", **DEATH_KNOBS}
 
@@ -73,7 +73,7 @@ def test_ray_has_a_working_directory(
     name: str,
     is_deleted: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """Where ours is deleted, or has a name that Ray cannot store, it sees another; ours is back afterwards."""
+    """If ours is deleted, or has a name that Ray cannot store, Ray sees another; ours is restored afterwards."""
     here, refuge = tmp_path / name, tmp_path / "refuge"
     here.mkdir()
     refuge.mkdir()
@@ -97,6 +97,6 @@ def test_ray_has_a_working_directory(
     ],
 )
 def test_a_driver_knows_the_ray_job_that_it_is(config: str | None, expected: str) -> None:
-    """By the id with which it was submitted, and `jobs list` lists it; anything else gives none."""
+    """A driver knows the id with which it was submitted; other configurations have none."""
     around = {} if config is None else {"RAY_JOB_CONFIG_JSON_ENV_VAR": config}
     assert submission_id(around) == expected

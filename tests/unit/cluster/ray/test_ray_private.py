@@ -1,4 +1,4 @@
-"""What is private to Ray is used only where it is as expected."""
+"""Ray's internals are used only if they have the expected form."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -118,7 +118,7 @@ def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace,
 def test_an_attribute_of_another_shape_is_noticed(
     ray: SimpleNamespace, module: str, attribute: str, found: object
 ) -> None:
-    """One attribute that is called otherwise, or that is gone, and the lean start is refused by its name."""
+    """An attribute with another signature, or a missing one, refuses the lean start and is named."""
     setattr(getattr(ray, module), attribute, found)
     assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
     delattr(getattr(ray, module), attribute)
@@ -150,7 +150,7 @@ def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
 
 
 def test_everything_private_can_be_switched_off(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By one variable, also where all of it is as expected."""
+    """One variable switches off all of it."""
     del ray
     monkeypatch.setenv("_CODECFLEET_RAY_PRIVATE", "off")
     assert why_no_lean_start() == "its internals are switched off"

@@ -1,4 +1,4 @@
-"""When a start of Ray is given up, and what is said of it; the logs as Ray 2.60 wrote them."""
+"""When a start of Ray fails, and with which message; the logs are Ray 2.60's."""
 
 import os
 import signal
@@ -83,7 +83,7 @@ def test_a_start_is_waited_for_while_it_computes(
 
 
 class Process:
-    """A process that ends when it is told to."""
+    """A process that ends on request."""
 
     def __init__(self) -> None:
         self.returncode: int | None = None
@@ -94,7 +94,6 @@ class Process:
         return self.returncode
 
     def wait(self) -> None:
-        """Count it."""
         self.waits += 1
 
 

@@ -84,7 +84,7 @@ def test_all_others_are_allowed(number: int, first: int, second: int) -> None:
 
 
 def test_the_program_is_well_formed() -> None:
-    """It is made of whole instructions, and no jump leads out of it."""
+    """No jump leaves the program."""
     steps: Iterator[tuple[int, int, int, int]] = struct.iter_unpack("=HBBI", PROGRAM)
     count = len(PROGRAM) // 8
     assert all(

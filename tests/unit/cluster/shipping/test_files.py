@@ -68,7 +68,7 @@ def test_a_shipped_file_reads_like_the_file(tmp_path: Path, asked: list[tuple[st
 
 
 def test_a_file_that_is_gone_or_no_file(tmp_path: Path) -> None:
-    """What its machine cannot read is an error of the input's."""
+    """A file that its machine cannot read is an input error."""
     with pytest.raises(InputNotFound):
         RemoteFile(shipped_url(ADDRESS, str(tmp_path / "nothing.mkv")), WantedBytes())
     with pytest.raises(InputUnreadable, match="was changed or removed"):

@@ -1,6 +1,5 @@
 """Simulated fleets: what files say, what they leave out, and what is refused."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from codecfleet.cluster.placement.build import inventory_of_fleet, node_of_report
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState, Inventory
 from codecfleet.cluster.probes.gpus.hardware import load_hardware
-from codecfleet.cluster.probes.node.report import NodeReport, from_json
+from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, How, MediaCodec
@@ -19,14 +18,16 @@ from codecfleet.cluster.simulated.devices import SimulatedFleet
 from codecfleet.cluster.simulated.fleet_file import DeviceEntry, NodeEntry, VgpuEntry, built_in_fleets, load_fleet
 from codecfleet.errors import UsageError
 from codecfleet.testing.fleet.simulated_report import simulated_report
+from tests.simulated_gpus import recorded_h200
 
+from ..maybe import held
 from ..probes.cuda_reports import report as cuda_report
 
 README = (Path(__file__).parents[4] / "configs" / "fleets" / "README.md").read_text(encoding="utf-8")
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 HEAD = 'schema = 1\nname = "f"\ndescription = ""\nsource = "documents"\n'
 NODE = '[[nodes]]\nname = "n"\ncores = 4\nmemory_gib = 8\n'
-HOST = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L40S"\nvirtualization = "host"\n'
+GPU = f"{HEAD}{NODE}[[nodes.devices]]\nmodel = "
+HOST = f'{GPU}"L40S"\nvirtualization = "host"\n'
 VGPU = '[[nodes.devices.vgpus]]\ninstance = 1\ntype_name = "{}"\nvm = "a"\n'
 
 
@@ -68,7 +69,7 @@ def test_every_key_is_documented() -> None:
 
 def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     """A model's name gives its engines, memory, architecture and the codecs of its engines."""
-    fleet = _fleet(tmp_path, f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\ncount = 2\n')
+    fleet = _fleet(tmp_path, f'{GPU}"L4"\ncount = 2\n')
     first, second, _ = fleet.nodes[0].devices
     assert (first.name, first.architecture, first.engines[Engine.NVDEC]) == ("NVIDIA L4", "ada", 4)
     assert first.trials is second.trials
@@ -82,23 +83,20 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (f"{HEAD}{NODE}colour = 1\n", "nodes.0.colour: extra inputs"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "GTX 9000"\n', "no GPU model is called GTX 9000"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "at most 1 of 4g.24gb"),
+        (f'{GPU}"GTX 9000"\n', "no GPU model is called GTX 9000"),
+        (f'{GPU}"L4"\nmig = ["1g.5gb"]\n', "L4 has no MIG profile 1g.5gb"),
+        (f'{GPU}"A30"\nmig = ["4g.24gb", "4g.24gb"]\n', "at most 1 of 4g.24gb"),
         (f"{HEAD}{NODE}{NODE}", "two nodes are called n"),
         ("schema = ", "is not valid TOML"),
         (f"a = {'[' * 5000}", "is not valid TOML"),
         (f"{HEAD}{NODE.replace('8', 'inf')}", "memory_gib: input should be a finite number"),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
+        (f'{GPU}"A30"\nmig = ["4g.24gb", "1g.6gb"]\n', "has 4 compute slices"),
         (
-            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
+            f'{GPU}"A100 40GB"\nmig = ["3g.20gb", "3g.20gb", "1g.5gb"]\n',
             "has 40960 MiB of memory, but its MIG instances need 44800",
         ),
-        (
-            f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n',
-            "name several profiles",
-        ),
-        (f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "need 3"),
+        (f'{GPU}"A30"\nmig = [["1c.2g.12gb", "1c.1g.6gb"]]\n', "name several profiles"),
+        (f'{GPU}"A30"\nmig = [["1c.2g.12gb", "2g.12gb"]]\n', "need 3"),
         (f"{HOST}{VGPU.format('NVIDIA L40S-9Q')}", "has no known vGPU type NVIDIA L40S-9Q"),
         (f"{HOST}{VGPU.format('NVIDIA L40S-24Q') * 3}", "at most 2 of NVIDIA L40S-24Q"),
     ],
@@ -119,7 +117,7 @@ def test_a_fleet_that_is_not_there_is_refused() -> None:
 
 def test_compute_instances_share_their_gpu_instance(tmp_path: Path) -> None:
     """A list within ``mig`` is one GPU instance: its compute instances have its memory and engines, and own names."""
-    text = f'{HEAD}{NODE}[[nodes.devices]]\nmodel = "A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
+    text = f'{GPU}"A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
     parts = _fleet(tmp_path, text).nodes[0].devices[0].slices
     assert [(part.name, part.gpu_instance, part.compute_instance) for part in parts] == [
         ("1c.3g.20gb", 1, 0),
@@ -175,7 +173,7 @@ def test_a_part_of_a_gpu_is_known_by_its_name(name: str, model: str | None) -> N
 
 
 def test_slices_are_devices_of_their_own() -> None:
-    """Of a GPU that is cut only the slices take work; they know their engines, memory and GPU."""
+    """Only the slices of a partitioned GPU take work; they have its engines and memory, and name it."""
     devices = _devices("a100-mig")["a100"]
     assert len(devices) == 18
     by_profile = {device.name.rpartition(" ")[2]: device for device in devices if device.kind is DeviceKind.MIG}
@@ -230,8 +228,7 @@ def test_the_tables_name_a_source_for_every_figure() -> None:
 
 def test_a_real_h200_is_what_the_tables_say() -> None:
     """The report of a real H200 gives the engines, clock and capabilities that a simulated one has."""
-    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    real = node_of_report(report).devices[0]
+    real = node_of_report(recorded_h200()).devices[0]
     simulated = _devices("h200-l40s")["h200"][0]
     for engine in (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA):
         assert real.engines.get(engine, 0) == simulated.engines.get(engine, 0)
@@ -246,10 +243,7 @@ def test_a_real_h200_is_what_the_tables_say() -> None:
 
 def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
     """Engines, memory and how many fit: what the driver of a real H200 says of each profile."""
-    report = from_json(json.loads((FIXTURES / "h200-580.159.04.json").read_text(encoding="utf-8")))
-    assert not isinstance(report.nvml, Unavailable)
-    mig = report.nvml.devices[0].mig
-    assert not isinstance(mig, Unavailable)
+    mig = held(recorded_h200().gpus[0].mig)
     said = {
         each.name: (tuple(count.count for count in each.engines), each.memory_bytes, each.instances_max)
         for each in mig.profiles
@@ -259,7 +253,7 @@ def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
 
 
 def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
-    """An Xid that calls for a reset quarantines it, told by the file or by a probe; so does the driver's own advice."""
+    """An Xid that requires a reset quarantines it, from the file or from a probe, and so does the driver's advice."""
     text = f'{HEAD}{NODE}driver = "580.126.20"\n[[nodes.devices]]\nmodel = "L4"\nxids = [31, 79]\n'
     fleet = _fleet(tmp_path, text)
     report = simulated_report(fleet.nodes[0])
@@ -280,7 +274,7 @@ def _with_health(report: NodeReport, **changes: Any) -> NodeReport:
 
 
 def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
-    """What could not be tried, and that kernels cannot be compiled, is known of each GPU of the machine."""
+    """Each GPU of the machine has the reason why it was not tried, and why kernels cannot be compiled."""
     missing = Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
     report = replace(simulated_report(load_fleet("l4-x4").nodes[0]), simulated="", pynvvideocodec=missing, devices=())
     node = node_of_report(report)

@@ -42,7 +42,7 @@ def test_a_shell_gets_each_argument_as_it_is(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_relative_names_count_from_the_folder_where_it_exists(is_there: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
-    """Elsewhere the job stands where Ray puts it."""
+    """If it does not exist, the job starts in Ray's folder."""
     folder = tmp_path / "its own"
     if is_there:
         folder.mkdir()
@@ -72,7 +72,7 @@ def test_other_names_are_no_passwords(argument: str) -> None:
 
 
 def test_the_package_is_this_code_without_links_or_compiled_files() -> None:
-    """What it holds can be imported, and is the same each time."""
+    """The package can be imported, and is removed afterwards."""
     with copied_package() as package:
         names = {str(path.relative_to(package)) for path in package.rglob("*")}
         assert not any(path.is_symlink() or path.name == "__pycache__" for path in package.rglob("*"))
@@ -135,7 +135,7 @@ def test_the_exit_code_is_the_jobs(job: RayJob, code: int) -> None:
 
 
 def test_where_the_job_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is named counts before the environment, and an address of Ray itself is refused."""
+    """An explicit address precedes the environment, and an address of Ray itself is refused."""
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     assert named_job_server(None) is None

@@ -1,4 +1,4 @@
-"""A core whose effects are carried out at once, with a clock, and the nodes and demands of tests."""
+"""A core whose effects are carried out at once, with a clock, nodes and demands for tests."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ class World:
         self.feed(NodesSeen(nodes))
 
     def feed(self, *events: SupervisorEvent) -> None:
-        """Pass events to the core, conclude once, and carry out the effects."""
+        """Pass events to the core, settle once, and carry out the effects."""
         self._decide(*events)
         while self.pending:
             self.carry_out(self.pending.pop(0))
@@ -87,46 +87,46 @@ class World:
                 self.grants[client] = grants
 
     def _slice_for(self, start: Start) -> str:
-        """Return the slice that a worker takes of the GPU that its bundle's first station was given."""
+        """Return the slice that a worker takes of the GPU given to its bundle's first station."""
         node = self.core.state.nodes.get(start.station.node)
         given, part = self.gpus.get(start.station.station.bundle, ""), start.station.station.part
         units = () if node is None else node.units.units
         return next((unit[part] for unit in units if given in unit and part < len(unit)), "")
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, a tick at a time."""
+        """Let time pass, one tick at a time."""
         for _ in range(int(seconds / 0.25)):
             self.now_s += 0.25
             self.feed(Ticked())
 
     def say(self, client: str, *jobs: JobReport) -> Grants:
-        """Have a client report until its grants stay the same, and acknowledge them; return them."""
+        """Report for a client until its grants stay the same; acknowledge and return them."""
         self.report(client, *jobs)
         grants = self.told(client)
         self.report(client, *jobs)
         return grants
 
     def told(self, client: str) -> Grants:
-        """Return what a client may use now, as if it had asked."""
+        """Return what a client may use now, as if it had reported."""
         return grants_for(self.core.state, client, self.now_s)
 
-    def report(self, client: str, *jobs: JobReport, behind: tuple[Demand, ...] = ()) -> None:
-        """Have a client report."""
+    def report(self, client: str, *jobs: JobReport, later: tuple[Demand, ...] = ()) -> None:
+        """Send a client's report."""
         self.sequence += 1
         sent = self.grants.get(client)
         acknowledged = 0 if sent is None else sent.number
-        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, behind=behind)
+        report = ClientReport(client, f"driver {client}", self.sequence, jobs, acknowledged=acknowledged, later=later)
         self.feed(Renewed(report))
 
 
 def decided(core: Core, event: SupervisorEvent, now_s: float) -> list[Effect]:
-    """Have a core decide an event, and place everything where something has changed."""
+    """Let a core decide an event, and place everything if something has changed."""
     effects = core.decide(event, now_s)
     return [*effects, *core.decide(Ticked(), now_s)] if core.state.is_dirty else effects
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
-    """Return what a client says of a job with that many segments left."""
+    """Return a client's report of a job with this many segments left."""
     return JobReport(plain_demand(job, pieces, workers_max), held or {})
 
 
@@ -136,7 +136,7 @@ def total(grants: Grants, job: str) -> int:
 
 
 def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
-    """Return a live node with GPUs that decode and encode H.264, as Ray and as its probes see it."""
+    """Return a live node with GPUs that decode and encode H.264, as seen by Ray and by its probes."""
     ray = RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2, gpus=len(uuids))
     cases = (CodecCase(MediaCodec.H264, Direction.DECODE), CodecCase(MediaCodec.H264, Direction.ENCODE))
     trials = tuple(
@@ -161,5 +161,5 @@ def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
 
 
 def nvenc(job: str, pieces: int) -> JobReport:
-    """Return what a client says of a job that asks for NVENC."""
+    """Return a client's report of a job that requires NVENC."""
     return JobReport(replace(plain_demand(job, pieces), encoder=EncoderChoice.NVENC), {})

@@ -1,4 +1,4 @@
-"""A simulated node under a supervisor whose polls ask a faked NVML."""
+"""A supervised, simulated node whose polls read a fake NVML."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +32,7 @@ OURS = 7  # the pid of every worker of World
 
 
 class Watched:
-    """A simulated node under a supervisor whose polls ask a faked NVML."""
+    """A supervised, simulated node whose polls read a fake NVML."""
 
     def __init__(self, fleet: str, cores: int = 64, number: int = 0) -> None:
         simulated = load_fleet(fleet).nodes[number]
@@ -55,18 +55,18 @@ class Watched:
 
     @property
     def device(self) -> Device:
-        """The first GPU as placement counts on it."""
+        """The first GPU as placement sees it."""
         book = self.world.core.state.nodes.get(self.ray.node)
         assert book is not None
         return next(each for each in book.node.devices if each.device == self.gpus[0].device)
 
     @property
     def raw(self) -> str:
-        """Its UUID in the faked NVML."""
+        """Its UUID in the fake NVML."""
         return self.nvml.devices[0].simulated.uuid
 
     def poll(self, times: int = 1, pids: Iterable[int] = (OURS,)) -> None:
-        """Let 10 s pass and poll, that many times."""
+        """Let 10 s pass and poll, this many times."""
         for _ in range(times):
             self.world.wait(5)
             self.say()
@@ -83,29 +83,29 @@ class Watched:
         """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""
         demand = replace(_demand(pieces), renditions=(), needs_gpu=True)
         self.say(JobReport(demand))
-        lanes = self.world.core.state.placement.lanes
+        lanes = self.world.core.state.plans.placement.lanes
         return sum(lane.sessions for lane in lanes if lane.device == self.gpus[0].device)
 
     def say(self, *jobs: JobReport) -> None:
-        """Have the client report these jobs, or those of its last report again."""
+        """Report these jobs for the client, or repeat its last report."""
         self.jobs = jobs or self.jobs
         if self.jobs:
             self.world.report("c", *self.jobs)
 
     @property
     def text(self) -> str:
-        """What ``codecfleet status`` prints."""
+        """The output of ``codecfleet status``."""
         return "\n".join(status_lines(status_of(self.world.core.state, {}, (), self.world.now_s)))
 
     @property
     def log(self) -> str:
-        """What the status says of the devices."""
+        """What the status shows of the devices."""
         return str(status_of(self.world.core.state, {}, (), self.world.now_s).devices)
 
 
 @pytest.fixture
 def watched() -> Watched:
-    """One H200 of a simulated fleet."""
+    """An H200 of a simulated fleet."""
     return Watched("h200-l40s")
 
 

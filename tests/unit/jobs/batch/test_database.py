@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) 
 
 
 def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, database: BatchDatabase) -> None:
-    """And what is listed no longer is left alone."""
+    """Entries that are no longer listed are left alone."""
     database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
     database.write([FileStarted(entry=n, tries=1) for n in range(1, 5)])
     database.write([done(1), done(2), failed(3), done(4)])
@@ -92,7 +92,7 @@ def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, 
 
 
 def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
-    """A fault of the machines does not hold up the others."""
+    """An entry that failed because of the machines does not delay the others."""
     database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=1, in_flight=False)])
@@ -101,7 +101,7 @@ def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
 
 
 def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: Path, database: BatchDatabase) -> None:
-    """Through failures and runs, by name and size: what else has the name after a failure is not the batch's."""
+    """Through failures and runs, by name and size; any other file of that name is not the batch's."""
     database.take_list([listed(1)], retry_failed=False)
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=0, in_flight=True)])
@@ -117,7 +117,7 @@ def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: P
 
 
 def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: BatchDatabase) -> None:
-    """And nothing is begun; the same input may be listed twice."""
+    """Nothing is begun then; the same input may be listed twice."""
     assert database.take_list([listed(1), listed(1)], retry_failed=False) == 1
     with pytest.raises(UsageError, match=r"/in/1.mkv and /x/1.mkv would both become 1.mp4"):
         database.take_list([listed(2), listed(1), listed(1, source="/x/1.mkv")], retry_failed=False)
@@ -136,7 +136,7 @@ def test_an_output_is_not_an_input_of_the_next_run(database: BatchDatabase) -> N
 
 
 def test_what_lies_where_its_own_output_would_is_an_earlier_runs_or_refused(database: BatchDatabase) -> None:
-    """So a folder of AVI files may be its own output folder, run after run; any other film is safe."""
+    """A folder of AVI files may be its own output folder, run after run; other films there are not replaced."""
     avi, made = listed(1, source=f"{ROOT}/1.avi"), listed(1, source=f"{ROOT}/1.mp4")
     strange = replace(listed(2, source=f"{ROOT}/2.mp4"), place="list.csv:3")
     assert database.take_list([avi], retry_failed=False) == 1
@@ -155,14 +155,14 @@ def test_what_lies_where_its_own_output_would_is_an_earlier_runs_or_refused(data
     ],
 )
 def test_an_input_may_not_be_copied_over_another_file_of_the_batch(database: BatchDatabase, other: ListedEntry) -> None:
-    """Which of them would be there in the end, ``--overwrite`` would leave to chance."""
+    """With ``--overwrite`` chance would decide which of them remains."""
     assert database.take_list([listed(1), other], retry_failed=False) == 2
     with pytest.raises(UsageError, match=r"may be copied to 1\.mkv"):
         database.take_list([replace(listed(1), copy="1.mkv"), other], retry_failed=False)
 
 
 def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDatabase) -> None:
-    """A second one is told who does; readers are welcome."""
+    """A second process gets the owner's name; readers may open the database."""
     database.take_list([listed(1)], retry_failed=False)
     with pytest.raises(OutputInUse, match=r"process \d+"):
         BatchDatabase(path, ROOT).open()
@@ -172,7 +172,7 @@ def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDataba
 
 
 def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database: BatchDatabase) -> None:
-    """On the same machine the kernel tells; what the old one still writes is refused."""
+    """On the same machine the kernel reports its death; later writes of the old owner are refused."""
     database.take_list([listed(1)], retry_failed=False)
     hand_over(path, began="1")
     with reopened(path, listed(1)) as successor:
@@ -183,7 +183,7 @@ def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database
 
 @pytest.mark.usefixtures("database")
 def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
-    """It was not renewed for a minute."""
+    """Another process may take over after a minute without renewal."""
     hand_over(path, 1000, boot="elsewhere")
     with pytest.raises(OutputInUse, match="try again in 10 s"):
         BatchDatabase(path, ROOT, clock=lambda: 1050.0).open()
@@ -315,7 +315,7 @@ def test_a_database_that_another_file_replaces_is_not_written_over(path: Path, d
 
 
 def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: BatchDatabase) -> None:
-    """What SQLite does of itself then is not the error that is shown."""
+    """The error names the full disk, and not SQLite's own rollback."""
 
     def write() -> None:
         with database._transaction() as connection:
@@ -328,7 +328,7 @@ def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: B
 
 
 def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: Path) -> None:
-    """No space helps the one, and no other database the other."""
+    """Each is named, with its own next step."""
     path = tmp_path / "batch.sqlite"
     with closing(BatchDatabase(path, ROOT).open()) as begun:
         begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
@@ -350,7 +350,7 @@ def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None
 
 @given(st.lists(st.sampled_from(["start", "done", "failed", "back"]), max_size=12))
 def test_any_order_of_events_keeps_the_counts_whole(events: list[str]) -> None:
-    """What cannot happen is refused, and leaves no trace."""
+    """Impossible events are refused and change nothing."""
     with TemporaryDirectory() as folder, closing(BatchDatabase(Path(folder, "batch.sqlite"), ROOT).open()) as with_all:
         with_all.take_list([listed(1)], retry_failed=False)
         for event in events:

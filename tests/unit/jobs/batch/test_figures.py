@@ -32,7 +32,7 @@ def spans(draw: st.DrawFn) -> list[Span]:
 
 @given(spans(), st.integers(1, 64))
 def test_no_frame_is_lost_in_the_pace(found: list[Span], bins: int) -> None:
-    """However a run is divided, all frames are in it."""
+    """The paces of a run add up to all of its frames."""
     values = paces(found, WALL_S, bins)
     assert len(values) == bins
     assert sum(values) * WALL_S / bins == pytest.approx(sum(span.frames for span in found))
@@ -58,7 +58,7 @@ def most_at_once(found: Sequence[Span]) -> int:
 
 @given(spans())
 def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
-    """A lane for each station, with its busiest part at 1."""
+    """Each station has a lane, whose busiest part is 1."""
     if not found:
         return
     drawn = lanes(found, WALL_S, 0, 8)
@@ -69,7 +69,7 @@ def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
 
 
 def test_a_run_without_any_time_has_no_pace() -> None:
-    """Nothing is divided by zero."""
+    """No figure divides by zero."""
     assert paces([], 0, 10) == ()
     assert engine_use([]) == ()
 

@@ -84,7 +84,7 @@ def test_a_hash_sees_the_content_alone(film: Path) -> None:
 
 
 def test_an_input_that_was_missing_fails_again_until_it_is_there(film: Path) -> None:
-    """One that was there and is gone is tried, so that it is reported."""
+    """An input that has disappeared is tried, and so reported."""
     missing = replace(entry_of(film), content=None)
     assert found(missing, film, EntryState.FAILED_BEFORE) is CHANGED
     entry = entry_of(film)
@@ -96,7 +96,7 @@ def test_an_input_that_was_missing_fails_again_until_it_is_there(film: Path) -> 
 
 
 def test_only_what_the_batch_wrote_is_replaced(film: Path) -> None:
-    """A file that somebody else put there is refused, unless that was asked for."""
+    """A file of somebody else is not replaced, unless ``overwrite`` asks for that."""
     entry, root = entry_of(film), str(film.parent / "out")
     assert make_place(entry, root, "film.mp4", overwrite=False)
     assert not make_place(entry, root, "new/other.mp4", overwrite=False)
@@ -202,7 +202,7 @@ def test_a_local_input_that_cannot_be_read_is_named(film: Path) -> None:
 
 
 def test_a_copy_has_its_inputs_extension() -> None:
-    """It is what it was, whatever the template calls it."""
+    """A copy keeps its input's extension, whatever the template says."""
     assert with_suffix_of("/in/a.avi", "x/a.mp4") == "x/a.avi"
     assert with_suffix_of("/in/a.MP4", "x/a.mp4") == "x/a.mp4"
     assert with_suffix_of("/in/a", "x/a.mp4") == "x/a"
@@ -210,7 +210,7 @@ def test_a_copy_has_its_inputs_extension() -> None:
 
 
 def test_a_remote_input_is_known_by_what_its_store_states() -> None:
-    """Its size and the time of its last change."""
+    """A remote input is identified by size and modification time."""
     store = fsspec.filesystem("memory")
     store.pipe_file("/bucket/a.mkv", b"abc")
     before = look_at("memory://bucket/a.mkv", hashed=True)

@@ -78,14 +78,14 @@ def test_numbers_of_json_stay_exact() -> None:
     ],
 )
 def test_an_error_names_its_line(text: str, form: ManifestFormat, place: str) -> None:
-    """Whatever is wrong with a list is said with the file and the line."""
+    """Every mistake in a list is reported with its file and line."""
     with pytest.raises(UsageError, match=f"^{place}"):
         rows(text, form)
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)))
 def test_jsonl_holds_any_name(names: list[str]) -> None:
-    """Names come out as they went in, line ends too."""
+    """Names come back unchanged, with line ends too."""
     kept = [name for name in names if name.strip()]
     text = "\n".join(json.dumps({"source": name}) for name in kept)
     assert [row.source for row in rows(text, JSONL)] == kept
@@ -100,7 +100,7 @@ def test_jsonl_holds_any_name(names: list[str]) -> None:
     ],
 )
 def test_a_byte_order_mark_is_not_part_of_a_name(text: str, form: ManifestFormat) -> None:
-    """Windows' programs begin a text with one."""
+    """Windows programs write one."""
     lines = f"\ufeff{text}".splitlines(keepends=True)
     assert [row.source for row in read_manifest(lines, form, "list")] == ["a.mkv"]
 

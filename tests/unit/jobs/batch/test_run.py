@@ -24,7 +24,6 @@ from codecfleet.errors import (
     UsageError,
     WorkError,
 )
-from codecfleet.jobs.batch.batch import Batch
 from codecfleet.jobs.request.spec import BatchSpec, TranscodeSpec
 from codecfleet.testing import LocalPool
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
-    """In order; a second run finds nothing to do."""
+    """Files run in order; a second run has nothing to do."""
     jobs = Jobs()
     results, progress = run_batch(spec.model_copy(update={"files_at_once": 1}), jobs)
     assert jobs.sources == [f"{n}.mkv" for n in range(5)]
@@ -49,7 +48,7 @@ def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
 
 
 def test_changed_inputs_and_other_options_run_again(spec: BatchSpec, films: Path) -> None:
-    """And only they; what the batch wrote itself is replaced."""
+    """Only those run again; the batch replaces its own outputs."""
     run_batch(spec, Jobs())
     (films / "3.mkv").write_bytes(b"new")
     jobs = Jobs()
@@ -82,7 +81,7 @@ def test_the_inputs_own_fault_is_reported_once(spec: BatchSpec) -> None:
 
 
 def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
-    """A full disk may have room by then."""
+    """A full disk may have room again by then."""
     jobs = Jobs(lambda each, n: StorageFailed("full") if each.source.endswith("0.mkv") and n == 1 else None)
     results, progress = run_batch(spec.model_copy(update={"files_at_once": 1}), jobs)
     assert jobs.sources == ["0.mkv", "1.mkv", "2.mkv", "3.mkv", "4.mkv", "0.mkv"]
@@ -91,7 +90,7 @@ def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
 
 
 def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
-    """In the same try: a process that was killed holds it for a moment."""
+    """The file waits within the same try: a killed process may hold its output for a moment."""
     jobs = Jobs(lambda each, n: OutputInUse("held") if each.source.endswith("2.mkv") and n == 1 else None)
     results, progress = run_batch(spec, jobs)
     assert jobs.sources.count("2.mkv") == 2
@@ -100,7 +99,7 @@ def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
 
 
 def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> None:
-    """The next run finds all files done."""
+    """The next run still finds all files done."""
 
     def delete(each: TranscodeSpec, _n: int) -> None:
         if each.source.endswith("2.mkv"):
@@ -115,7 +114,7 @@ def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> 
 
 
 def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) -> None:
-    """The next run does what is left."""
+    """The next run does the remaining files."""
     jobs = Jobs(lambda each, _n: FleetUnavailable("no Ray") if each.source.endswith("2.mkv") else None)
     with pytest.raises(FleetUnavailable):
         run_batch(spec, jobs)
@@ -127,7 +126,7 @@ def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) 
 
 
 def test_when_everything_fails_the_rest_is_not_tried(films: Path, spec: BatchSpec) -> None:
-    """Eight faults in a row that are not the files' own end the batch with the last one."""
+    """Eight faults in a row that no file caused end the batch with the last one."""
     for number in range(5, 40):
         (films / f"{number}.mkv").write_bytes(b"x")
     jobs = Jobs(lambda _each, _n: StorageFailed("full"))
@@ -170,16 +169,6 @@ def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:
     assert (batch.progress.waiting, batch.progress.running) == (5, ())
     with pytest.raises(Cancelled):
         results_of(batch)
-
-
-def test_a_second_batch_into_the_same_outputs_is_refused(spec: BatchSpec) -> None:
-    """The first one goes on."""
-
-    async def begin_another() -> None:
-        with pytest.raises(OutputInUse):
-            _ = [result async for result in Batch(spec.resolved(), Jobs().submit, LocalPool(2))]
-
-    stop_batch(spec, meanwhile=begin_another)
 
 
 def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
@@ -228,7 +217,7 @@ def test_overrides_reach_their_file_alone(films: Path) -> None:
     ],
 )
 def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, value: str, said: str) -> None:
-    """Its error names the line."""
+    """The error names the line."""
     (films / "list.csv").write_text(f"source,{column}\n{films}/0.mkv,{value}\n")
     jobs = Jobs()
     with pytest.raises(UsageError, match=said):
@@ -265,12 +254,6 @@ def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> Non
     with pytest.raises(UsageError, match=r"memory://keys/a/\.\./x\.mkv has a part \.\. in its name"):
         run_batch(keys, Jobs())
     store.rm("/keys", recursive=True)
-
-
-def test_an_input_is_not_its_own_output(films: Path) -> None:
-    """In place is refused before anything begins."""
-    with pytest.raises(UsageError, match="replaced by its own output"):
-        run_batch(BatchSpec(inputs=films, output=films), Jobs())
 
 
 def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:

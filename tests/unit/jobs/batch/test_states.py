@@ -42,7 +42,7 @@ def test_a_new_run_trusts_nothing_that_it_has_not_compared(
     [(InputUnreadable("broken"), 1), (OutputExists("there"), 1), (RuntimeError("defect"), 1), (StorageFailed(""), 2)],
 )
 def test_only_faults_of_the_machines_are_tried_twice(error: Exception, tries: int) -> None:
-    """The input's fault, the request's, and a defect would be the same again, and end no batch."""
+    """Faults of the input or the request, and defects, are not retried and end no batch."""
     assert [after_error(error, n) for n in range(1, tries + 1)] == [EntryEvent.PUT_BACK] * (tries - 1) + [
         EntryEvent.FAILED
     ]
@@ -51,5 +51,5 @@ def test_only_faults_of_the_machines_are_tried_twice(error: Exception, tries: in
 
 
 def test_the_exit_code_is_the_worst() -> None:
-    """Machines before requests before inputs; nothing failed is 0."""
+    """Faults of machines outrank those of requests, which outrank those of inputs; 0 if nothing failed."""
     assert [exit_code_of(codes) for codes in (set(), {3}, {3, 4}, {3, 4, CodecfleetError.exit_code})] == [0, 3, 4, 5]

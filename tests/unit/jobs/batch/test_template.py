@@ -56,6 +56,6 @@ def test_no_input_and_no_template_leave_the_root(folders: list[str], template: l
 
 @pytest.mark.parametrize("path", ["", "/", ".", "a/", "a/..", "../a", "a/../../b", "a\0b"])
 def test_what_is_not_a_file_below_the_root_is_refused(path: str) -> None:
-    """No folder, no way up."""
+    """Folders and paths that lead upwards are refused."""
     with pytest.raises(UsageError):
         below_root(path, path)

@@ -29,7 +29,7 @@ def last(segment: int, *, before: bytes = b"same", sound: bool = True, attempt: 
 
 
 def test_what_lies_beyond_the_window_waits() -> None:
-    """No segment starts far ahead of one that is not finished."""
+    """No segment starts far ahead of an unfinished one."""
     board = Board.of([10] * 40)
     board, _ = start_next(board, 1)
     for number in range(1, 4):
@@ -135,7 +135,7 @@ def test_a_segment_without_pictures_becomes_one_with_the_segment_on_its_left() -
 
 
 def test_a_lone_segment_without_pictures_is_joined() -> None:
-    """There is no neighbour to give any; the join says so."""
+    """It has no neighbour with pictures, so the join reports it."""
     board, _ = start_next(Board.of([1]), 1)
     board, effects = decide(board, void(0, 1))
     assert effects == [Join(0)]
@@ -157,7 +157,7 @@ def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError) -> 
 
 
 def test_seams_compare_what_both_sides_saw() -> None:
-    """One side may have seen fewer pictures; none against some is a difference."""
+    """One side may have seen fewer pictures, but none against some differ."""
     assert seams_agree(seam(5), seam(5)[:1])
     assert seams_agree((), ())
     assert not seams_agree(seam(5), ())

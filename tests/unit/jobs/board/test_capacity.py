@@ -88,7 +88,7 @@ def capacity(pool: FullPool, wait_s: int, said: list[str]) -> PoolCapacity:
 
 
 def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
-    """The reason is in the error too."""
+    """The error names the reason."""
     said: list[str] = []
     waiting = capacity(FullPool(), 10, said)
     asyncio.run(waiting.waiting())
@@ -98,7 +98,7 @@ def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
 
 
 def test_a_worker_ends_the_wait() -> None:
-    """What counts is the time since there was one."""
+    """The wait counts from the last worker."""
     pool = FullPool()
     waiting = capacity(pool, 10, [])
     for _ in range(5):
@@ -110,7 +110,7 @@ def test_a_worker_ends_the_wait() -> None:
 
 
 def test_a_job_may_wait_without_end() -> None:
-    """On a cluster that grows on demand."""
+    """A cluster may grow on demand."""
     wait = WorkerWait(FullPool(), "j", WaitOptions(wait_s=Fraction(0)))
     asyncio.run(wait.goes_on(1e9))
     asyncio.run(wait.goes_on(WAITING_S))

@@ -1,4 +1,4 @@
-"""What hangs, what is late, and what is only slow."""
+"""Which work hangs, is late, or is only slow."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -45,7 +45,7 @@ def test_silence_beyond_the_deadline_is_a_hang() -> None:
 
 
 def test_work_that_waits_for_a_slot_has_no_deadline() -> None:
-    """Its time begins where it runs."""
+    """Its deadline begins when it runs."""
     paces = look(one(start_fps=100), {}, 3600)
     assert paces.hung() == []
     assert look(paces, {"a": at("s", 0)}, 29).hung() == []
@@ -129,13 +129,13 @@ def test_nothing_is_late_where_nothing_else_is_known(station: str) -> None:
 
 
 def test_the_latest_comes_first() -> None:
-    """Where slots are few, the one that would end last gets one."""
+    """If slots are few, the latest work gets one."""
     paces = delivered(one().begun(2, "b", 100), "fast", 100, 10)
     assert look(paces, {"a": at("s", 10), "b": at("s", 2)}, 6).late() == ["b", "a"]
 
 
 def test_what_failed_says_nothing_of_a_stations_speed() -> None:
-    """Only what was delivered counts."""
+    """Only delivered work counts."""
     paces = look(one(), {"a": at("s", 90)}, 1).ended(1, delivered=False)
     assert paces.fps_at == {}
     assert paces.running == {}

@@ -71,7 +71,7 @@ def test_a_budget_that_is_used_up_waits_for_the_other_run() -> None:
 
 
 def test_what_no_retry_can_help_ends_the_job_whatever_else_runs() -> None:
-    """The other run would fail in the same way."""
+    """The other run would fail the same way."""
     board, first, _ = doubled()
     error = InputUnreadable("gone")
     assert decide(board, Lost(0, error, attempt=first.attempt))[1] == [Fail(error)]

@@ -95,7 +95,7 @@ def test_a_first_silent_death_is_not_held_against_the_work() -> None:
 
 
 def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> None:
-    """A crash of native code that was alone is charged at once."""
+    """A crash of native code that ran alone is charged to it at once."""
     steps = climbed(WorkerLost, WorkerLost, ProcessKilled, ProcessKilled)
     assert [step and (step.alone, bool(step.software)) for step in steps] == [
         (False, False),
@@ -215,7 +215,7 @@ def test_a_guilty_segment_takes_its_file_to_software() -> None:
 
 
 def test_a_segment_that_ends_every_process_says_so() -> None:
-    """Its job's error names it, and says what to send."""
+    """The job's error names the segment, and what to send in."""
     board = Board.of([1])
     kinds = [WorkerLost, WorkerLost, ProcessKilled, ProcessKilled]
     for kind in kinds:

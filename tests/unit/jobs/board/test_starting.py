@@ -31,7 +31,7 @@ def makespan(lengths: list[int], at_once: int) -> int:
 
 @given(LENGTHS, AT_ONCE)
 def test_no_worker_is_idle_while_a_segment_waits(lengths: list[int], at_once: int) -> None:
-    """So the last one ends at most one segment after the time at which all could end together."""
+    """The last segment then ends at most one segment's time after the optimum."""
     longest = max(lengths)
     if max(lengths) <= 2 * min(lengths):  # no segment outlasts two others, so the window never fills up
         assert makespan(lengths, at_once) <= (sum(lengths) - longest) / at_once + longest
@@ -43,7 +43,7 @@ def test_a_short_first_segment_holds_no_other_up() -> None:
 
 
 def test_the_last_ones_end_together() -> None:
-    """What would be left over at the end starts first."""
+    """Segments that would be left over at the end start first."""
     assert makespan([*[10] * 16, 10, 10, 10, 10, 10, 10, 10, 40], 4) == 70
 
 

@@ -92,7 +92,7 @@ def play(speeds: list[float], segments: int, percent: int = 25) -> Play:
 @pytest.mark.parametrize("segments", [6, 20, 50, 111])
 @pytest.mark.parametrize("others", [1, 2, 3, 7, 15])
 def test_a_slow_worker_costs_less_than_a_third(others: int, segments: int) -> None:
-    """At a tenth of the speed it may as well be away: the makespan is within 1.3 of what the others need alone."""
+    """With a worker at a tenth of the speed the job takes at most 1.3 times what the others need alone."""
     alone_s = play([1.0] * others, segments).makespan_s()
     slowed = play([1.0] * others + [0.1], segments)
     slowed_s = slowed.makespan_s()
@@ -102,7 +102,7 @@ def test_a_slow_worker_costs_less_than_a_third(others: int, segments: int) -> No
 
 @pytest.mark.parametrize("speeds", [[1.0] * 4, [1.0, 0.9, 0.8, 0.9]])
 def test_even_workers_do_nothing_twice(speeds: list[float]) -> None:
-    """Where nothing is slow, no frame is wasted."""
+    """No frame is encoded twice if no worker is slow."""
     even = play(speeds, 30)
     even.makespan_s()
     assert (even.board.doubled, even.wasted_frames) == (0, 0.0)

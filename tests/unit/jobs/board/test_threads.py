@@ -25,6 +25,6 @@ def test_a_loop_with_nothing_else_to_do_makes_its_calls_itself(call: object) -> 
 
 
 def test_errors_of_calls_in_place_reach_their_caller() -> None:
-    """A call that fails raises what it raises."""
+    """The caller gets the call's own error."""
     with in_place(), pytest.raises(ZeroDivisionError):
         asyncio.run(in_thread(lambda: 1 // 0))

@@ -233,7 +233,7 @@ def test_a_timecode_is_that_of_the_first_picture(
 
 
 def test_matroska_keeps_a_timecode_that_nothing_counts_but_cannot_move_it() -> None:
-    """Its tag is text; what it says of a later picture is not known."""
+    """Its tag is text, whose meaning for a later picture is unknown."""
     stated = (("TIMECODE", "ten o'clock"),)
     assert plan(video(), tags=stated, output="a.mkv").video_tags["timecode"] == "ten o'clock"
     assert codes(plan(video(), tags=stated, output="a.mkv", skipped_s=Fraction(1))) == ["timecode-dropped"]
@@ -250,7 +250,7 @@ def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
 
 
 def test_the_earliest_kept_track_decides_where_the_output_starts() -> None:
-    """A dropped track has no say."""
+    """Dropped tracks do not count."""
     early, late = audio(1, start_s=Fraction(-1)), audio(2, start_s=Fraction(1, 2))
 
     assert plan(video(), early, late, audio_tracks=(1,)).first_presentation_s == Fraction(1, 2)
@@ -322,7 +322,7 @@ def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: li
 
 
 def test_what_the_encoded_video_is_for_is_named_too() -> None:
-    """The container says no more of it than of other tracks."""
+    """The container keeps as few of its dispositions as of other tracks."""
     shown = video(disposition=int(Disposition.original), language="zzz")
     assert codes(plan(shown, output="a.mov")) == ["language-dropped", "disposition-dropped"]
     assert codes(plan(shown, output="a.mkv")) == []

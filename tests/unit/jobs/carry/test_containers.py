@@ -40,7 +40,7 @@ def test_the_extension_names_the_container(output: str, name: str) -> None:
 
 @pytest.mark.parametrize("output", ["film", "film.avi", "s3://bucket.mp4/film", ".mp4"])
 def test_an_unknown_container_is_refused_with_the_known_ones(output: str) -> None:
-    """The error for an unknown container lists the known ones."""
+    """The error lists the known containers."""
     with pytest.raises(Unsupported) as refusal:
         container_for(output)
 
@@ -80,6 +80,6 @@ def test_other_containers_have_their_own_tick(name: str, tick: Fraction) -> None
 
 
 def test_a_time_base_must_be_positive() -> None:
-    """A broken header's time base is refused before it divides anything."""
+    """A time base of zero or less is refused."""
     with pytest.raises(ValueError, match="positive"):
         container_for("a.mp4").video_tick(Fraction(0))

@@ -39,7 +39,7 @@ def lost(output: str, **extras: object) -> list[tuple[str, tuple[str, ...]]]:
 @pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv", "a.webm"])
 @pytest.mark.parametrize("turn", [(0, 1, -1, 0), (-1, 0, 0, 1), (0, 1, 1, 0), (0.866, 0.5, -0.5, 0.866)])
 def test_turns_and_flips_are_kept(output: str, turn: tuple[float, float, float, float]) -> None:
-    """By any angle, in every container that has a header for it."""
+    """Any angle is kept, in every container that has a header for it."""
     assert not lost(output, display_matrix=matrix(*turn))
 
 
@@ -64,7 +64,7 @@ def test_a_shape_that_contradicts_its_matrix_is_stated() -> None:
 
 
 def test_a_skew_matrix_is_named_as_lost_where_only_turns_are_stated() -> None:
-    """Matroska has an angle, and no more."""
+    """Matroska states only an angle."""
     skew = matrix(1, 0.5, 0, 1)
     extras = settle_orientation(PICTURE, PICTURE, StreamExtras(display_matrix=skew), container_for("a.mkv"))[1]
 

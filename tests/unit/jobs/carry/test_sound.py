@@ -112,7 +112,7 @@ def test_only_the_formats_of_the_part_count(
 def test_speakers_that_are_not_stated_are_named(
     codec: str, layout: str, output: str, asked: str, expected: list[str]
 ) -> None:
-    """Before the work, and each way has a code of its own."""
+    """They are named before the work; each kind of loss has its own code."""
     assert codes(plan(sound(codec, layout=layout), output, audio=asked)) == expected
 
 
@@ -130,7 +130,7 @@ def test_the_clock_that_steps_back_hides_no_format() -> None:
     [(Fraction(1, 2), "from 1.500 s on 5.1 at 48000 Hz"), (None, "stereo at 48000 Hz, then 5.1 at 48000 Hz")],
 )
 def test_changes_are_told_from_the_first_picture_on(first_s: Fraction | None, words: str) -> None:
-    """As those of pictures are; where the clock starts over, no time would be true."""
+    """Changes have times from the first picture on; after a clock reset no time is given."""
     described = SourceDescription(url="in", format="mpegts", tracks=(sound("ac3", *TO_SURROUND),))
     (track,) = in_part(described, None, None, first_s).tracks
     assert words in in_words(track.formats)

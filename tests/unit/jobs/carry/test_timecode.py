@@ -70,7 +70,7 @@ def test_the_same_picture_at_twice_the_rate() -> None:
     step=st.integers(0, 10**8),
 )
 def test_names_and_pictures_correspond(per_second: int, drops: bool, first: int, step: int) -> None:  # noqa: FBT001
-    """Each picture of a day has one name; moving on by steps is moving on at once."""
+    """Each picture of a day has one name; single steps add up to one move."""
     timecode = Timecode(0, per_second, drops and per_second % 30 == 0).moved(first)
 
     assert Timecode.parse(str(timecode), Fraction(per_second)) == timecode

@@ -72,7 +72,7 @@ def test_rounded_times_return_to_the_sample_grid(rate: int, start_ms: int, offse
 
 
 def test_a_gap_is_no_rounding() -> None:
-    """Where the source leaves a hole, so does the output."""
+    """A gap of the source stays in the output."""
     out = feed(AudioPipe(sound(), SOUND, Interval(Fraction(0))), *(packet(t, 21) for t in (0, 21, 43, 564, 585)))
 
     assert out[3][0] == Fraction(564, 1000)
@@ -91,7 +91,7 @@ def test_exact_times_move_by_one_constant(origin: Fraction, first: int) -> None:
 
 
 def test_a_missing_time_follows_the_packet_before() -> None:
-    """Sound without timestamps is continuous."""
+    """A packet without a time follows the one before it."""
     out = feed(AudioPipe(sound(), SOUND, Interval(Fraction(0))), packet(100, 20), packet(None, 20), packet(None, 20))
 
     assert [round(pts * 1000) for pts, _, _ in out] == [100, 120, 140]

@@ -264,7 +264,7 @@ def test_an_owner_that_has_ended_lives_no_more() -> None:
 
 
 def test_one_owner_of_a_folder(tmp_path: Path) -> None:
-    """A second job is refused at once, and named its rival; once that has let go, it gets the folder."""
+    """A second job is refused at once with the owner's name; it gets the folder when the owner releases it."""
     folder = tmp_path / ".o.mp4.codecfleet"
     first, second = Spool(folder, "o.mp4"), Spool(folder, "o.mp4")
     first.open()

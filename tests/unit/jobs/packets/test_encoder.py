@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import codecfleet
 from codecfleet import EncodeFrame, NvdecOptions, Packet, RateChange, SeiMessage
-from codecfleet.errors import CodecfleetError, EncoderFailed, EngineUnfit, Unsupported, UsageError
+from codecfleet.errors import CodecfleetError, EncoderFailed, EngineFailed, EngineUnfit, Unsupported, UsageError
 from codecfleet.testing.clips import picture
 from codecfleet.testing.nvidia.fake_device import FakeDevice
 
@@ -237,6 +237,15 @@ def test_packets_go_into_a_file(tmp_path: Path) -> None:
     with av.open(str(tmp_path / "made.ts")) as container:
         times = [frame.pts for frame in container.decode(video=0)]
     assert [(ticks or 0) - (times[0] or 0) for ticks in times] == [3600 * number for number in range(COUNT)]
+
+
+def test_an_error_of_the_device_reaches_the_caller() -> None:
+    """It is the error that a job gets, and closing returns the device's memory."""
+    device = FakeDevice()
+    device.encoder.faults = {"nvEncEncodePicture": 8}
+    with encoder(encoder="nvenc", gpu=device.gpu) as session, pytest.raises(EngineFailed):
+        session.encode(rgb(0))
+    assert device.gpu.use().encoding == 0
 
 
 def test_an_encoder_that_is_forgotten_gives_everything_back() -> None:

@@ -191,7 +191,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
     monkeypatch.setattr(board_loop, "WAITING_S", 0)
     asked = asyncio.Event()
-    reason = "no GPU came for it within 30 s: Ray has given it to others"
+    reason = "no GPU became available for it within 30 s: Ray has given it to others"
 
     class Promised(Asked):
         @property
@@ -213,7 +213,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     assert report.encoder_kind.startswith("libx264")
     (warning,) = [warning for warning in report.warnings if warning.code == "encoder"]
     assert warning.message == f"software encodes: {reason}"
-    with pytest.raises(FleetUnavailable, match="no GPU came for it"):
+    with pytest.raises(FleetUnavailable, match="no GPU became available for it"):
         await run(Promised(FakeDevice()), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
 
 

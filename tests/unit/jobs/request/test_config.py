@@ -168,7 +168,7 @@ def test_a_preset_lies_under_a_spec_file_and_options(configure: Configure, tmp_p
 
 
 def test_a_configured_preset_counts_where_none_is_given(configure: Configure, tmp_path: Path) -> None:
-    """Neither beside ``--preset``, even a speed alone, nor beside ``--spec``."""
+    """A configured preset does not count beside ``--preset``, even a speed alone, or ``--spec``."""
     configure("preset = ['archive-hevc', 2]")
     file = tmp_path / "spec.toml"
     file.write_text("audio = 'aac'", encoding="utf-8")
@@ -196,7 +196,7 @@ def test_other_jobs_take_what_they_have_an_option_for(configure: Configure) -> N
 
 
 def test_the_configured_address_is_every_commands(configure: Configure) -> None:
-    """It is used where none is given."""
+    """Commands use the configured address if none is given."""
     configure("address = 'head:1'")
     plain, given = (parse(["transcode", "a", "b.mp4", *more]) for more in ([], ["--address", "other:1"]))
     assert isinstance(plain, Transcode)

@@ -48,7 +48,7 @@ def test_what_a_later_place_ends(
 
 
 def test_a_mistake_is_named_as_it_was_written() -> None:
-    """The error has the name that the place gave the option."""
+    """The error uses the option's name in that place."""
     with pytest.raises(UsageError, match=r"preset@1"):
         spec({"preset": 2}, {"preset": 9}, {"quality": 20})
     with pytest.raises(UsageError, match=r"quality@0.*bitrate_bps@0"):

@@ -42,6 +42,6 @@ def test_text_means_the_same_as_on_the_command_line(text: dict[str, object], mea
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
-    """Values as well as text."""
+    """Invalid values are refused as text is."""
     with pytest.raises(ValidationError):
         spec_of(**fields)

@@ -94,7 +94,7 @@ def test_ffmpegs_options_lead_to_options_that_exist() -> None:
     ],
 )
 def test_the_first_of_ffmpegs_options_is_answered(line: str, theirs: str, ours: str) -> None:
-    """With ours, if the command has that option; a line without one with nothing."""
+    """The answer is our option, if the command has it; a line without FFmpeg's options gets none."""
     assert ours_for(line.split(), FLAGS) == (theirs, ours)
     assert ours_for(line.split(), {"--json"}) == ("", "")
 
@@ -134,7 +134,7 @@ def test_an_option_s_other_names_are_taken_wherever_it_is() -> None:
     ],
 )
 def test_a_guess_is_answered_with_what_is_meant_or_with_nothing(name: str, said: str) -> None:
-    """Never with an option that only shares some letters."""
+    """The answer is never an option that only shares some letters."""
     with pytest.raises(UsageError) as refused:
         parse(["transcode", "a.mkv", "b.mp4", name, "4"])
     assert refused.value.message == f"no such option: {name}"

@@ -36,7 +36,8 @@ def run_on(machine: Inventory, spec: TranscodeSpec, monkeypatch: pytest.MonkeyPa
 
 def test_it_is_refused_without_waiting_for_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words and the exit code are those of a fleet; the pool need not have started, and nothing is left."""
-    source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(30), width=1280, height=720))
+    clip = Clip(times=constant_times(2), options=(("preset", "ultrafast"),), width=1280, height=720)
+    source = make_clip(tmp_path / "in.mp4", clip)
     small = Inventory((processor_of("this machine", "this machine", 2, 100_000_000),))
     with pytest.raises(NotEnoughMemory, match=r"of memory, and this machine has 0\.1 GB for work") as caught:
         run_on(small, TranscodeSpec(source=source, output=tmp_path / "out.mp4"), monkeypatch)

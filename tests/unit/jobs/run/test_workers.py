@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet import Fleet
+from codecfleet import Fleet, Report
 from codecfleet.actors.segment.encoding import EncodedSegment
 from codecfleet.cluster.fleet.pool import Pool
 from codecfleet.cluster.placement.model import Demand, PlacementPreview
@@ -25,6 +25,12 @@ def spec_of(folder: Path, clip: Clip, **options: Any) -> TranscodeSpec:
     return TranscodeSpec(source=make_clip(folder / "in.mkv", clip), output=folder / "out.mkv", **options)
 
 
+async def run(pool: Pool, spec: TranscodeSpec) -> Report:
+    """Run one job on a pool, which is closed."""
+    async with Fleet(pool=pool) as fleet:
+        return await (await fleet.transcode(spec))
+
+
 async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
     """The job ends well, with that segment redone."""
     spec = spec_of(tmp_path, Clip(times=constant_times(50)))
@@ -35,8 +41,7 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
         return replace(result, tally=replace(result.tally, frames=result.tally.frames + more))
 
     pool = AlteringPool(changed)
-    async with Fleet(pool=pool) as fleet:
-        report = await (await fleet.transcode(spec))
+    report = await run(pool, spec)
     assert [each.attempts for each in report.segments][:1] == [2]
     (doubt,) = pool.doubts
     assert (doubt.worker, doubt.file, doubt.is_wrong) == ("here/cpu#0:1", spec.source, True)
@@ -72,8 +77,7 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
             result, tally=replace(result.tally, first_damaged_packet=first), device_fault="NVDEC failed"
         )
     )
-    async with Fleet(pool=pool) as fleet:
-        await (await fleet.transcode(spec))
+    await run(pool, spec)
     assert {(each.reason, each.is_wrong) for each in pool.doubts} == (
         set() if is_damaged else {("NVDEC failed", False)}
     )
@@ -95,8 +99,7 @@ async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
         return replace(result, tally=tally)
 
     pool = AlteringPool(changed)
-    async with Fleet(pool=pool) as fleet:
-        await (await fleet.transcode(spec))
+    await run(pool, spec)
     assert len(pool.doubts) == told
     assert all("still differ at the cut" in each.reason for each in pool.doubts)
 
@@ -129,8 +132,6 @@ class Beside(AlteringPool):
 async def test_a_gpu_that_did_not_work_is_explained(
     said: PlacementPreview, fallback: str, refusal: str, tmp_path: Path
 ) -> None:
-    """What the workers did counts, beside what the fleet says that it would do."""
-    spec = spec_of(tmp_path, Clip(times=constant_times(10)))
-    async with Fleet(pool=Beside(said, fallback)) as fleet:
-        report = await (await fleet.transcode(spec))
+    """By what the workers did, and by what the fleet says it would do."""
+    report = await run(Beside(said, fallback), spec_of(tmp_path, Clip(times=constant_times(10))))
     assert report.gpu_refusal == refusal

@@ -30,13 +30,13 @@ def test_all_that_are_on_screen_are_shown(spans: list[tuple[Fraction, Fraction]]
 
 
 def test_without_an_end_it_ends_with_the_next() -> None:
-    """Which may be blank; the last one stays."""
+    """The next cue may be blank; the last one stays."""
     cues = [Cue(Fraction(1), None, ("a",)), Cue(Fraction(2), None, ()), Cue(Fraction(3), None, ("b",))]
     assert list(on_screen(cues)) == [(1, ("a",)), (2, ()), (3, ("b",))]
 
 
 def test_too_many_at_once_are_refused() -> None:
-    """No more than people could ever read."""
+    """More cues at once than anybody could read are refused."""
     cues = [Cue(Fraction(n), Fraction(100), (str(n),)) for n in range(MOST_AT_ONCE + 1)]
     assert len(list(on_screen(cues[1:]))) == MOST_AT_ONCE + 1
     with pytest.raises(InputTooLarge, match="at once"):
@@ -52,7 +52,7 @@ def read(folder: Path, cues: list[Packed]) -> list[Cue]:
 
 
 def test_markup_is_left_out(tmp_path: Path) -> None:
-    """Styles and places are; a cue's own end counts."""
+    """Styles and positions are left out; a cue's own end counts."""
     packets = [
         Packed(Fraction(1), b"{\\an8}<i>One</i>\r\n<b>two</b> <font color=red>three</font>", Fraction(3, 2)),
         Packed(Fraction(4), b"1 < 2 > {note} <MUSIC> &amp;"),
@@ -64,6 +64,6 @@ def test_markup_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_cue_without_bounds_is_refused(tmp_path: Path) -> None:
-    """Before any of it is set."""
+    """Such a cue is refused before any text is drawn."""
     with pytest.raises(InputTooLarge, match="letters"):
         read(tmp_path, [Packed(Fraction(1), b"a" * (MOST_LETTERS + 1), Fraction(1))])

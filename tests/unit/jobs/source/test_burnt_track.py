@@ -47,7 +47,7 @@ def showing(start_s: Fraction, end_s: Fraction | None, number: int | None) -> Pa
 
 @pytest.mark.parametrize(("asked", "index"), [(0, 2), (2, 4), ("deu", 3), ("DEU", 3), (None, None)])
 def test_a_track_is_named_by_number_or_language(asked: int | str | None, index: int | None) -> None:
-    """Counted from 0 among subtitles; of a language the first."""
+    """Numbers count from 0 among subtitles; a language means its first track."""
     found = burnt_track(source_of((PGS, "eng"), (PGS, "deu"), (PGS, "deu")), asked)
     assert (None if found is None else found.index) == index
 

@@ -106,7 +106,7 @@ GROWN: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("junk", GROWN)
 @pytest.mark.parametrize("name", ["front.mp4", "fragmented.mp4", "film.mkv", "film.avi"])
 def test_more_than_a_file_is_whole(name: str, junk: str, tmp_path: Path) -> None:
-    """What some program has put behind the end of a file does not make it short."""
+    """Data appended by some program does not make a file truncated."""
     film = make_film(tmp_path / name)
     film.write_bytes(GROWN[junk](film.read_bytes()))
     assert is_whole(str(film))

@@ -42,7 +42,7 @@ def matrices(first: int, *stated: int) -> list[int]:
 
 
 def test_a_track_that_never_changes_has_no_runs() -> None:
-    """Neither with one header, nor with several that mean the same, nor where an edit list hides the change."""
+    """One header, several equal ones, or a change hidden by an edit list make no runs."""
     assert life_of(PLAIN).runs == ()
     assert life_of(PLAIN, PLAIN, PLAIN).runs == ()
     hidden = index_of([40 * number for number in range(40)], {0, 10}, discard=set(range(10, 40)))
@@ -60,7 +60,7 @@ def test_runs_begin_where_something_changes() -> None:
 
 
 def test_fields_change_within_a_run() -> None:
-    """Without new headers, from the packet that states it."""
+    """The change begins at the packet that states it, without new headers."""
     orders = [(0, FieldOrder.PROGRESSIVE), (15, FieldOrder.TOP_FIRST)]
     (change,) = life_of(PLAIN, orders=orders).changes
     assert (change.ticks, change.after) == (600, "interlaced, top field first")
@@ -99,7 +99,7 @@ def test_the_one_format_loses_least() -> None:
 
 
 def test_the_index_has_colours_only_where_they_change() -> None:
-    """From which packet on which colours hold."""
+    """It states from which packet on which colours apply."""
     same = with_colours(life_of(PLAIN, replace(PLAIN, interlaced=True)), FIRST)
     assert with_life(index(), same).colours == ()
     life = with_colours(life_of(with_matrix(6), with_matrix(1)), FIRST)
@@ -118,7 +118,7 @@ def test_the_index_has_colours_only_where_they_change() -> None:
 def test_a_part_has_the_format_of_its_own_pictures(
     start: int | None, end: int | None, matrices: list[int], pix_fmt: str, *, interlaced: bool
 ) -> None:
-    """What changes outside the part neither converts nor loses anything in it."""
+    """Changes outside the part convert and lose nothing in it."""
     later = replace(with_matrix(1), pix_fmt="yuv420p10le", interlaced=True)
     life = with_colours(life_of(with_matrix(6), later), replace(FIRST, colour=Colour(matrix=6)))
     whole = one_format(replace(FIRST, colour=Colour(matrix=6)), life, with_life(index(), life))

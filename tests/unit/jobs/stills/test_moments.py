@@ -26,7 +26,7 @@ def _covers(moments: tuple[Moment, ...], begin_s: Fraction, end_s: Fraction) -> 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_multiples_are_exact(every_s: Fraction, begin_s: Fraction, length_s: Fraction) -> None:
-    """Every multiple before the end is there, exactly, and no other."""
+    """Exactly the multiples before the end."""
     end_s = begin_s + min(length_s, every_s * 50)
     moments = at_multiples(every_s, begin_s, end_s)
     assert [each.at_s for each in moments] == [begin_s + n * every_s for n in range(len(moments))]
@@ -36,7 +36,7 @@ def test_multiples_are_exact(every_s: Fraction, begin_s: Fraction, length_s: Fra
 
 @given(st.integers(1, 60), SECONDS, SECONDS)
 def test_middles_are_evenly_spaced(count: int, begin_s: Fraction, length_s: Fraction) -> None:
-    """As many as were asked for, in the middles of equal parts."""
+    """The middles of equal parts, as many as asked for."""
     moments = at_middles(count, begin_s, begin_s + length_s)
     assert len(moments) == count
     assert all(each.at_s - each.begin_s == each.end_s - each.at_s == length_s / count / 2 for each in moments)
@@ -45,7 +45,7 @@ def test_middles_are_evenly_spaced(count: int, begin_s: Fraction, length_s: Frac
 
 @given(st.lists(SECONDS, min_size=1, unique=True))
 def test_scenes_last_until_the_next(starts_s: list[Fraction]) -> None:
-    """A scene's still stands for all of it."""
+    """Each scene lasts until the next one begins."""
     starts_s.sort()
     moments = at_scenes(starts_s, starts_s[-1] + 1)
     assert [each.at_s for each in moments] == starts_s
@@ -60,7 +60,7 @@ def test_a_moment_is_the_latest_tick_not_after_it(first: int, time_base: Fractio
 
 
 def test_too_many_are_refused() -> None:
-    """A step that is far too short ends in one line before any work."""
+    """A far too short step is refused in one line before any work."""
     with pytest.raises(UsageError, match="more than 100,000"):
         at_multiples(Fraction(1, 1000), Fraction(0), Fraction(STILLS_MOST + 1, 1000))
     with pytest.raises(UsageError, match="more than 100,000"):

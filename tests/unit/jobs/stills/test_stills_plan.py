@@ -97,7 +97,7 @@ def test_colours_that_would_be_wrong_are_refused() -> None:
     ],
 )
 def test_senseless_requests_are_refused(fields: dict[str, Any], problem: str) -> None:
-    """Each is named before anything is read."""
+    """Each mistake is named before anything is read."""
     with pytest.raises(ValidationError, match=problem):
         StillsSpec(source="film.mkv", output="stills", **fields)
 
@@ -112,7 +112,7 @@ def test_senseless_requests_are_refused(fields: dict[str, Any], problem: str) ->
     ],
 )
 def test_hdr_is_mapped_and_said(colour: Colour, said: str) -> None:
-    """What looks other than on an HDR screen is in the warnings, and how."""
+    """A warning says that HDR was mapped, and how."""
     picture = _format(colour=colour)
     warnings = look_warnings(picture, tone_of(picture, Operator.BT2390))
     assert [said in each for each in warnings] == [True] * bool(said)

@@ -36,7 +36,7 @@ def test_distinct_times_are_kept(pts: list[int], nominal: Fraction) -> None:
 
 @given(stamps, nominals)
 def test_repairing_twice_changes_nothing(pts: list[int | None], nominal: Fraction) -> None:
-    """Repaired times need no repair."""
+    """Repairing repaired times changes nothing."""
     once = repair(pts, nominal).times
     assert repair(once, nominal).times == once
 
@@ -52,7 +52,7 @@ def test_a_later_start_moves_every_time_alike(pts: list[int | None], nominal: Fr
 
 @given(stamps, nominals)
 def test_frames_of_one_time_keep_the_decoders_order(pts: list[int | None], nominal: Fraction) -> None:
-    """The sort is stable."""
+    """Frames of one time are sorted stably."""
     known = [p for p in pts if p is not None]
     order = repair(known, nominal).order
     assert all(a < b for a, b in pairwise(order) if known[a] == known[b])
@@ -106,7 +106,7 @@ def test_a_clock_reset_goes_on_where_the_clock_stood(dts: Sequence[int | None], 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), nominals)
 def test_a_repaired_clock_never_steps_back_by_more_than_a_second(dts: list[int], nominal: Fraction) -> None:
-    """R1 leaves no reset behind."""
+    """After R1 no reset is left."""
     offsets = clock_offsets(dts, nominal)
     repaired = [d + offset for d, offset in zip(dts, offsets, strict=True)]
     assert all(earlier - later <= 1000 for earlier, later in pairwise(repaired))

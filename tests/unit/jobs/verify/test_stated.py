@@ -303,7 +303,7 @@ def test_a_timecode_moves_on_with_the_pictures(
 
 
 def test_damaged_headers_end_the_reading() -> None:
-    """What is not understood is not guessed: there is nothing, or what came before it."""
+    """Damaged headers give nothing, or what came before the damage; nothing is guessed."""
     assert read_boxes(FileBytes(BytesIO(b"\0\0\0\x04ftyp"))) is None
     assert read_elements(FileBytes(BytesIO(b"RIFF" + bytes(100)))) is None
     for cut in range(0, len(movie()), 7):

@@ -99,7 +99,7 @@ def test_decoding_times_that_only_ffmpeg_infers_are_not_the_files(
 
 
 def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() -> None:
-    """Each broken promise of the packets fails the check of its name."""
+    """Each broken rule fails its own check."""
     good = OutputPacket(0, 0, key=True, discarded=False)
     seconds = {(40, 40, False): [], (40, 40, True): ["stream.hidden"], (40, 0, False): ["stream.clock"]}
     for (pts, dts, hidden), expected in (seconds | {(40, 41, False): ["stream.clock"]}).items():

@@ -50,7 +50,7 @@ def test_every_setting_is_described() -> None:
 
 
 def test_the_errors_are_the_code_s() -> None:
-    """What the table says of a status is what becomes of it."""
+    """Each status in the table becomes the error that the table names."""
     table = {name: codes(error)[0] for said, error, _ in rows("What goes wrong") for name in codes(said)}
     for name, error in table.items():
         if name in CudlaStatus.__members__:

@@ -40,7 +40,7 @@ def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
 
 
 def test_a_machine_without_dlas_says_so() -> None:
-    """No binding, no library, no device: each its own line, all of them Unsupported, exit code 4."""
+    """A missing binding, library or device is Unsupported, exit code 4, with its own message."""
 
     def missing(name: str) -> object:
         raise ImportError(name)
@@ -65,7 +65,7 @@ def test_a_machine_without_dlas_says_so() -> None:
 
 
 def test_a_host_knows_its_machine(machine: Machine) -> None:
-    """Count and version; a DLA that is not there is refused by its number."""
+    """It knows its count and version, and refuses a missing DLA by number."""
     host = machine.host()
     assert (host.count, host.version()) == (3, (1, 2, 1))
     with pytest.raises(Unsupported, match="no DLA 3: this machine has 3"):
@@ -87,7 +87,7 @@ def machine_without_limits(machine: Machine) -> Machine:
 
 
 def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: Machine) -> None:
-    """Without the function a session opens and takes a limit, and what exceeds it still counts as hung."""
+    """A libcudla without the function still takes a limit; a task that exceeds it is hung."""
     session = machine_without_limits.host().open(0)
     session.set_task_limit(2)
     machine_without_limits.fake.fault("cuStreamSynchronize", 1, HANG)
@@ -97,7 +97,7 @@ def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: 
 
 
 def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
-    """An illegal address in CUDA leaves nothing to rely on."""
+    """After an illegal address in CUDA the session has failed."""
     session = machine.host().open(0)
     machine.fake.fault("cuMemAlloc", 1, 700)
     with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
@@ -118,7 +118,7 @@ def test_closing_tells_of_late_errors(machine: Machine) -> None:
 
 
 def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
-    """Closing waits for tasks no longer than the watchdog does."""
+    """Closing waits no longer for tasks than the watchdog allows."""
     session = machine.host().open(0)
     session.submit([prepared(session)])
     machine.fake.fault("cuStreamSynchronize", 1, HANG)
@@ -163,7 +163,7 @@ def test_nothing_piles_up_from_round_to_round(machine: Machine) -> None:
 
 
 def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Machine) -> None:
-    """The host tells the first error, gives every session up, and keeps the context that handles still need."""
+    """The host raises the first error, abandons every session, and keeps the context that open handles need."""
     host = machine.host()
     sessions = [host.open(number) for number in range(3)]
     machine.fake.fault("cudlaDestroyDevice", 2, CudlaStatus.OS)
@@ -175,7 +175,7 @@ def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Ma
 
 
 def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
-    """Missing and empty files are errors of the input, with the file's name."""
+    """A missing or empty file is an input error with the file's name."""
     with pytest.raises(InputNotFound, match=r"nothing\.dla"):
         read_loadable(str(tmp_path / "nothing.dla"))
     (tmp_path / "empty.dla").touch()
@@ -211,7 +211,7 @@ def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
 
 
 def test_a_stream_under_capture_is_refused(machine: Machine) -> None:
-    """CuDLA knows no CUDA graph: nothing is queued while a stream is captured, and all goes on afterwards."""
+    """Nothing is queued while a stream is captured, since cuDLA does not support CUDA graphs; later tasks run."""
     host = machine.host()
     session = host.open(0)
     task = prepared(session)

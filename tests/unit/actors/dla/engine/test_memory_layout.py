@@ -57,7 +57,7 @@ def described(draw: st.DrawFn) -> TensorDescriptor:
 
 @given(described(), st.integers(0, 2**32 - 1))
 def test_what_is_packed_is_unpacked(tensor: TensorDescriptor, seed: int) -> None:
-    """Every element has a place of its own, in every order and with every padding."""
+    """Every element comes back, in every order and with any padding."""
     values = np.random.default_rng(seed).integers(0, 100, tensor.shape).astype(tensor.data_type.dtype)
     memory = pack(tensor, values)
     assert memory.nbytes == tensor.size_bytes

@@ -15,7 +15,7 @@ NOT_SUCCESS = [status for status in CudlaStatus if status is not CudlaStatus.SUC
 
 @given(st.lists(st.sampled_from(list(DlaEvent))))
 def test_no_way_leads_back_from_what_broke(happenings: list[DlaEvent]) -> None:
-    """Whatever happens, a session that failed, hung or was closed never takes work again."""
+    """A session that failed, hung or was closed never takes work again."""
     state, over = DlaSessionState.IDLE, False
     for happening in happenings:
         if (state, happening) not in EDGES:
@@ -28,7 +28,7 @@ def test_no_way_leads_back_from_what_broke(happenings: list[DlaEvent]) -> None:
 
 
 def test_failure_can_come_at_any_time() -> None:
-    """In every state but CLOSED an error and a hang have an edge: neither can surprise the machine."""
+    """Every state but CLOSED has an edge for an error and for a hang."""
     for state in DlaSessionState:
         if state is not DlaSessionState.CLOSED:
             assert (state, DlaEvent.FAIL) in EDGES

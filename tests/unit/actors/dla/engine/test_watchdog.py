@@ -25,7 +25,7 @@ def test_tasks_run_one_after_the_other_so_their_times_add_up() -> None:
 def test_patience_is_never_shorter_than_the_last_submission_needs(
     steps: list[tuple[float, int]], late_s: float
 ) -> None:
-    """However submissions follow each other, each task gets its limit, and never more than all limits together."""
+    """For any sequence of submissions each task gets its limit, and all get no more than the sum of the limits."""
     deadlines, now_s, tasks = Deadlines(LIMITS), 0.0, 0
     for pause_s, count in steps:
         now_s += pause_s
@@ -37,7 +37,7 @@ def test_patience_is_never_shorter_than_the_last_submission_needs(
 
 
 def test_limits_make_sense() -> None:
-    """A limit of nothing is refused; cuDLA is told whole milliseconds, and at least one."""
+    """A limit of zero is refused; cuDLA gets whole milliseconds, at least one."""
     with pytest.raises(ValueError, match="above 0"):
         TimeLimits(task_s=0)
     assert TimeLimits(task_s=0.0001).task_ms == 1

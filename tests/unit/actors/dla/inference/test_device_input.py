@@ -158,7 +158,7 @@ def test_colours_are_h_273_s(*, y: int, cb: int, cr: int, matrix: int, range_: i
 
 
 def test_a_picture_without_a_surface_is_refused() -> None:
-    """RGB films have no NVDEC format: the way out is the host's scaling."""
+    """NVDEC has no RGB format; the host scales such pictures."""
     with pytest.raises(Unsupported, match="has no surface") as caught:
         ExactScaler(fake_tensor("x", (1, 3, 4, 4)), None).scaled(VideoFrame(8, 8, "rgb24"))
     assert "--dla-input host" in caught.value.next_step

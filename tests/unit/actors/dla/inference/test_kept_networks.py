@@ -56,7 +56,7 @@ def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None
 
 
 def test_cancelled_work_gives_its_network_back(warm: Warm) -> None:
-    """A cancellation between two calls leaves the network as good as it was."""
+    """A network stays usable after a cancellation between two calls."""
     with pytest.raises(Cancelled), warm.networks.acquire(warm.settings, [0]):
         raise Cancelled("enough")
     with warm.networks.acquire(warm.settings, [0]):

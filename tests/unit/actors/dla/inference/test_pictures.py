@@ -41,7 +41,7 @@ def test_colour_is_converted_by_the_picture_s_own_matrix_and_range() -> None:
 
 
 def test_grey_inputs_take_grey() -> None:
-    """A network of one channel gets luma stretched to full range."""
+    """A network with one channel gets luma, stretched to full range."""
     scaled = PictureScaler(fake_tensor("x", (1, 1, 4, 4))).scaled(flat("yuv420p", 235, 90, 240))
     assert scaled.shape == (4, 4, 1)
     assert scaled.min() == 255
@@ -70,7 +70,7 @@ def test_normalisation_is_per_channel_of_the_network(mean: list[float], scale: l
 
 @given(st.sampled_from([DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16]), st.floats(-1000, 1000))
 def test_integers_are_rounded_and_kept_in_their_range(kind: DataType, scale: float) -> None:
-    """Nothing wraps around: too large is the largest, too small the smallest."""
+    """Values out of range are clamped."""
     picture = np.full((1, 1, 1, 1), 255, dtype=np.uint8)
     limits = np.iinfo(kind.dtype)
     (found,) = PixelRule(scale=(scale,)).applied(picture, kind.dtype).ravel().tolist()
@@ -87,7 +87,7 @@ def test_a_last_batch_is_filled_up_and_a_spare_channel_is_nothing() -> None:
 
 
 def test_wrong_numbers_of_means_are_refused() -> None:
-    """Two means fit neither one channel nor three."""
+    """Two means are refused for one channel and for three."""
     with pytest.raises(UsageError, match="2 means or scales"):
         PixelRule(mean=(1.0, 2.0)).applied(np.zeros((1, 2, 2, 3), dtype=np.uint8), np.dtype(np.float32))
 

@@ -20,24 +20,10 @@ from codecfleet.testing.nvidia.host_kernels import ReferenceConverter
 from tests.device.conversion_cases import FORMATS, Bench, conversions
 
 from ..conversion_surfaces import random_surface
-from ..kernel_machine import HostCudaCore, KernelMachine
+from ..kernel_machine import KernelMachine
 from .test_converting import NV12, P016
 
 ROOM_BYTES = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def core() -> HostCudaCore:
-    """The kernels, compiled once."""
-    core = HostCudaCore()
-    Converter(core, Cuda(KernelMachine(core=core)))
-    return core
-
-
-@pytest.fixture
-def machine(core: HostCudaCore) -> KernelMachine:
-    """A device that runs them."""
-    return KernelMachine(core=core)
 
 
 @pytest.fixture

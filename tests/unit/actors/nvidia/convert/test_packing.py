@@ -27,14 +27,6 @@ EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_
 Pack = Callable[[StridedPicture], NDArray[np.uint8]]
 
 
-@pytest.fixture(scope="module")
-def core() -> HostCudaCore:
-    """The kernels, compiled once."""
-    core = HostCudaCore()
-    CompiledPacking(core, Cuda(KernelMachine(core=core)))
-    return core
-
-
 @pytest.fixture(params=["reference", "kernels"])
 def pack(request: pytest.FixtureRequest, core: HostCudaCore) -> Pack:
     """Packs by the reference, or by the product's kernels on a device that runs them."""

@@ -17,23 +17,9 @@ from codecfleet.errors import DeviceMemory
 from codecfleet.testing.nvidia.host_kernels import ReferenceTensors
 
 from .....device.tensor_batch_cases import BatchCase, CudaArray, CudaDlpack, TensorBench, bits_of, cases
-from ..kernel_machine import HostCudaCore, KernelMachine
+from ..kernel_machine import KernelMachine
 
 CASE = BatchCase("yuv420p", (32, 24), Colour(), TensorFormat(size=(10, 6)))
-
-
-@pytest.fixture(scope="module")
-def core() -> HostCudaCore:
-    """The kernels, compiled once."""
-    core = HostCudaCore()
-    CompiledTensors(core, Cuda(KernelMachine(core=core)))
-    return core
-
-
-@pytest.fixture
-def machine(core: HostCudaCore) -> KernelMachine:
-    """A device that runs them."""
-    return KernelMachine(core=core)
 
 
 @pytest.fixture(params=["kernels", "reference"])

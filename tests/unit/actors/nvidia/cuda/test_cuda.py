@@ -13,7 +13,7 @@ from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 
 @given(code=st.integers(1, 2000))
 def test_every_code_is_an_error_of_ours(code: int) -> None:
-    """Whatever the driver answers, the error names it and travels between processes."""
+    """Any code becomes an error that names it and pickles."""
     with pytest.raises(DeviceError, match=f"CUDA error {code}") as caught:
         check_cuda(code, "cuThing")
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made a line ago
@@ -37,7 +37,7 @@ def test_a_machine_without_a_driver_says_so() -> None:
 
 
 def test_the_context_is_the_devices_primary_one_and_is_left_again() -> None:
-    """There is one context; whatever is called, the thread's own context is current again afterwards."""
+    """The primary context is used, and the thread's own context is current again after every call."""
     driver = FakeCudaDriver()
     cuda = Cuda(driver)
     assert cuda.context == CONTEXT

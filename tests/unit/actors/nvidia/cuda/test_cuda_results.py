@@ -31,7 +31,7 @@ def test_what_the_documentation_calls_the_end_of_a_process_is_listed() -> None:
 
 @pytest.mark.parametrize("code", [code for code in RESULTS if code])
 def test_every_code_is_one_kind_of_error(code: int) -> None:
-    """A code tells memory, a missing feature, a time-out or a lost process; or only that a call failed."""
+    """Each code means memory, a missing feature, a timeout, a lost process, or just a failed call."""
     expected = TOLD_APART.get(code, DeviceLost if code in FATAL_RESULTS else EngineFailed)
     assert kind_of_result(code, EngineFailed) is expected
     if code in FATAL_RESULTS:

@@ -91,7 +91,7 @@ def test_a_return_waits_for_nothing_and_a_writer_for_the_event_alone() -> None:
 
 
 def test_buffers_are_reused_in_the_order_of_their_return() -> None:
-    """The consumers of the one that returned first have had the most time."""
+    """The buffer that returned first is reused first: its consumers had the most time."""
     bench = Bench()
     held = [bench.written() for _ in range(3)]
     addresses = [buffer.address for buffer in held]
@@ -210,7 +210,7 @@ def test_a_stream_that_is_gone_makes_the_consumer_unknown(refusing: Bench) -> No
 
 
 def test_a_failed_wait_loses_no_buffer_and_no_consumer() -> None:
-    """The one that asks gets the driver's error; the next waits for everything instead."""
+    """The caller gets the driver's error; the next one waits for everything."""
     bench = Bench()
     consumer = bench.cuda.stream()
     buffer = bench.written()

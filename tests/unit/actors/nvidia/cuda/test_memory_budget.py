@@ -80,7 +80,7 @@ def test_it_is_never_exceeded_and_all_comes_back(
 
 
 def test_idle_things_give_way_one_by_one_in_order() -> None:
-    """What was named first gives way first, as much as is needed and no more."""
+    """Memory is reclaimed from keepers in order, and only as much as needed."""
     budget = MemoryBudget(10)
     gone: list[str] = []
     idle = {"buffer": [2, 2], "session": [3, 3]}
@@ -179,7 +179,7 @@ def test_many_threads_stay_within_it() -> None:
 
 
 def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
-    """Acquired on one thread and released on others, every buffer returns once."""
+    """Every buffer acquired on one thread and released on another returns once."""
     budget, below = MemoryBudget(None), Memory(10_000)
     keeper = BufferPool(below.allocate, below.free, 40, budget)
     handed: queue.SimpleQueue[PooledBuffer | None] = queue.SimpleQueue()

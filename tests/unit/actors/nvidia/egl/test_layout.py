@@ -48,7 +48,7 @@ def test_colours_come_with_the_name() -> None:
 
 
 def test_a_stated_name_is_overridden() -> None:
-    """A caller who knows better says so."""
+    """The caller's format overrides the name."""
     assert stated_layout(117, 64, 48, "rgba")[0].pix_fmt == "rgba"
     with pytest.raises(Unsupported, match="EGL format 117"):
         stated_layout(117, 64, 48, None)

@@ -1,6 +1,7 @@
 """NVDEC as a picture decoder, over a device that is as unhelpful as the real one."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,6 @@ import av
 import pytest
 from av.packet import Packet
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
 from codecfleet.actors.decode.decoding import (
     SOFTWARE,
@@ -82,25 +82,30 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: make_clip(folder / name, clip) for name, clip in CLIPS.items()}
 
 
-def decoded(
-    decoder: PictureDecoder[VideoFrame], path: Path, entry: int = 0, edit: EditPackets = lambda packets: packets
-) -> Iterator[tuple[int | None, PictureHash]]:
-    """Yield (packet, hash) of a clip's pictures, from the ``entry``-th keyframe on, its packets changed by ``edit``."""
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[OpenTrack, list[tuple[int, Packet]]]]:
+    """Open a clip; yield its track and its numbered packets."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
         packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
+        yield OpenTrack(stream, stream.codec_context), packets
+
+
+def decoded(
+    decoder: PictureDecoder[VideoFrame], path: Path, entry: int = 0, edit: EditPackets = lambda packets: packets
+) -> Iterator[tuple[int | None, PictureHash]]:
+    """Yield (packet, hash) of a clip's pictures, from the ``entry``-th keyframe on, its packets changed by ``edit``."""
+    with opened(path) as (track, packets):
         keys = [place for place, (_, packet) in enumerate(packets) if packet.is_keyframe]
-        for number, picture in decoder.decode(
-            OpenTrack(stream, stream.codec_context), iter(edit(packets[keys[entry] :])), DecodeTally()
-        ):
+        for number, picture in decoder.decode(track, iter(edit(packets[keys[entry] :])), DecodeTally()):
             assert picture.pts is not None
             yield number, picture_hash(picture.pts, picture)
 
 
 def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
-    """Closed sessions leave no stream and no memory of theirs on the device."""
+    """Closed sessions leave no stream and no memory on the device."""
     for name in CLIPS:
         assert list(decoded(bench.decoder, clips[name]))
     assert bench.driver.streams
@@ -131,16 +136,8 @@ def test_nothing_is_given_back_that_is_still_written_to(
 
 def test_pictures_outlive_the_next_call(bench: Bench, clips: dict[str, Path]) -> None:
     """A picture that somebody keeps does not change when the decoder goes on, or when its session is closed."""
-    with av.open(str(clips["h264.mkv"])) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1
-        packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
-        kept = [
-            picture
-            for _, picture in bench.decoder.decode(
-                OpenTrack(stream, stream.codec_context), iter(packets), DecodeTally()
-            )
-        ]
+    with opened(clips["h264.mkv"]) as (track, packets):
+        kept = [picture for _, picture in bench.decoder.decode(track, iter(packets), DecodeTally())]
     bench.pool.close()
     found = [picture_hash(picture.pts or 0, picture) for picture in kept]
     assert found == [one for _, one in decoded(SOFTWARE, clips["h264.mkv"])]
@@ -157,7 +154,7 @@ def test_a_picture_left_out_is_missed(bench: Bench, clips: dict[str, Path], name
 
 
 def test_a_picture_of_another_size_is_refused(bench: Bench, clips: dict[str, Path]) -> None:
-    """A surface that is larger than the track's is not cut to it."""
+    """A surface larger than the track's pictures is refused, not cropped."""
     bench.device.spare_bytes = 64
     with pytest.raises(EngineFailed, match="instead of"):
         list(decoded(bench.decoder, clips["h264.mkv"]))
@@ -166,7 +163,7 @@ def test_a_picture_of_another_size_is_refused(bench: Bench, clips: dict[str, Pat
 @pytest.mark.parametrize("call", ["begins", "cuStreamSynchronize", "cuMemHostAlloc"])
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_failed_copy_is_the_devices_error(bench: Bench, clips: dict[str, Path], call: str, after: int) -> None:
-    """A driver that fails in the middle ends the range with its own error."""
+    """If the driver fails midway, the range ends with the driver's error."""
     if call == "begins":
         call = "cuLaunchKernel" if bench.has_kernel else "cuMemcpyDtoHAsync"
     bench.driver.faults[call] = 999
@@ -234,17 +231,15 @@ def _captioned(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 
 def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
     """Software's pictures bring captions to the encoder and NVDEC's do not: who meets them leaves the range alone."""
-    with av.open(str(clips["h264.mkv"])) as container:
-        stream = container.streams.video[0]
-        packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
-        pictures = list(_decode(SOFTWARE, stream, _captioned(packets)))
+    with opened(clips["h264.mkv"]) as (track, packets):
+        pictures = list(SOFTWARE.decode(track, iter(_captioned(packets)), DecodeTally()))
     assert sum("A53_CC" in frame_side_data(picture) for _, picture in pictures) == 1
     with pytest.raises(EngineUnfit, match="packet 3 carries closed captions"):
         list(decoded(bench.decoder, clips["h264.mkv"], edit=_captioned))
 
 
 def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -> None:
-    """Where a packet is cut to nothing of use, the picture is missed."""
+    """The picture of a packet cut to nothing is missed."""
 
     def cut(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
         number, packet = packets[5]
@@ -258,16 +253,8 @@ def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -
 
 def test_times_only_count_where_order_does_not_tell(bench: Bench, clips: dict[str, Path]) -> None:
     """VP9 without any times decodes: its pictures come in the order of its packets."""
-    with av.open(str(clips["vp9.webm"])) as container:
-        stream = container.streams.video[0]
-        packets = [(number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size]
+    with opened(clips["vp9.webm"]) as (track, packets):
         for _, packet in packets:
             packet.pts = None
-        numbers = [number for number, _ in _decode(bench.decoder, stream, packets)]
+        numbers = [number for number, _ in bench.decoder.decode(track, iter(packets), DecodeTally())]
     assert numbers == list(range(40))
-
-
-def _decode(
-    decoder: PictureDecoder[VideoFrame], stream: VideoStream, packets: list[tuple[int, Packet]]
-) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    return decoder.decode(OpenTrack(stream, stream.codec_context), iter(packets), DecodeTally())

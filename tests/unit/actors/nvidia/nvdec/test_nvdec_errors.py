@@ -30,12 +30,12 @@ def test_a_fault_is_told_by_its_code_then_by_its_class(error: Exception, kind: t
 
 
 def test_our_own_errors_pass() -> None:
-    """What is one of ours already stays the same object."""
+    """Our own errors pass unchanged."""
     ours = EngineFailed("failed", "Try again.")
     assert mapped(ours, "NVDEC cannot open a session") is ours
 
 
 @given(st.text())
 def test_any_message_is_one_of_ours(text: str) -> None:
-    """Whatever the package says, nothing foreign leaves the session."""
+    """Any message of the package becomes an error of ours."""
     assert mapped(RuntimeError(text), "NVDEC cannot open a session").next_step

@@ -150,7 +150,7 @@ def bench() -> Bench:
 
 
 def test_a_session_without_a_waiter_is_opened_all_the_same(bench: Bench) -> None:
-    """As many come as were wanted at once, one after the other; who came behind too many openings went without."""
+    """As many sessions open as were wanted at once, one by one; callers behind too many openings do without."""
     waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
     requests = [bench.refused() for _ in range(4)]
     assert bench.pool.counts.refused == 4
@@ -264,7 +264,7 @@ def test_a_failure_without_a_waiter_is_raised_to_the_next_caller(bench: Bench) -
 
 
 def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
-    """Neither a thread nor a session of the pool is left, and openings without a waiter are cancelled."""
+    """Closing leaves no thread and no session, and cancels openings that nobody waits for."""
     waiting = [bench.wait_for() for _ in range(3)]
     for _ in range(3):
         bench.refused()

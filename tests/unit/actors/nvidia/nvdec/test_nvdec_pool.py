@@ -86,7 +86,7 @@ def test_full_memory_takes_the_idle_sessions() -> None:
 
 
 def test_other_errors_are_not_tried_again() -> None:
-    """A refusal passes at once, and the next who asks is served."""
+    """A refusal is raised at once, and the next caller is served."""
     message = "it refuses"
     pool = pool_of(maker := Maker(errors=[EngineFailed(message)]))
     with pytest.raises(EngineFailed), pool.acquire(key()):
@@ -106,7 +106,7 @@ def test_a_new_session_is_tried_with_what_comes_first() -> None:
 
 
 def test_a_session_that_fails_at_its_first_picture_is_closed() -> None:
-    """Who waits hears why, and nothing of it is left."""
+    """The waiting caller gets the reason, and nothing of the session is left."""
 
     class Failing(Session):
         def prime(self, first: bytes) -> None:

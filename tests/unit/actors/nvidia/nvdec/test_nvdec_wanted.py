@@ -131,7 +131,7 @@ def test_a_wrong_picture_is_reported_before_the_last_wanted_one_comes(film: Film
 
 
 def test_an_unwanted_picture_that_does_not_come_is_missed(film: Film) -> None:
-    """The wanted ones may refer to it."""
+    """A wanted picture may refer to it."""
     device = FakeDevice()
     device.decoder.left_out = frozenset({PRIMED + 1})
     with pytest.raises(EngineFailed, match="left out 1 pictures"):

@@ -136,7 +136,7 @@ def test_leading_pictures_go_with_the_point_they_belong_to(kinds: list[int]) -> 
 
 
 def test_an_end_of_sequence_counts_wherever_it_lies() -> None:
-    """It may close a picture's packet or open the next one's."""
+    """It may end one picture's packet or begin the next one's."""
     assert _kept([[IDR_W_RADL, END_OF_SEQUENCE], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
     assert _kept([[IDR_W_RADL], [END_OF_SEQUENCE, CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
     assert _kept([[IDR_W_RADL], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 2, 3]
@@ -251,7 +251,7 @@ def test_several_parameter_sets_leave_it_open() -> None:
 
 @given(data=st.binary(max_size=60))
 def test_noise_states_nothing_that_raises(data: bytes) -> None:
-    """Whatever a packet holds, its headers are read to an end."""
+    """The headers of any packet are read without an error."""
     for headers in (vp8_headers(data), vp9_headers(data, (64, 48)), av1_headers(data)):
         assert headers.shown >= 0
 
@@ -276,7 +276,7 @@ def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expect
 
 @pytest.mark.parametrize(("codec", "unit"), [("h264", b"\x67\x01GA94"), ("hevc", b"\x42\x01GA94")])
 def test_only_messages_carry_captions(codec: str, unit: bytes) -> None:
-    """A parameter set is a sequence's, whatever bytes it holds."""
+    """A parameter set with a caption's bytes is still a parameter set."""
     data = unit + b"\xb5\x00\x31GA94\x03"
     chunk = Feeder(codec, EXTRADATA[codec]).chunk(0, _prefixed([data]))
     assert chunk is not None

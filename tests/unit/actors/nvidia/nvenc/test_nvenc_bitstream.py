@@ -106,7 +106,7 @@ def test_other_parameter_sets_are_an_error_until_a_change_was_asked_for(codec: C
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_packet_without_a_picture_is_an_error(codec: Codec) -> None:
-    """An empty or header-only bitstream is seen at once."""
+    """An empty or header-only bitstream is detected at once."""
     sets, _ = plain_stream(codec)
     writer = BitstreamWriter(codec, PLAIN, sets)
     for data in (b"", sets):
@@ -115,7 +115,7 @@ def test_a_packet_without_a_picture_is_an_error(codec: Codec) -> None:
 
 
 def test_an_av1_packet_that_is_cut_short_is_an_error() -> None:
-    """AV1 states sizes, so a missing end shows."""
+    """AV1 states sizes, which expose a missing end."""
     sets, packets = plain_stream(Codec.AV1)
     writer = BitstreamWriter(Codec.AV1, PLAIN, sets)
     with pytest.raises(EngineFailed, match="truncated"):
@@ -124,7 +124,7 @@ def test_an_av1_packet_that_is_cut_short_is_an_error() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_encoder_without_parameter_sets_is_an_error(codec: Codec) -> None:
-    """There is no session without parameter sets."""
+    """A session without parameter sets is refused."""
     with pytest.raises(EngineFailed, match="parameter sets"):
         BitstreamWriter(codec, PLAIN, b"")
 

@@ -91,7 +91,7 @@ def test_what_the_device_lacks_is_named_before_an_encoder_is_made(
 
 
 def test_no_encoder_and_no_such_codec_say_so() -> None:
-    """A GPU without NVENC, or without AV1, is unfit, whatever else it can do."""
+    """A GPU without NVENC, or without AV1, is unfit."""
     with pytest.raises(EngineUnfit, match="no encoder"):
         NvencDevice(FakeNvenc(faults={"nvEncOpenEncodeSessionEx": 2})).capabilities(Codec.H264)
     with pytest.raises(EngineUnfit, match="no av1 encoder"):
@@ -99,7 +99,7 @@ def test_no_encoder_and_no_such_codec_say_so() -> None:
 
 
 def test_what_no_nvenc_does_is_refused_without_asking_the_device() -> None:
-    """A size or format that the package would misread does not reach it."""
+    """Sizes and formats that the package would misread do not reach it."""
     package = FakeNvenc()
     with pytest.raises(Unsupported, match="65x64"):
         NvencDevice(package).open(SETTINGS, NV12, 65, 64, from_host=True)

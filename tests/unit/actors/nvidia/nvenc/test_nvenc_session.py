@@ -91,7 +91,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
     ],
 )
 def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
-    """What no session could be made with, none can be changed to."""
+    """A session refuses changes to settings with which none can open."""
     package = FakeNvenc()
     with session_of(package) as session:
         with pytest.raises(Unsupported, match=named):
@@ -102,7 +102,7 @@ def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) 
 
 
 def test_a_refused_change_leaves_the_old_rates() -> None:
-    """What the driver did not take is not in our copy."""
+    """Rates that the driver refused are not kept."""
     package = FakeNvenc()
     with session_of(package) as session:
         package.faults["nvEncReconfigureEncoder"] = 8

@@ -1,4 +1,4 @@
-"""Which DLAs jobs get that run networks, and that transcodes go where they went before."""
+"""Which DLAs the jobs that run networks get; transcodes are not affected."""
 
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +25,7 @@ def orin(name: str, dlas: int, **changes: object) -> Node:
 
 
 def wanted(job: str, segments: int = 100, **changes: object) -> Demand:
-    """Return what an inference job wants."""
+    """Return the demand of an inference job."""
     network = replace(plain_demand(job, segments), renditions=(), dlas=())
     return replace(network, **changes)  # type: ignore[arg-type]
 
@@ -43,8 +43,8 @@ def sessions(placement: Placement) -> dict[str, dict[str, int]]:
     return found
 
 
-def test_a_job_alone_gets_every_dla() -> None:
-    """Two segments at a time on each, of every machine."""
+def test_a_single_job_gets_every_dla() -> None:
+    """It gets two segments at a time on each DLA of every machine."""
     found = placed([wanted("j")], orin("a", 2), orin("b", 1), orin("c", 0))
     assert sessions(found) == {"j": {"a/dla#0": 2, "a/dla#1": 2, "b/dla#0": 2}}
     assert {lane.route for lane in found.lanes} == {Route.DLA}
@@ -52,13 +52,13 @@ def test_a_job_alone_gets_every_dla() -> None:
 
 
 def test_few_segments_are_spread() -> None:
-    """A second one on the same DLA comes when each has one."""
+    """A DLA gets a second segment only when each has one."""
     assert sessions(placed([wanted("j", 3)], orin("a", 2))) == {"j": {"a/dla#0": 2, "a/dla#1": 1}}
     assert sessions(placed([wanted("j", workers_max=1)], orin("a", 2))) == {"j": {"a/dla#0": 1}}
 
 
 def test_jobs_share_by_weight_and_priority_comes_first() -> None:
-    """What each gets follows its weight; a job of a higher priority is served before."""
+    """Jobs get DLAs by weight; a job of higher priority is served first."""
     two = placed([wanted("j", weight=Fraction(3)), wanted("k")], orin("a", 2))
     assert {job: sum(given.values()) for job, given in sessions(two).items()} == {"j": 3, "k": 1}
     first = placed([wanted("j"), wanted("k", priority=1)], orin("a", 2))
@@ -66,8 +66,8 @@ def test_jobs_share_by_weight_and_priority_comes_first() -> None:
     assert [refusal.reason for refusal in first.refusals] == ["all DLAs are busy with other work"]
 
 
-def test_some_dlas_are_asked_for() -> None:
-    """Their numbers count on each machine; where there are none, that is said."""
+def test_a_job_may_ask_for_some_dlas() -> None:
+    """Their numbers count on each machine; if none exist, the refusal says so."""
     numbered = placed([wanted("j", dlas=(1,))], orin("a", 2), orin("b", 1))
     assert sessions(numbered) == {"j": {"a/dla#1": 2}}
     missing = placed([wanted("j", dlas=(2, 3))], orin("a", 2))
@@ -76,8 +76,8 @@ def test_some_dlas_are_asked_for() -> None:
     assert [refusal.reason for refusal in placed([wanted("j", 0)], orin("a", 1)).refusals] == ["nothing is left to do"]
 
 
-def test_machines_and_dlas_that_take_no_work_get_none() -> None:
-    """Drained machines and quarantined DLAs; nodes that may be taken away come last."""
+def test_closed_machines_and_dlas_get_nothing() -> None:
+    """Drained machines and quarantined DLAs get no work, and preemptible nodes come last."""
     broken = orin("a", 2)
     sick = replace(broken.dlas[0], state=DeviceState.QUARANTINED, state_reason="it hangs")
     machine = replace(broken, dlas=(sick, broken.dlas[1]))
@@ -95,10 +95,8 @@ def test_machines_and_dlas_that_take_no_work_get_none() -> None:
     nodes=st.lists(st.integers(0, 3), max_size=4),
     jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 1)), max_size=5),
 )
-def test_no_dla_has_too_much_and_none_is_idle_while_somebody_waits(
-    nodes: list[int], jobs: list[tuple[int, int, int]]
-) -> None:
-    """Sessions never exceed a DLA's or a job's own; and what is free is given as long as a job wants it."""
+def test_no_dla_is_overloaded_or_idle_while_a_job_waits(nodes: list[int], jobs: list[tuple[int, int, int]]) -> None:
+    """Sessions never exceed a DLA's or a job's limit, and free ones are given to jobs that want them."""
     machines = [orin(f"n{number}", count) for number, count in enumerate(nodes)]
     demands = [
         wanted(f"j{number}", pieces, weight=Fraction(weight), priority=priority)
@@ -116,7 +114,7 @@ def test_no_dla_has_too_much_and_none_is_idle_while_somebody_waits(
 
 
 def test_networks_never_move_a_transcode() -> None:
-    """Where transcodes go is the same with and without DLAs, and with and without jobs on them."""
+    """Transcodes are placed alike with and without DLAs and their jobs."""
     bare, rich = Inventory((orin("a", 0),)), Inventory((orin("a", 2),))
     transcodes = [plain_demand("t", 5), plain_demand("u", 3)]
     alone = place(transcodes, bare, start_rates(), Policy())

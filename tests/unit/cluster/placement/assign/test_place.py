@@ -1,9 +1,7 @@
-"""Placements that a person would expect, one rule at a time: tests/golden/places.txt (``UPDATE_GOLDEN=1``)."""
+"""Placements that a person would expect, one rule at a time: tests/golden/places.txt."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from codecfleet.cluster.placement.assign.assignment import place
@@ -13,10 +11,10 @@ from codecfleet.cluster.placement.model.policy import Policy, PreemptibleUse
 from codecfleet.cluster.placement.rates import start_rates
 from codecfleet.cluster.probes.gpus.hardware import MIB
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
+from tests.goldens import golden
 
 from ..worlds import demand, gpu, inventory, node, rendition
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "places.txt"
 RATES = start_rates()
 SOFTWARE, NVENC = EncoderChoice.SOFTWARE, EncoderChoice.NVENC
 EAGER = Policy(hybrid_gain=0)
@@ -27,7 +25,7 @@ ROOM_BYTES = 520 * MIB + 2 * 2 * 34 * MIB + MIB
 
 
 def with_gpu(device: Device) -> Inventory:
-    """Return a node of which a test has made the GPU itself."""
+    """Return a node with a GPU that the test has built."""
     plain = node(device.node)
     return inventory(replace(plain, devices=(device, *plain.devices)))
 
@@ -39,11 +37,12 @@ def backwards(*models: str, cores: int = 8) -> Inventory:
 
 
 def of(codec: MediaCodec) -> Demand:
-    """Return a job with a source of that codec."""
+    """Return a job whose source has this codec."""
     return demand(decode=CodecCase(codec, Direction.DECODE))
 
 
 H200, L4, L40S, T4 = (inventory(node("n", model)) for model in ("H200", "L4", "L40S", "T4"))
+H200_16 = inventory(node("n", "H200", cores=16))
 SPOT = inventory(node("a", cores=8, preemptible=True), node("b", cores=4))
 HUGE = replace(
     demand(encoder=NVENC), width=20_000, height=20_000, renditions=(replace(rendition(), width=20_000, height=20_000),)
@@ -52,11 +51,7 @@ Wanted = Demand | tuple[Demand, ...]
 Case = tuple[Wanted, Inventory] | tuple[Wanted, Inventory, Policy]
 CASES: Final[dict[str, Case]] = {
     "a GPU with both engines keeps the pictures, with two sessions for each NVENC": (demand(segments=100), L40S),
-    "H200 decodes for its host's cores, none of which is idle": (
-        demand(segments=100),
-        inventory(node("n", "H200", cores=16)),
-        EAGER,
-    ),
+    "H200 decodes for its host's cores, none of which is idle": (demand(segments=100), H200_16, EAGER),
     "no H200 decodes AV1": (of(MediaCodec.AV1), inventory(node("n", "H200", cores=4))),
     "what only software decodes is uploaded to NVENC": (of(MediaCodec.OTHER), L4),
     "few of 8 GPUs are opened for 10 segments": (
@@ -68,11 +63,7 @@ CASES: Final[dict[str, Case]] = {
         demand(segments=1, encoder=SOFTWARE),
         inventory(node("a", "H200", cores=8), node("b", cores=8)),
     ),
-    "a GPU decodes however little it gains": (
-        demand(encoder=SOFTWARE),
-        inventory(node("n", "H200", cores=16)),
-        EAGER,
-    ),
+    "a GPU decodes however little it gains": (demand(encoder=SOFTWARE), H200_16, EAGER),
     "whatever is listed first": (demand(encoder=SOFTWARE), backwards("H200", cores=16), EAGER),
     "the policy says what it must gain": (demand(encoder=SOFTWARE), H200, Policy(hybrid_gain=0.5)),
     "a track of Ada's goes on there": (
@@ -85,10 +76,7 @@ CASES: Final[dict[str, Case]] = {
         inventory(node("a", "T4"), node("b", cores=1000)),
     ),
     "four cores against it": (demand(segments=1000), inventory(node("a", "T4", cores=4))),
-    "half a second of work opens few sessions": (
-        demand(segments=30, frames=8),
-        inventory(node("n", *["L40S"] * 4)),
-    ),
+    "half a second of work opens few sessions": (demand(segments=30, frames=8), inventory(node("n", *["L40S"] * 4))),
     "a whole GPU": (demand(segments=1), L40S),
     "a fifth of it": (demand(segments=9), with_gpu(gpu("L40S", "n", share=0.2))),
     "memory for two sessions": (
@@ -146,9 +134,7 @@ def lines_of(case: Case) -> Iterator[str]:
         yield f"  not {', '.join(refusal.devices) or 'anywhere'}: {refusal.reason}"
 
 
-def test_jobs_go_where_people_expect() -> None:
-    """Engines, cores, gains, starts, shares, memory and what a job asks for decide, each as its line says."""
+def test_jobs_are_placed_as_expected() -> None:
+    """Engines, cores, gains, starts, shares, memory and demands each decide as the file says."""
     text = "".join(f"{line}\n" for name, case in CASES.items() for line in (f"== {name}", *lines_of(case)))
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert GOLDEN.read_text(encoding="utf-8") == text
+    assert text == golden("places.txt", text)

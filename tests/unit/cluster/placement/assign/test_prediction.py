@@ -24,7 +24,7 @@ SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 @settings(max_examples=60, deadline=None)
 @given(*WORLD)
 def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
-    """Each segment of a job that has lanes is on exactly one of them, and the last end is the wall time."""
+    """Each segment of a placed job is in exactly one lane, and the last end is the wall time."""
     placement = place(demands, machines, RATES, policy)
     for wanted in demands:
         prediction = predict(wanted, placement)
@@ -34,8 +34,8 @@ def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Invento
         assert sum(entry.frames for entry in prediction.lanes) in (0, sum(wanted.segments))
 
 
-def test_the_longest_go_first() -> None:
-    """Two cores, one long segment and three short: the long one has a core for itself."""
+def test_the_longest_segments_go_first() -> None:
+    """With two cores, one long and three short segments, the long one gets a core for itself."""
     wanted = replace(demand(), segments=(100, 100, 300, 100))
     placement = place([wanted], inventory(node("n", cores=2)), RATES, SOFTWARE)
     prediction = predict(wanted, placement)
@@ -46,7 +46,7 @@ def test_the_longest_go_first() -> None:
 
 
 def test_gpu_sessions_open_one_after_the_other() -> None:
-    """The first takes 0.35 s, each further one 0.1 s, and the GPU is held until the last segment is done."""
+    """The first takes 0.35 s, each further one 0.1 s, and the GPU is held until its last segment is done."""
     wanted = demand(segments=2, frames=5000)
     placement = place([wanted], inventory(node("n", "L40S")), RATES, Policy())
     prediction = predict(wanted, placement)

@@ -1,4 +1,4 @@
-"""Session caps learnt from errors, and policy files."""
+"""Caps on encoder sessions learnt from refusals, and policy files."""
 
 import tomllib
 from collections.abc import Mapping
@@ -41,56 +41,56 @@ NOW_S = 50.0
 
 def test_a_refusal_teaches_the_number_that_was_open() -> None:
     """A device that refused its fourth session takes three; a GeForce's refusal counts for the machine."""
-    found = record_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=False), NOW_S)
-    assert _sessions(found.devices) == {"n/gpu0": 3}
-    found = record_cap(KnownCaps(), _refused(on_device=3, on_node=7, system_wide=True), NOW_S)
-    assert _sessions(found.nodes) == {"n": 7}
+    found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=False), NOW_S)
+    assert _sessions(found) == {"n/gpu0": 3}
+    found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=True), NOW_S)
+    assert _sessions(found) == {"n": 7}
 
 
 def test_a_refusal_with_nothing_open_is_no_cap() -> None:
     """A refusal of the first session is not a cap."""
     for system_wide in (True, False):
         refused = _refused(on_device=0, on_node=0, system_wide=system_wide)
-        assert record_cap(KnownCaps(), refused, NOW_S) == KnownCaps()
+        assert record_cap({}, refused, NOW_S) == {}
 
 
 def _learnt(on_device: int = 3, on_node: int = 8) -> KnownCaps:
-    caps = record_cap(KnownCaps(), _refused(on_device=on_device, on_node=on_node, system_wide=False), NOW_S)
+    caps = record_cap({}, _refused(on_device=on_device, on_node=on_node, system_wide=False), NOW_S)
     return record_cap(caps, _refused(on_device=on_device, on_node=on_node, system_wide=True), NOW_S)
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
-    """More sessions than were refused, open and at work, lift it; as many do not."""
+    """Working sessions above the refused number lift a cap; as many as that do not."""
     caps = _learnt()
     assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
     passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
-    assert passed == KnownCaps()
+    assert passed == {}
 
 
-def test_one_more_is_tried_ever_more_rarely() -> None:
-    """A cap is not for ever: after five minutes one more session is tried, and after twice as long if it is refused."""
+def test_one_more_session_is_tried_less_and_less_often() -> None:
+    """After five minutes one more session is tried, and after twice as long each time that it is refused."""
     caps, now_s, waits = _learnt(), NOW_S, []
     for _ in range(6):
-        assert relaxed(caps, now_s) is caps
-        wait_s = caps.devices["n/gpu0"].retry_at_s - now_s
+        assert relaxed(caps, now_s) == caps
+        wait_s = caps["n/gpu0"].retry_at_s - now_s
         waits.append(wait_s)
         now_s += wait_s
         caps = relaxed(caps, now_s)
-        assert _sessions(caps.devices) == {"n/gpu0": 4}
+        assert caps["n/gpu0"].sessions == 4
         for _ in range(3):  # several workers meet the same refusal
             caps = record_cap(caps, _refused(on_device=3, on_node=8, system_wide=False), now_s)
-        assert _sessions(caps.devices) == {"n/gpu0": 3}
+        assert caps["n/gpu0"].sessions == 3
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S, 8 * RETRY_S, RETRY_MAX_S, RETRY_MAX_S]
 
 
-def test_learnt_caps_take_the_place_of_documented_ones() -> None:
-    """The inventory has what was learnt, and is otherwise as it was."""
+def test_learnt_caps_replace_documented_ones() -> None:
+    """The inventory has the learnt caps, and is otherwise unchanged."""
     machines = inventory(node("n", "RTX 4090", system_encoder_sessions_max=12), node("m", "L4"))
     refused = replace(_refused(on_device=2, on_node=2, system_wide=False), device="m/gpu0", node="m")
     capped = with_caps(machines, record_cap(_learnt(), refused, NOW_S))
     assert capped.nodes[0].system_encoder_sessions_max == 8
     assert capped.nodes[1].devices[0].encoder_sessions_max == 2
-    assert with_caps(machines, KnownCaps()) is machines
+    assert with_caps(machines, {}) is machines
 
 
 def test_the_annotated_policy_file_holds_all_defaults() -> None:
@@ -117,7 +117,7 @@ def test_every_policy_key_is_documented() -> None:
     ],
 )
 def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
-    """The file, the key and what is wrong with it, and where the keys are explained."""
+    """The error names the file, the key, the problem and the documentation."""
     path = tmp_path / "policy.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
@@ -126,7 +126,7 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: 
     assert "\n" not in str(caught.value)
 
 
-def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_policy_is_refused(tmp_path: Path) -> None:
     """A missing file is a usage error that names it."""
     with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
         load_policy(tmp_path / "none.toml")

@@ -1,4 +1,4 @@
-"""What holds of every placement, whatever the machines, jobs and policy."""
+"""What holds for every placement, whatever the machines, jobs and policy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,8 +26,8 @@ FEW = settings(max_examples=80, deadline=None)
 
 @settings(max_examples=240, deadline=None)
 @given(ANY)
-def test_no_limit_is_passed(world: World) -> None:
-    """Engines, caps, memory, policy, states, encoder kinds and sessions of use: ``limits`` says what each means."""
+def test_no_limit_is_exceeded(world: World) -> None:
+    """Engines, caps, memory, policy, states, encoder kinds and useful sessions: ``limits`` explains each."""
     demands, inventory, policy = world
     limits.check(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
@@ -35,7 +35,7 @@ def test_no_limit_is_passed(world: World) -> None:
 @FEW
 @given(*WORLD)
 def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
-    """Each job and device is either used or refused, once, with one sentence; so is a job that gets nothing."""
+    """Each job and device is either used or refused once, with one sentence; so is a job that gets nothing."""
     placement = place(demands, inventory, RATES, policy)
     reasons = [lane.reason for lane in placement.lanes] + [refusal.reason for refusal in placement.refusals]
     for reason in reasons:
@@ -70,7 +70,7 @@ def test_the_order_of_jobs_and_nodes_makes_no_difference(
 def test_lower_priorities_take_nothing_from_higher_ones(
     demands: Sequence[Demand], inventory: Inventory, policy: Policy
 ) -> None:
-    """Jobs of the highest priority are placed as if no others were there."""
+    """Jobs of the highest priority are placed as if there were no others."""
     most = max((demand.priority for demand in demands), default=0)
     first = [demand for demand in demands if demand.priority == most]
     alone, together = place(first, inventory, RATES, policy), place(demands, inventory, RATES, policy)
@@ -80,7 +80,7 @@ def test_lower_priorities_take_nothing_from_higher_ones(
 
 
 def _most_served(usable_by_job: Sequence[frozenset[str]]) -> int:
-    """Return how many jobs can have a node of their own among those they may use, by trying every order."""
+    """Return how many jobs can each have a node that they may use, by trying every order."""
     best = 0
     for order in permutations(usable_by_job):
         free = {name for usable in usable_by_job for name in usable}
@@ -105,7 +105,7 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
 @FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
 def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]]) -> None:
-    """With one place on each node, as many jobs get one as any way of giving them out could serve."""
+    """With one place on each node, as many jobs get one as any assignment could serve."""
     cases = [
         CodecCase(codec, Direction.DECODE)
         for codec in (MediaCodec.H264, MediaCodec.HEVC, MediaCodec.AV1, MediaCodec.VP9, MediaCodec.VP8)
@@ -127,7 +127,7 @@ def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]])
 @FEW
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 40))
 def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
-    """Two jobs that want everything share cores as their weights say, to within one session."""
+    """Two jobs that can use everything share cores by their weights, to within one session."""
     demands = [worlds.demand("one", segments=100, weight=first), worlds.demand("two", segments=100, weight=second)]
     placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     sessions = {lane.job: lane.sessions for lane in placement.lanes}
@@ -137,8 +137,8 @@ def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
 
 @FEW
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(2, 20))
-def test_what_one_does_not_use_flows_on(small: int, large: int, cores: int) -> None:
-    """Cores stay idle only when every segment has a session."""
+def test_unused_shares_go_to_others(small: int, large: int, cores: int) -> None:
+    """Cores stay idle only if every segment has a session."""
     demands = [worlds.demand("small", segments=small), worlds.demand("large", segments=large)]
     placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     assert sum(lane.sessions for lane in placement.lanes) == min(cores, small + large)

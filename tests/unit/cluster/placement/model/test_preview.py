@@ -1,4 +1,4 @@
-"""Where a demand would be placed: what can never run, what would encode, and why no GPU would help."""
+"""Where a demand would be placed: what can never run, which encoder it would get, and why no GPU would help."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ BUSY = Inventory((node("n", "T4", cores=0),))
 
 
 class Placer:
-    """Places as a supervisor does, and counts how often."""
+    """Places as a supervisor does, and counts the calls."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -34,7 +34,7 @@ class Placer:
 def ask(
     wanted: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
 ) -> PlacementPreview:
-    """Return the preview of a demand, which is placed ``times`` times for it."""
+    """Return the preview of a demand, for which the planner is called ``times`` times."""
     placer = Placer()
     preview = preview_of(wanted, others, machines, placer, idle=idle)
     assert placer.times == times
@@ -46,14 +46,14 @@ def software(job: str = "job", **changes: object) -> Demand:
     return demand(job, encoder=EncoderChoice.SOFTWARE, **changes)
 
 
-def test_a_gpu_that_finishes_soonest_would_encode() -> None:
-    """The kind is that of its NVENC, and nothing speaks against the GPU."""
+def test_the_gpu_that_finishes_soonest_would_encode() -> None:
+    """The encoder kind is its NVENC, and there is no refusal."""
     machines = inventory(node("n", "T4", cores=4))
     assert ask(demand(), machines, idle=machines) == PlacementPreview(encoder_kind=T4, takes_gpu=True)
 
 
-def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
-    """One small NVENC that others wait for is left to them, where there are cores."""
+def test_an_open_encoder_is_chosen_beside_current_jobs() -> None:
+    """A small NVENC that others wait for is left to them if there are cores."""
     machines = inventory(node("n", "T4", cores=64))
     asked = demand(segments=200)
     assert ask(asked, machines).encoder_kind == T4
@@ -61,8 +61,8 @@ def test_an_open_encoder_is_chosen_beside_what_is_under_way() -> None:
     assert ask(asked, machines, *others).encoder_kind is None
 
 
-def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
-    """Whether a GPU is of use to software's tracks does not depend on what uses it now."""
+def test_a_bound_demand_is_placed_alone() -> None:
+    """Whether a GPU helps a software job does not depend on its current users."""
     machines = inventory(node("n", "T4", cores=4))
     wanted, other = software(needs_gpu=True), software("a", segments=100, priority=1)
     assert place([wanted, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
@@ -71,8 +71,8 @@ def test_a_settled_demand_is_asked_about_as_if_it_were_alone() -> None:
     assert ask(bound, inventory(node("n", "T4")), demand("a")) == PlacementPreview(encoder_kind=T4, takes_gpu=True)
 
 
-def test_a_gpu_that_is_of_no_use_says_why() -> None:
-    """The reason is the GPU's own, whatever is said of processors; where there is no GPU, nothing is said."""
+def test_a_useless_gpu_has_a_reason() -> None:
+    """The reason is the GPU's, not the processors'; without a GPU there is none."""
     wanted = software(software_decode="the pictures are interlaced")
     assert ask(wanted, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
     assert ask(wanted, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == PlacementPreview()
@@ -84,25 +84,25 @@ def test_a_gpu_that_is_of_no_use_says_why() -> None:
     assert ask(software(), machines).gpu_refusal == "it is quarantined because it fell off the bus"
 
 
-def test_what_idle_machines_cannot_do_will_never_be_done() -> None:
-    """Only where nothing takes it now is it placed once more, on the machines that there are with nothing to do."""
+def test_work_beyond_idle_machines_is_impossible() -> None:
+    """Only a demand that fits nowhere now is placed once more, on the same machines without work."""
     wanted, machines = software(needs_gpu=True), inventory(node("n"))
     refused = ask(wanted, machines, idle=machines, times=2)
     assert refused == PlacementPreview(never="no machine has a GPU")
 
 
-def test_what_is_taken_just_now_may_be_done_later() -> None:
-    """A job that has to wait is not refused."""
+def test_a_job_that_only_waits_is_not_refused() -> None:
+    """Machines that are busy now may do it later."""
     assert ask(software(), BUSY, idle=inventory(node("n", "T4")), times=2).never == ""
 
 
-def test_nothing_is_impossible_where_machines_may_join() -> None:
-    """Unknown machines are not asked."""
+def test_nothing_is_impossible_if_machines_may_join() -> None:
+    """Machines that may join are unknown, so nothing is ruled out."""
     assert ask(software(needs_gpu=True), inventory(node("n")), idle=None).never == ""
 
 
-def test_a_job_that_asks_for_nvenc_waits_for_one() -> None:
-    """That other jobs have all cores just now does not mean that there is no NVENC."""
+def test_a_job_that_requires_nvenc_waits_for_one() -> None:
+    """If other jobs have all cores, that does not mean that there is no NVENC."""
     asked, machines = demand(encoder=EncoderChoice.NVENC), inventory(node("n", "T4", cores=4))
     nvenc = PlacementPreview(encoder_kind=T4, takes_gpu=True)
     assert ask(asked, machines, software("a", segments=100, priority=1), times=2) == nvenc

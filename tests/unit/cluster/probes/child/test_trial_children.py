@@ -13,7 +13,7 @@ CASES = tuple("abcdefghijkl")
 
 
 class Script:
-    """A child that ends at the cases it is told, as it is told; each child takes ``child_s`` of the clock's time."""
+    """A child that ends at certain cases in certain ways; each child takes ``child_s`` of the clock's time."""
 
     def __init__(self, ends: Mapping[str, ChildEnd], child_s: float = 1.0) -> None:
         self.ends = ends
@@ -28,7 +28,6 @@ class Script:
         limit_s: float,
         environment: Mapping[str, str] | None = None,
     ) -> ChildOutcome:
-        """Run it."""
         assert (probe, environment, arguments["limit_s"]) == (bool, None, limit_s)
         self.limits_s.append(limit_s)
         self.now_s += self.child_s
@@ -42,7 +41,6 @@ class Script:
         return ChildOutcome(ChildEnd.RETURNED, tuple(values))
 
     def run(self, cases: tuple[str, ...] = CASES, limit_s: float = 100) -> CasesOutcome:
-        """Try the cases."""
         return try_cases(bool, cases, lambda left: {"cases": left}, limit_s, run=self, clock=lambda: self.now_s)
 
 

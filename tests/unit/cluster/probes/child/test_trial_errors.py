@@ -1,4 +1,4 @@
-"""What NVIDIA's codecs say when they refuse, read as reasons and fixes."""
+"""Error messages of NVIDIA's codecs, read as reasons and fixes."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ def test_a_dead_process_is_read_by_its_last_words(said: str, code: int | None) -
 
 @given(st.text(max_size=400))
 def test_any_message_is_one_short_line(message: str) -> None:
-    """Whatever a driver says becomes one line of bearable length, and never an error."""
+    """Any message of a driver becomes one short line, and never an error."""
     for fault in (decode_fault(message), encode_fault(message)):
         assert fault.reason
         assert len(fault.reason.splitlines()) == 1

@@ -13,7 +13,7 @@ from codecfleet.cluster.probes.cuda.report import CudaReport, Deployment, Forwar
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 
 from ..cuda_reports import COMPAT_590, compat_report, device, own_library, report
-from .test_cuda_driver import CLOSED, FakeDriver, fake_driver
+from .test_cuda_driver import CLOSED, FakeDriver, fake_driver, kernel_file
 
 NEWER = RuntimeInUse("cuda-bindings 13.1", "13.1")
 FOLDER = COMPAT_590.folder
@@ -29,7 +29,6 @@ class Trials:
         self._answer = answer
 
     def __call__(self, path: str) -> CudaReport:
-        """Record a path, and answer."""
         self.paths.append(path)
         return self._answer
 
@@ -103,15 +102,14 @@ def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, s
 
 
 def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
-    """Where CODECFLEET_CUDA_COMPAT names no package, nodes and jobs say so, unless there is no driver."""
+    """If CODECFLEET_CUDA_COMPAT names no package, nodes and jobs report it, unless there is no driver."""
     environ = {"CODECFLEET_CUDA_COMPAT": "/nonexistent"}
     reason = "CODECFLEET_CUDA_COMPAT names /nonexistent, which holds no compat package"
     note = f"workers load the system's CUDA driver: {reason}"
     choice, _, paths = chosen(replace(SYSTEM, compat_libraries=()), environ=environ)
     assert (choice.note, choice.search_path, paths) == (note, None, [])
     assert workers_driver(60, root=tmp_path, environ=environ) == DriverChoice()
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(CLOSED)
+    kernel_file(tmp_path, CLOSED)
     assert workers_driver(60, root=tmp_path, environ=environ).note == note
 
 
@@ -122,7 +120,7 @@ def test_nvrtc_counts_as_a_runtime() -> None:
 
 
 def test_the_newest_that_fits_is_tried() -> None:
-    """Of two that fit, the one of the newer toolkit; one that does not fit is passed over."""
+    """Of two packages that fit, the one of the newer toolkit is tried; others are skipped."""
     newest = replace(COMPAT_590, path="/usr/local/cuda-13.4/compat/libcuda.so.615.1", note=ForwardNote("13.4", (610,)))
     older = replace(COMPAT_590, path="/opt/older/compat/libcuda.so.590.1", note=ForwardNote("13.1", (580,)))
     newer = replace(COMPAT_590, path="/opt/newer/compat/libcuda.so.610.1", note=ForwardNote("13.3", (580,)))
@@ -132,7 +130,7 @@ def test_the_newest_that_fits_is_tried() -> None:
 
 @pytest.mark.parametrize("code", [803, 804])
 def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -> None:
-    """The way back to the system's driver is taken where it starts, and told."""
+    """The system's driver is used if it starts, and the choice says so."""
     system = compat_report(init_code=code)
     choice, seen, paths = chosen(system, report(), {"LD_LIBRARY_PATH": f"/a:{FOLDER}:/b"})
     assert (choice.search_path, choice.folder, paths) == ("/a:/b", "", ["/a:/b"])
@@ -143,7 +141,7 @@ def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -
 
 
 def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
-    """What the linker's configuration loads cannot be left out for a process, and the choice says so."""
+    """A package that the linker's configuration loads cannot be left out for one process; the choice says so."""
     choice, _, paths = chosen(compat_report(init_code=804, deployment=Deployment.LINKER))
     assert (choice.search_path, choice.failed, paths) == (None, True, [])
     assert "does not start (804)" in choice.note
@@ -154,8 +152,7 @@ def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
 def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """A driver and a package of real libraries: the package is loaded where its cuInit succeeds."""
     system = fake_driver(tmp_path / "lib")
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(CLOSED.replace("580.159.04", "535.54.03"))
+    kernel_file(tmp_path, CLOSED.replace("580.159.04", "535.54.03"))
     package = tmp_path / "usr/local/cuda-13.0/compat"
     fake_driver(package, init=init)
     for name in ("libnvidia-ptxjitcompiler", "libnvidia-nvvm", "libcudadebugger"):
@@ -164,17 +161,13 @@ def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded:
     choice = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
     if choice.reason.startswith("it supports"):
         pytest.skip("no CUDA runtime newer than the driver is installed")
-    assert _on_geforce(tmp_path, system.folder) == DriverChoice(reason="compat packages are not for GeForce")
+    model = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    model.parent.mkdir(parents=True)
+    model.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
+    on_geforce = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
+    assert on_geforce == DriverChoice(reason="compat packages are not for GeForce")
     if is_loaded:
         assert choice.search_path == f"{package}{os.pathsep}{system.folder}"
     else:
         assert choice.search_path is None
         assert "(804)" in choice.reason
-
-
-def _on_geforce(root: Path, folder: Path) -> DriverChoice:
-    """Return the choice on the same machine with a GeForce card, which the kernel driver names: nothing is tried."""
-    (root / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
-    named = root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
-    named.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
-    return workers_driver(60, root=root, environ={"LD_LIBRARY_PATH": str(folder)})

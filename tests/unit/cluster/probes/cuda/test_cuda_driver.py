@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.cuda.ask import ask_nvrtc
 from codecfleet.cluster.probes.cuda.driver import (
     compat_libraries,
@@ -15,7 +14,6 @@ from codecfleet.cluster.probes.cuda.driver import (
     kernel_module,
     linker_folders,
     probe_cuda,
-    report_of,
 )
 from codecfleet.cluster.probes.cuda.report import (
     CudaLibrary,
@@ -68,6 +66,12 @@ int cuModuleUnload(void *module) { return 0; }
 FAKE_ENCODE = "int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *version = 13 << 4; return 0; }"
 
 
+def kernel_file(root: Path, text: str) -> None:
+    """Write what the kernel driver says of itself."""
+    (root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+    (root / "proc/driver/nvidia/version").write_text(text)
+
+
 @dataclass(frozen=True, slots=True)
 class FakeDriver:
     """Folders with a driver's libraries in them, made by the C compiler."""
@@ -82,10 +86,8 @@ class FakeDriver:
         (self.folder / f"{name}.so.1").symlink_to(versioned)
 
     def probe(self, **variables: str) -> CudaReport:
-        """Return what the probe reports of it."""
         root = self.folder.parent
-        (root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
-        (root / "proc/driver/nvidia/version").write_text(CLOSED.replace("580.159.04", "580.82.07"))
+        kernel_file(root, CLOSED.replace("580.159.04", "580.82.07"))
         return probe_cuda(LIMIT_S, root=root, environ={"LD_LIBRARY_PATH": str(self.folder), **variables})
 
 
@@ -114,30 +116,22 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
 
 
 @pytest.mark.parametrize(
-    ("text", "module"),
+    ("text", "found"),
     [
         (CLOSED, KernelModule("580.159.04", is_open=False)),
         (OPEN, KernelModule("570.86.15", is_open=True)),
         (TEGRA, KernelModule("540.4.0", is_open=True)),
+        (None, Absence.NOT_FOUND),
+        ("", Absence.FAILED),
+        ("NVRM version: ?", Absence.FAILED),
     ],
 )
-def test_the_kernel_driver_is_read(text: str, module: KernelModule, tmp_path: Path) -> None:
-    """Version and kind come from the kernel's file, whichever of NVIDIA's modules wrote it."""
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(text)
-    assert kernel_module(tmp_path) == module
-
-
-@pytest.mark.parametrize(
-    ("text", "absence"), [(None, Absence.NOT_FOUND), ("", Absence.FAILED), ("NVRM version: ?", Absence.FAILED)]
-)
-def test_a_kernel_driver_that_is_not_there_is_an_absence(text: str | None, absence: Absence, tmp_path: Path) -> None:
-    """No file and a file that names no version are absences of different kinds."""
+def test_the_kernel_driver_is_read(text: str | None, found: KernelModule | Absence, tmp_path: Path) -> None:
+    """Each of NVIDIA's modules writes its version and kind to one file; without both it is absent."""
     if text is not None:
-        (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-        (tmp_path / "proc/driver/nvidia/version").write_text(text)
-    found = missing(kernel_module(tmp_path))
-    assert found.absence is absence
+        kernel_file(tmp_path, text)
+    module = kernel_module(tmp_path)
+    assert (module.absence if isinstance(module, Unavailable) else module) == found
 
 
 def test_compat_packages_on_the_disk_are_found_once(tmp_path: Path) -> None:
@@ -191,18 +185,8 @@ ELSEWHERE = loaded("/home/me/lib/libcuda.so.590.44.01", in_compat_folder=False)
 def test_the_deployment_of_a_library_is_recognised(
     library: CudaLibrary, environ: dict[str, str], folders: tuple[str, ...], how: Deployment
 ) -> None:
-    """Each deployment model of compat packages is told from the others and from the driver's own library."""
+    """The deployment models of compat packages differ from each other and from the driver's own library."""
     assert deployment(library, KernelModule("580.82.07", is_open=False), environ, folders) is how
-
-
-def test_a_crash_leaves_what_was_said_before_it() -> None:
-    """The report of a child that died names the step, and keeps what came before."""
-    outcome = ChildOutcome(ChildEnd.KILLED, ({"cuda_version": "13.0"}, "cuInit"), "the process was killed by SIGSEGV")
-    report = report_of(outcome)
-    assert report.cuda_version == "13.0"
-    assert report.ended == "the process was killed by SIGSEGV while cuInit"
-    assert isinstance(report.init_code, Unavailable)
-    assert report.devices == ()
 
 
 def test_a_function_that_the_driver_lacks_is_an_absence(tmp_path: Path) -> None:
@@ -242,7 +226,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
 
 
 def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
-    """What retaining a context returns is kept for each device, and the rest of its report is there."""
+    """Each device has the code of its context's creation, beside the rest of its report."""
     report = fake_driver(tmp_path / "lib", context=2).probe()
     assert [device.context_code for device in report.devices] == [0, 2]
     free = missing(report.devices[1].free_bytes)
@@ -250,10 +234,11 @@ def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_crashes_does_not_crash_us(tmp_path: Path) -> None:
-    """A crash in cuInit is a report that says so."""
+    """A crash in cuInit is reported, with everything that was found before it."""
     report = fake_driver(tmp_path / "lib", init=-1).probe()
     assert report.ended == "the process was killed by SIGABRT while cuInit"
-    assert report.nvenc_api == "13.0"
+    assert (report.nvenc_api, report.cuda_version, report.devices) == ("13.0", "13.0", ())
+    assert isinstance(report.init_code, Unavailable)
 
 
 def test_the_runtimes_in_use_have_versions() -> None:

@@ -43,7 +43,7 @@ def test_a_whole_package_has_no_trouble(tmp_path: Path) -> None:
 
 
 def test_a_copy_without_links_is_found(tmp_path: Path) -> None:
-    """What was taken from a runfile into any folder is found by its versioned name, and each link is named."""
+    """Libraries copied from a runfile are found by their versioned names, and each missing link is listed."""
     found = found_in(package(tmp_path / "mine", links=False))
     assert found.version == VERSION
     assert found.missing_links == tuple(LINKS.values())
@@ -68,7 +68,7 @@ def test_the_newest_of_a_folder_counts(tmp_path: Path) -> None:
     ],
 )
 def test_its_libraries_are_of_one_version(versions: dict[str, str], trouble: str, tmp_path: Path) -> None:
-    """One that is missing or of another version is named."""
+    """A library that is missing or of another version is named."""
     (found,) = package_troubles(found_in(package(tmp_path / "compat", **versions)))
     assert found.startswith(trouble)
 
@@ -104,7 +104,7 @@ def verdicts(library: CudaLibrary, driver: str, *, used: bool = False) -> list[D
 
 
 def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path) -> None:
-    """In use it is a limit, else a note; the fix for missing links makes them."""
+    """A fault is a limit if the package is in use, else a note; the fix for missing links creates them."""
     linked = found_in(package(tmp_path / "compat", links=False))
     (unused,), (used,) = verdicts(linked, MODULE.version), verdicts(linked, MODULE.version, used=True)
     assert (unused.state, used.state) == (Grade.OK, Grade.LIMITED)
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path)
 
 @pytest.mark.parametrize(("driver", "is_left"), [("580.159.04", False), ("590.48.01", False), ("595.45.04", True)])
 def test_a_package_older_than_the_driver_should_have_gone_with_the_upgrade(driver: str, is_left: bool) -> None:  # noqa: FBT001
-    """It never works there, and its removal is the fix; one in use is judged as such."""
+    """Such a package never works, and the fix removes it; a package in use gets its own verdict."""
     found = verdicts(COMPAT_590, driver)
     assert bool(found) is is_left
     assert not verdicts(COMPAT_590, driver, used=True)
@@ -125,7 +125,7 @@ def test_a_package_older_than_the_driver_should_have_gone_with_the_upgrade(drive
 
 
 def test_a_package_with_a_fault_is_not_offered() -> None:
-    """Only one that works without its links being made is a way out of a runtime that is too new."""
+    """Only a package that works without new links solves a runtime that is too new."""
     whole = replace(COMPAT_590, companions=dict.fromkeys(LINKS, VERSION))
     found = report(compat_libraries=(whole,))
     assert usable_compat_library(found, "13.1") == whole

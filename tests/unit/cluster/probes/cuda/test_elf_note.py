@@ -18,7 +18,7 @@ REAL = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "fwd_com
 
 
 def note(owner: bytes, description: bytes, *, claimed_more: int = 0) -> bytes:
-    """Return one ELF note; ``claimed_more`` is by how much its length lies."""
+    """Return one ELF note; its length is overstated by ``claimed_more``."""
     padded = owner + b"\0" * (-len(owner) % 4)
     body = description + b"\0" * (-len(description) % 4)
     return struct.pack("<3I", len(owner), len(description) + claimed_more, 0) + padded + body
@@ -72,7 +72,7 @@ def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
     ],
 )
 def test_a_file_without_the_note_has_none(data: bytes) -> None:
-    """What is not an ELF file, or has no note of NVIDIA's, is an absence of kind "not found"."""
+    """A file that is not ELF or lacks NVIDIA's note has the absence "not found"."""
     found = missing(read_forward_note(data))
     assert found.absence is Absence.NOT_FOUND
 

@@ -34,7 +34,7 @@ TOO_OLD = KernelModule("570.86.15", is_open=True)
     "package", [replace(PACKAGE, glibc_version=NO), replace(PACKAGE, python_version="3.15"), PACKAGE]
 )
 def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport) -> None:
-    """What the installation page says of Python, C library and driver explains failures; it does not make any."""
+    """The installation page's rules for Python, C library and driver explain failures, but cause none."""
     wrong = {"libnvidia-encode.so.1": NO}
     machine = replace(MACHINE, kernel_module=TOO_OLD, devices=BLACKWELL, codec_libraries=wrong, nvenc_api="12.0")
     verdict = judge_pynvvideocodec(package, machine, codecs_work=True)

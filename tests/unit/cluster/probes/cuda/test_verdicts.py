@@ -1,4 +1,4 @@
-"""What a CUDA driver's versions, codes and files come to: the reasons and remedies are in tests/golden/remedies.txt."""
+"""Verdicts on a CUDA driver's versions, codes and files; tests/golden/remedies.txt has reasons and remedies."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ from ..cuda_reports import (
 
 
 def test_nvml_of_another_version_is_named() -> None:
-    """Where cuInit fails, the verdict names the stranger."""
+    """If cuInit fails, the verdict names NVML's version."""
     verdict = verdict_on("driver versions", report(init_code=803), "575.57.08")
     assert (verdict.state, "NVML is 575.57.08" in verdict.because) == (Grade.BROKEN, True)
 
@@ -63,7 +63,7 @@ def test_note_before_table(library: CudaLibrary, driver: str, answer: Forward | 
     st.frozensets(st.sampled_from([470, 535, 550, 570, 580, 590, 595, 610, 615])),
 )
 def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, accepted: frozenset[int]) -> None:
-    """Whatever a note lists, a package for the driver's own CUDA version or an older one is never used."""
+    """A package for the driver's CUDA version or an older one is never used, whatever its note lists."""
     library = replace(COMPAT_590, note=ForwardNote(cuda, tuple(sorted(accepted))))
     older = tuple(map(int, cuda.split("."))) <= tuple(map(int, host.split(".")))
     works = forward_answer(library, TOOLKIT_DRIVERS[host]).answer is Forward.WORKS
@@ -72,7 +72,7 @@ def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, ac
 
 @pytest.mark.parametrize("how", [how for how in Deployment if how is not Deployment.DRIVER])
 def test_the_deployment_model_is_named(how: Deployment) -> None:
-    """Shared and per-application deployment are told, and only the module is warned to check."""
+    """The verdict names the deployment; only environment modules get advice."""
     verdict = verdict_on("compat package's deployment", compat_report(deployment=how))
     assert how.value in verdict.because
     assert bool(verdict.fix) == (how is Deployment.MODULES)

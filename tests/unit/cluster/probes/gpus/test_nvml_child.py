@@ -1,13 +1,19 @@
-"""What NVML says reaches its asker part by part: a part that was reached counts, whatever comes after it."""
+"""NVML's answers part by part and poll after poll: a part that was answered counts, whatever comes after it."""
 
 from typing import Any
 
+import pynvml
+
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
+from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
+from codecfleet.cluster.probes.gpus.live_health import DeviceHealth
 from codecfleet.cluster.probes.gpus.nvml_child import ask_nvml, probe_nvml_in_child, read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.device_report import CodecSession
 from codecfleet.cluster.simulated.fleet_file import load_fleet
-from codecfleet.testing.nvml.fake_nvml import FakeNvml
+from codecfleet.cluster.survey.known_gpus import NO_GPUS, listed
+from codecfleet.testing import FakeNvml
 
 from ...maybe import held
 
@@ -27,7 +33,6 @@ class ExchangedDriver:
         self._nvml.nvmlInit()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the fake has by that name."""
         return getattr(self._nvml, name)
 
 
@@ -41,7 +46,7 @@ def test_a_driver_that_is_exchanged_between_two_questions_keeps_the_first_answer
 
 
 def test_devices_are_told_before_their_vgpus_are_asked() -> None:
-    """A child that is killed among the vGPUs has told of the devices."""
+    """A child that is killed while it asks about vGPUs has already reported the devices."""
     first = next(ask_nvml())
     assert first.keys() == {"nvml"}
     killed = ChildOutcome(ChildEnd.TIMED_OUT, (first,), "no answer within 15 s")
@@ -54,3 +59,37 @@ def test_a_child_that_says_nothing_is_told_as_it_ended() -> None:
     """Without any part there is no report, but the way the child ended."""
     found = probe_nvml_in_child(15.0, run=lambda *_: ChildOutcome(ChildEnd.TIMED_OUT, (), "no answer within 15 s"))
     assert found.nvml == Unavailable(Absence.TIMED_OUT, "no answer within 15 s")
+
+
+def _polled(poll: HealthPoll) -> tuple[DeviceHealth, ...]:
+    found = poll.poll(frozenset())
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_a_slice_has_no_encoder_sessions_of_its_own() -> None:
+    """The driver counts a GPU's: what runs on one slice would else pass for a stranger's on every other."""
+    nvml = FakeNvml(load_fleet("a100-mig").nodes[0])
+    for device in nvml.devices:
+        device.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 30, 900)]
+    slices = [each for each in _polled(HealthPoll(nvml)) if each.is_slice]
+    assert slices
+    assert all(isinstance(each.encoder_sessions, Unavailable) for each in slices)
+
+
+def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:
+    """A host's GPU was lost when polling began: once it answers, it is asked for all that a host knows."""
+    nvml = FakeNvml(next(node for node in load_fleet("vgpu").nodes if any(each.vgpus for each in node.devices)))
+    number = next(index for index, device in enumerate(nvml.devices) if device.simulated.vgpus)
+    nvml.devices[number].lost_code = pynvml.NVML_ERROR_GPU_IS_LOST
+    poll = HealthPoll(nvml)
+    assert _polled(poll)[number].vgpus == ()
+    nvml.devices[number].lost_code = 0
+    assert _polled(poll)[number].vgpus
+
+
+def test_a_silent_driver_is_not_a_machine_without_gpus() -> None:
+    """The error is kept, so GPUs are looked for again."""
+    found = listed("here", Unavailable(Absence.TIMED_OUT, "no answer within 10 s"))
+    assert found.trouble == "NVML did not list this machine's GPUs: no answer within 10 s"
+    assert (found.devices, found.shown, NO_GPUS.trouble) == ((), None, "")

@@ -20,7 +20,7 @@ def nvml_with(*uuids: str) -> FakeNvml:
 
 
 def test_an_index_becomes_a_uuid() -> None:
-    """Ray's index is NVML's, and the process sees that GPU alone, by a name that means the same to CUDA."""
+    """Ray's index is NVML's; the process sees only that GPU, by a name that CUDA understands."""
     environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == TakenDevice("GPU-b")
     assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -71,7 +71,7 @@ def test_an_unknown_index() -> None:
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:
-    """What Ray blanks is shown again; what somebody chose is left, and nothing is invented."""
+    """A variable that Ray emptied is removed; a chosen value stays, and none is added."""
     blank, chosen, free = {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1"}, dict[str, str]()
     for environment in (blank, chosen, free):
         show_the_gpu(environment)

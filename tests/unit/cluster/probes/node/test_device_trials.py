@@ -31,7 +31,6 @@ class Children:
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Answer for the device that CUDA would see."""
         assert limit_s > 0
         visible, names = environment["CUDA_VISIBLE_DEVICES"], arguments["names"]
         decodes = probe is try_nvdec
@@ -102,7 +101,7 @@ def test_faults_that_a_whole_kind_has_are_met_on_three_devices_at_most() -> None
 
 
 def test_afresh_every_device_encodes_a_frame_itself() -> None:
-    """One whose own NVENC fails encodes nothing, though all others of its kind do, the first among them."""
+    """A device whose own NVENC fails encodes nothing, although all others of its kind encode."""
     run = Children(mute="GPU-3")
     devices, _ = try_devices(EIGHT, STREAMS, plan(fresh=True), run=run, clock=lambda: 0.0)
     assert run.encoded[1:] == [(subject.visible, 1) for subject in EIGHT[1:]]
@@ -116,7 +115,7 @@ def test_afresh_every_device_encodes_a_frame_itself() -> None:
 
 
 def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
-    """When the time is up a device is taken to be like its kind, and that is told; nothing is tried in a hurry."""
+    """When the time is up, a device is assumed to be like its kind, and the report says so."""
     run, now_s = Children("GPU-1"), iter((0.0, 99.0))
     devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
     assert "GPU-1" not in [visible for visible, _ in run.asked]
@@ -127,7 +126,7 @@ def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
 
 
 def test_slices_of_two_profiles_are_two_kinds() -> None:
-    """Each MIG profile has engines of its own, so each is tried."""
+    """Each MIG profile has its own engines, so each is tried."""
     found = [
         Subject("MIG-1", "A100 MIG 1g.5gb"),
         Subject("MIG-2", "A100 MIG 3g.20gb"),

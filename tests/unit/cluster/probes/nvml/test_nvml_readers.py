@@ -7,7 +7,6 @@ import pytest
 
 from codecfleet.cluster.probes.nvml.calls import CodeAnswered, DeviceQuestions
 from codecfleet.cluster.probes.nvml.facts import probe_facts
-from codecfleet.cluster.probes.nvml.gpm import METRICS
 from codecfleet.cluster.probes.nvml.mig import probe_profiles, whole_gpu_engines
 from codecfleet.cluster.probes.nvml.use import probe_use, read_field
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
@@ -47,7 +46,7 @@ def profile(name: str, memory_gib: int, decoders: int) -> MigProfile:
 
 
 def test_the_largest_profile_is_the_whole_gpu() -> None:
-    """Of all profiles the one with the most memory has the GPU's engines, and of equals the one with the most."""
+    """The profile with the most memory has the GPU's engines; among equals, the one with the most engines."""
     profiles = (profile("7g.40gb", 40, 5), profile("1g.5gb+me", 5, 9), profile("4g.40gb", 40, 2))
     assert whole_gpu_engines(profiles) == (EngineCount(Engine.NVDEC, 5, How.ASKED),)
     assert whole_gpu_engines(()) == ()
@@ -78,7 +77,7 @@ def test_the_newest_sample_of_a_process_counts() -> None:
 
 
 def test_a_device_that_lists_no_processes_is_not_idle() -> None:
-    """Where neither processes nor samples can be had, there is no empty list of them."""
+    """Without processes and samples the list is absent, not empty."""
     assert isinstance(probe_use(questions(), NOT_ASKED).processes, Unavailable)
 
 
@@ -90,13 +89,13 @@ def test_a_field_is_read_by_its_type(kind: int, member: str) -> None:
 
 
 def test_a_field_that_is_refused_has_no_value() -> None:
-    """A field has a return code of its own beside that of the call."""
+    """A field has its own return code, beside the call's."""
     with pytest.raises(CodeAnswered):
         read_field([SimpleNamespace(nvmlReturn=3, valueType=1, value=SimpleNamespace(uiVal=0))])
 
 
 def test_facts_carry_their_units() -> None:
-    """Milliwatts are told in watts, masks and modes in words, and a board without a bridge has no bridge."""
+    """Milliwatts become watts, masks and modes become words, and a board without a bridge chip has no type of one."""
     facts = probe_facts(
         questions(
             nvmlDeviceGetPowerUsage=75_500,
@@ -114,9 +113,3 @@ def test_facts_carry_their_units() -> None:
     assert facts["clocks_event_reasons_supported"] == "none"
     assert isinstance(facts["bridge_chip_type"], Unavailable)
     assert (facts["auto_boost"], facts["auto_boost_default"]) == (True, False)
-
-
-def test_metrics_are_one_per_engine() -> None:
-    """Each metric number stands for one engine of one kind: eight decoders, four encoders, eight JPEG, two OFA."""
-    assert len(set(METRICS.values())) == len(METRICS) == 22
-    assert (METRICS[30], METRICS[37], METRICS[166]) == ((Engine.NVDEC, 0), (Engine.NVDEC, 7), (Engine.NVENC, 0))

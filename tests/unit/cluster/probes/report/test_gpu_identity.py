@@ -1,4 +1,4 @@
-"""What GPUs and slices are called, and what CUDA_VISIBLE_DEVICES shows of them."""
+"""The names of GPUs and slices, and those that CUDA_VISIBLE_DEVICES shows."""
 
 import pytest
 from hypothesis import given
@@ -67,7 +67,7 @@ def test_a_guest_is_still_shown_by_its_uuid() -> None:
     ],
 )
 def test_the_list_is_cut_where_cuda_cuts_it(visible: str, units: list[tuple[str, ...]]) -> None:
-    """Everything behind an entry that stands for nothing, or for what is there already, is hidden."""
+    """Everything after an unknown or repeated entry is hidden."""
     found = ShownGpus(GPUS, visible).units(8)
     assert list(found.units) == units
     offered = {name for unit in units for name in unit}
@@ -86,7 +86,7 @@ def test_a_number_beyond_the_gpus_counts_slices() -> None:
 
 
 def test_no_gpu_is_no_trouble() -> None:
-    """A machine of which nothing is known has no units, whatever Ray counts there."""
+    """An unknown machine has no units, however many GPUs Ray counts there."""
     units = ShownGpus(()).units(2)
     assert (units.units, units.hidden, units.counts_slices, units.parts_max) == ((), {}, False, 1)
 
@@ -123,7 +123,7 @@ def test_a_container_is_given_slices_by_name() -> None:
     count=st.integers(0, 6),
 )
 def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) -> None:
-    """Whatever is written there, no device is in two units, and each is in a unit or has a reason."""
+    """With any value, no device is in two units, and each device is in a unit or has a reason."""
     found = ShownGpus(GPUS, ",".join(entries)).units(count)
     offered = [name for unit in found.units for name in unit]
     assert len(offered) == len(set(offered))

@@ -1,8 +1,10 @@
-"""One rule says which health keeps work away, and doctor advises to drain exactly those devices."""
+"""One rule decides which health keeps work away; doctor advises draining exactly those devices. Xids are ranked."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codecfleet.cluster.doctor.findings import Weight, findings
 from codecfleet.cluster.placement.build import node_of_report
@@ -10,6 +12,7 @@ from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.probes.gpus.devices import NvmlReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_report import Health, why_unplaceable
+from codecfleet.cluster.probes.report.xids import XidAction, worst_action, xid_rule, xid_rules
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.testing.fleet.simulated_report import simulated_report
 
@@ -51,3 +54,16 @@ def test_health_keeps_work_away_exactly_where_doctor_says_drain(health: Health, 
     about = [each for each in findings(report) if each.about.startswith("GPU 0 ") and each.weight is not Weight.NOTE]
     assert bool(about) == bool(reason)
     assert all("drain" in each.fix or "reset" in each.fix for each in about)
+
+
+def test_an_unknown_xid_is_noted() -> None:
+    """Each that is known has its consequence in tests/golden/remedies.txt."""
+    assert xid_rule(9999).action is XidAction.NOTE
+
+
+@given(st.lists(st.sampled_from([*xid_rules(), 9999])), st.sampled_from([*xid_rules(), 9999]))
+def test_one_more_xid_never_asks_for_less(xids: list[int], more: int) -> None:
+    """The severest of several rules holds, in whatever order they came."""
+    order = list(XidAction)
+    before, after = worst_action(xids), worst_action([more, *xids])
+    assert order.index(after) == max(order.index(before), order.index(xid_rule(more).action))

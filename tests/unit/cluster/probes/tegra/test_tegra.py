@@ -73,7 +73,7 @@ def test_orin_and_thor_are_known_by_their_device_tree(tmp_path: Path) -> None:
 
 
 def test_container_without_a_device_tree_is_still_a_tegra(tmp_path: Path) -> None:
-    """A board's name, or the release file alone, tell that it is a Tegra."""
+    """A board's name or the release file is enough to recognise a Tegra."""
     by_model = held(detect_tegra(_machine(tmp_path / "a", model="NVIDIA Jetson Xavier NX Developer Kit\0")))
     by_release = held(detect_tegra(_machine(tmp_path / "b", release=RELEASE_36)))
     assert (by_model.soc, isinstance(by_model.l4t, Unavailable)) == (Soc.XAVIER, True)

@@ -46,7 +46,7 @@ SIZE = st.integers(0, 1 << 48)
 
 @given(SIZE, SIZE, SIZE, SIZE)
 def test_formula_never_leaves_the_machines_memory(total: int, free: int, swap_free: int, device: int) -> None:
-    """Whatever the counters say, also when they contradict one another, the result is between 0 and all memory."""
+    """With any counters, even contradictory ones, the result is between 0 and all memory."""
     assert 0 <= _allocatable(total, free, swap_free, device) <= total
 
 
@@ -74,7 +74,7 @@ def test_meminfo_and_clients_of_any_text_raise_nothing(text: str) -> None:
 
 
 def test_meminfo_with_nvmap_decides(tmp_path: Path) -> None:
-    """On Orin the formula runs on /proc/meminfo alone: 8192 - 2048 - 4096 = 2048 fits into swap, so 4096 kB."""
+    """On Orin the formula needs only /proc/meminfo: 8192 - 2048 - 4096 = 2048 fits into swap, so 4096 kB."""
     found = allocatable_memory(_machine(tmp_path, ORIN_MEMINFO), NOT_ASKED)
     assert found == Allocatable(4096 * 1024, MemorySource.MEMINFO)
 

@@ -31,7 +31,7 @@ THOR = (
 
 
 def test_orins_line() -> None:
-    """Orin's line is read whole, with what is unknown kept as it stands."""
+    """Orin's whole line is read; unknown words are kept unchanged."""
     stats = parse_tegrastats(ORIN)
     assert (stats.ram_used_bytes, stats.ram_total_bytes) == (4011 * MIB, 8138 * MIB)
     assert stats.largest_free_blocks == "8x4MB"
@@ -71,7 +71,7 @@ def test_engines_are_counted_by_name() -> None:
     "line", ["", "CPU [", "RAM 1/2", "NVDEC", "GR3D_FREQ @[", "VIN mW", "RAM " + "9" * 5000 + "/1MB"]
 )
 def test_broken_lines_are_kept_raw(line: str) -> None:
-    """What is cut off or absurd is not a value: its words are kept as they stand."""
+    """Truncated or absurd words are kept unchanged, not read as values."""
     stats = parse_tegrastats(line)
     assert stats == TegraStats(raw=tuple(line.split()))
 

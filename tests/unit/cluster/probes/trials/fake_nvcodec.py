@@ -5,13 +5,15 @@ Errors have the real messages' shape, as one H200 gave them (driver 580.159); th
 """
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.report.tables import read_tables
 from codecfleet.cluster.probes.trials.cases import (
     NVDEC_CASES,
@@ -22,7 +24,7 @@ from codecfleet.cluster.probes.trials.cases import (
     Sample,
 )
 from codecfleet.cluster.probes.trials.gpu import trial_surface
-from codecfleet.cluster.probes.trials.software import TrialStream, decode_luma
+from codecfleet.cluster.probes.trials.software import SoftwareTrials, TrialStream, decode_luma, probe_software
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
 _CODECS = {number: name for name, number in read_tables("trials.toml")["cuda_codecs"].items()}
@@ -34,6 +36,22 @@ _HOPPER = frozenset(
         *(f"{codec} 8-bit 4:2:0" for codec in ("h264", "vp8", "mpeg2", "mpeg4", "vc1", "jpeg")),
     ]
 )
+
+
+@functools.cache
+def software() -> SoftwareTrials:
+    """Return the results of software's codecs, which are tried once."""
+    return probe_software()
+
+
+def outcome_of(values: Iterable[Any], deadly: Mapping[str, ChildOutcome]) -> ChildOutcome:
+    """Take a probe's values until one of the ``deadly`` cases ends its "process"."""
+    taken: list[Any] = []
+    for value in values:
+        taken.append(value)
+        if isinstance(value, str) and value in deadly:
+            return replace(deadly[value], values=tuple(taken))
+    return ChildOutcome(ChildEnd.RETURNED, tuple(taken))
 
 
 def _encode_error(code: int) -> FakeNvCodecError:

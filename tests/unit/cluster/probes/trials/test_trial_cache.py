@@ -1,4 +1,4 @@
-"""The cache of trials: it gives back what was kept, and nothing else, whatever lies in its folder."""
+"""The cache of trials returns what was stored, and ignores any other file in its folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     ],
 )
 def test_another_driver_device_or_package_is_another_key(tmp_path: Path, other: CacheKey) -> None:
-    """What was tried under other circumstances is not believed, not even in a file of the right name."""
+    """Results for another key are ignored, even in a file with the right name."""
     save_trials(tmp_path, KEY, (TRIAL,))
     assert load_trials(tmp_path, other) is None
     (tmp_path / KEY.file_name).rename(tmp_path / other.file_name)
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_only_what_will_not_change_is_worth_keeping() -> None:
-    """A failure that can be fixed is tried again; so is a device of which nothing is known."""
+    """A failure that can be fixed is tried again, and so is a device without results."""
     assert is_lasting((TRIAL, replace(TRIAL, works=False, reason="no")))
     assert not is_lasting((TRIAL, replace(TRIAL, works=False, reason="no", fix="free memory")))
     assert not is_lasting(())

@@ -1,6 +1,5 @@
-"""NVDEC and NVENC tried through a fake PyNvVideoCodec: what is believed, and what each failure becomes."""
+"""Trials of NVDEC and NVENC through a fake PyNvVideoCodec, and the result of each failure."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -8,18 +7,11 @@ from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.report.engines import Direction, Engine, How, Trial
 from codecfleet.cluster.probes.trials.cases import NVDEC_CASES, NVENC_CASES
 from codecfleet.cluster.probes.trials.gpu import smoke, trials_of_device
-from codecfleet.cluster.probes.trials.software import TrialStream, probe_software
 from codecfleet.testing.nvidia.fake_nvdec import FakeNvCodecError
 
-from .fake_nvcodec import FakeNvCodec
+from .fake_nvcodec import FakeNvCodec, outcome_of, software
 
 ADA = frozenset(case.name for case in NVENC_CASES if not case.chroma.startswith("4:2:2")) - {"h264 10-bit 4:2:0"}
-
-
-@functools.cache
-def streams() -> Mapping[str, TrialStream]:
-    """Return software's bitstreams, made once."""
-    return probe_software().streams
 
 
 class FakeChildren:
@@ -33,21 +25,14 @@ class FakeChildren:
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Run it."""
         assert limit_s > 0
         nvc = self.devices[environment["CUDA_VISIBLE_DEVICES"]]
-        values = []
-        for value in probe(**arguments, nvc=nvc, clock=self.clock):
-            values.append(value)
-            if value in self.deadly:
-                death = self.deadly[value]
-                return ChildOutcome(death.end, tuple(values), death.detail, death.said)
-        return ChildOutcome(ChildEnd.RETURNED, tuple(values))
+        return outcome_of(probe(**arguments, nvc=nvc, clock=self.clock), self.deadly)
 
 
 def tried(nvc: FakeNvCodec, deadly: Mapping[str, ChildOutcome] | None = None) -> dict[str, Trial]:
     """Return the trials of one device by the case's name."""
-    trials, problems = trials_of_device("GPU-1", streams(), 10, run=FakeChildren({"GPU-1": nvc}, deadly))
+    trials, problems = trials_of_device("GPU-1", software().streams, 10, run=FakeChildren({"GPU-1": nvc}, deadly))
     assert problems == ()
     return {trial.case.name: trial for trial in trials}
 
@@ -70,7 +55,7 @@ def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
 
 
 def test_a_codec_without_a_bitstream_is_believed_but_not_called_tried() -> None:
-    """Nothing makes VC-1, so the driver's word stands, and is marked as that."""
+    """No encoder makes VC-1, so the driver's answer counts, and is marked as one."""
     trial = tried(FakeNvCodec.h200())["vc1 8-bit 4:2:0 decode"]
     assert (trial.works, trial.how) == (True, How.ASKED)
 
@@ -87,7 +72,6 @@ class SilentNvCodec(FakeNvCodec):
     """A package whose error says nothing."""
 
     def GetDecoderCaps(self, *_: Any, **__: Any) -> NoReturn:  # noqa: N802 - the package's name
-        """Fail without a word."""
         raise FakeNvCodecError
 
 
@@ -97,7 +81,7 @@ def test_an_error_without_words_is_told_by_its_name() -> None:
 
 
 def test_a_wrong_picture_does_not_count() -> None:
-    """One step off in one sample is not software's picture: the job's promise of equal frames would break."""
+    """A picture that differs by one step in one sample fails, since jobs promise equal frames."""
     nvc = FakeNvCodec.h200()
     nvc.spoiled = frozenset({"h264 8-bit 4:2:0", "mpeg2 8-bit 4:2:0"})
     trials = tried(nvc)
@@ -118,7 +102,7 @@ def test_a_decoder_that_exits_costs_its_own_case_alone() -> None:
 def test_encoders_are_tried_with_a_real_picture() -> None:
     """A GPU with NVENC works for what it takes, and is asked, not tried, for what its caps deny."""
     nvc = FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encodes=ADA, encoder_engines=3)
-    nvc.streams = dict(streams())
+    nvc.streams = dict(software().streams)
     trials = tried(nvc)
     for name in ADA:
         trial = trials[f"{name} encode"]
@@ -133,7 +117,7 @@ def test_late_cases_are_asked_instead_of_tried() -> None:
     children = FakeChildren({"GPU-1": nvc})
     ticks = iter(range(10_000))
     children.clock = lambda: float(next(ticks))
-    trials, _ = trials_of_device("GPU-1", streams(), 10, run=children)
+    trials, _ = trials_of_device("GPU-1", software().streams, 10, run=children)
     decodes = [trial for trial in trials if trial.engine is Engine.NVDEC]
     assert decodes[0].how is How.TRIED
     assert {trial.how for trial in decodes[8:]} == {How.ASKED}
@@ -147,18 +131,18 @@ def test_a_package_that_is_missing_is_one_problem() -> None:
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ModuleNotFoundError: No module named 'PyNvVideoCodec'")
 
-    trials, problems = trials_of_device("GPU-1", streams(), 10, run=run)
+    trials, problems = trials_of_device("GPU-1", software().streams, 10, run=run)
     assert trials == ()
     assert problems == (f"{len(NVDEC_CASES)} cases of NVDEC were not tried: PyNvVideoCodec is not installed",)
 
 
 def test_the_smoke_decode_takes_the_first_case_that_the_kind_does() -> None:
-    """One frame on one device; a kind that decodes nothing is not tried again."""
+    """One frame is decoded on the device; a kind that decodes nothing is not tried again."""
     nvc = FakeNvCodec.h200()
     trials = tuple(tried(nvc).values())
-    found = smoke(Engine.NVDEC, "GPU-1", trials, streams(), 5, run=FakeChildren({"GPU-1": nvc}))
+    found = smoke(Engine.NVDEC, "GPU-1", trials, software().streams, 5, run=FakeChildren({"GPU-1": nvc}))
     assert found is not None
     assert found.works
     assert found.case.name == "h264 8-bit 4:2:0 decode"
     encoders_only = [trial for trial in trials if trial.case.direction is Direction.ENCODE]
-    assert smoke(Engine.NVDEC, "GPU-1", encoders_only, streams(), 5, run=FakeChildren({})) is None
+    assert smoke(Engine.NVDEC, "GPU-1", encoders_only, software().streams, 5, run=FakeChildren({})) is None

@@ -1,6 +1,5 @@
 """Software codecs, tried for real, and what becomes of cases that fail or kill their process."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,15 +11,11 @@ from codecfleet.actors.encode.profiles import PROFILES
 from codecfleet.cluster.probes.child.child import ChildEnd, ChildOutcome
 from codecfleet.cluster.probes.report.engines import Direction, How, MediaCodec
 from codecfleet.cluster.probes.trials.cases import (
-    NVDEC_CASES,
-    NVENC_CASES,
     SAMPLES,
     SOFTWARE_DECODERS,
     SOFTWARE_ENCODERS,
-    offered_by_software,
 )
 from codecfleet.cluster.probes.trials.software import (
-    TrialStream,
     decode_luma,
     mean_difference,
     probe_software,
@@ -29,42 +24,37 @@ from codecfleet.cluster.probes.trials.software import (
     try_software,
 )
 
+from .fake_nvcodec import outcome_of, software
+
 
 class InProcess:
-    """Stands in for ``run_in_child``: runs the probe here, and ends the "process" at the cases it is told."""
+    """Replaces ``run_in_child``: runs the probe in this process, and ends it at ``deadly`` cases."""
 
-    def __init__(self, deadly: Mapping[str, ChildOutcome] | None = None) -> None:
-        self.deadly = dict(deadly or {})
+    def __init__(self, deadly: Mapping[str, ChildOutcome]) -> None:
+        self.deadly = deadly
         self.children = 0
 
     def __call__(
         self, probe: Callable[..., Any], arguments: Mapping[str, Any], limit_s: float, environment: Mapping[str, str]
     ) -> ChildOutcome:
-        """Run it."""
         assert (probe, bool(environment), limit_s) == (try_software, True, arguments["limit_s"])
         self.children += 1
-        values: list[Any] = []
-        for value in probe(**arguments):
-            values.append(value)
-            death = self.deadly.get(value) if isinstance(value, str) else None
-            if death is not None:
-                return ChildOutcome(death.end, tuple(values), death.detail, death.said)
-        return ChildOutcome(ChildEnd.RETURNED, tuple(values))
+        return outcome_of(probe(**arguments), self.deadly)
 
 
 def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
     """Here, with PyAV's own wheel, everything that can be tried works, and nothing is left out but VC-1."""
-    found = probe_software()
+    found = software()
     assert [trial.case.name for trial in found.trials if not trial.works] == []
     assert found.problems == ()
     assert {trial.how for trial in found.trials} == {How.TRIED}
+    assert len({trial.case for trial in found.trials}) == len(found.trials)
     assert set(found.streams) == {sample.name for sample in SAMPLES if sample.codec is not MediaCodec.VC1}
 
 
 def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
     """The trials cover the encoder tables: each pixel format but planar RGB and 4:4:0, which no case asks for."""
-    found = probe_software(run=InProcess())
-    encodes = (trial for trial in found.trials if trial.case.direction is Direction.ENCODE)
+    encodes = (trial for trial in software().trials if trial.case.direction is Direction.ENCODE)
     tried = {(trial.implementation, trial.case.chroma, trial.case.bit_depth) for trial in encodes}
     offered = {
         (profile.implementation, pix_fmt)
@@ -88,7 +78,7 @@ def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
 
 
 def test_a_child_that_never_begins_is_one_problem() -> None:
-    """A PyAV that cannot be imported is told once, and not retried for every case."""
+    """A PyAV that cannot be imported is reported once, not for every case."""
 
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ImportError: no av")
@@ -107,12 +97,12 @@ def test_a_ready_stream_is_the_trial_picture(name: str) -> None:
 
 
 def test_a_stream_has_the_profile_that_its_sample_names() -> None:
-    """What is said to have been tried was tried: decoders read the same profile, or HEVC's range extensions."""
+    """Each stream has the profile that its trial reports, or is of HEVC's range extensions."""
     for sample in SAMPLES:
-        if sample.name not in found_streams():
+        if sample.name not in software().streams:
             continue
         decoder = av.CodecContext.create(SOFTWARE_DECODERS[sample.codec], "r")
-        for data in found_streams()[sample.name].packets:
+        for data in software().streams[sample.name].packets:
             packet = av.Packet(len(data))
             packet.update(data)
             decoder.decode(packet)  # type: ignore[attr-defined]
@@ -122,29 +112,9 @@ def test_a_stream_has_the_profile_that_its_sample_names() -> None:
         assert said != "rext" or sample.codec is MediaCodec.HEVC
 
 
-@functools.cache
-def found_streams() -> Mapping[str, TrialStream]:
-    """Return software's bitstreams, made once."""
-    return probe_software().streams
-
-
 def test_a_wrong_picture_is_far_from_the_ramp() -> None:
     """A grey picture and a ramp turned upside down are not taken for it."""
     sample = SAMPLES[0]
     ramp = trial_luma(8)
     assert mean_difference(np.full_like(ramp, 128), ramp, sample) > 10
     assert mean_difference(ramp[::-1], ramp, sample) > 10
-
-
-def test_the_matrix_names_each_case_once() -> None:
-    """No sample format is there twice, in no table."""
-    assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
-    assert {sample.name for sample in NVDEC_CASES} < {sample.name for sample in SAMPLES}
-    assert len({sample.name for sample in NVENC_CASES}) == len(NVENC_CASES)
-    assert all(sample.encoder or sample.name in ready_streams() or sample.codec is MediaCodec.VC1 for sample in SAMPLES)
-
-
-def test_only_what_codecfleet_offers_counts_as_an_encoder() -> None:
-    """MPEG-2 is encoded to try its decoder; it is not offered."""
-    offered = {sample.codec for sample in SAMPLES if offered_by_software(sample)}
-    assert offered == set(SOFTWARE_ENCODERS)

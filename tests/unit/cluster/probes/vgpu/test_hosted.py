@@ -52,7 +52,7 @@ def test_a_vgpu_is_found_by_its_uuid_however_it_is_written() -> None:
 
 
 def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
-    """Where a machine has one vGPU alone, its UUID is enough; where it has two, nothing is guessed."""
+    """The machine's UUID is enough if it has one vGPU; with two, nothing is guessed."""
     machine = f"{MACHINE[:-1]}2"
     found = hosted_vgpu("GPU-other", machine.upper(), [host()])
     assert found is not None
@@ -64,24 +64,24 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "share"),
-    [("best effort", 1 / 3), ("equal share", 1 / 3), ("fixed share", 1 / 4), ("unknown", None), (NO, None)],
+    ("scheduler", "changes", "share"),
+    [
+        ("best effort", {}, 1 / 2),
+        ("equal share", {}, 1 / 2),
+        ("fixed share", {}, 1 / 4),
+        ("fixed share", {"most": NO}, None),
+        ("unknown", {}, None),
+        (NO, {}, None),
+        ("best effort", {"gpu_instance": 5}, 1),  # which MIG has given engines of its own
+    ],
 )
-def test_the_scheduler_says_which_part_is_its_own(scheduler: str | Unavailable, share: float | None) -> None:
-    """Running vGPUs divide the engines, but under a fixed share those of its type that fit."""
-    found = hosted_vgpu(UUID, "", [host(scheduler)])
+def test_the_scheduler_decides_the_share(
+    scheduler: str | Unavailable, changes: dict[str, object], share: float | None
+) -> None:
+    """Running vGPUs share the engines equally; under a fixed share as many do as fit on the GPU."""
+    found = hosted_vgpu(UUID, "", [host(scheduler, load(1, **changes), load(2))])
     assert found is not None
     assert found.share == share
-
-
-def test_one_with_a_gpu_instance_has_all_engines_that_it_sees() -> None:
-    """MIG divides them already, whatever runs beside it."""
-    found = hosted_vgpu(UUID, "", [host("best effort", load(1, gpu_instance=5), load(2))])
-    assert found is not None
-    assert found.share == 1
-    unknown = hosted_vgpu(UUID, "", [host("fixed share", load(1, most=NO), load(2))])
-    assert unknown is not None
-    assert unknown.share is None
 
 
 @pytest.mark.parametrize(

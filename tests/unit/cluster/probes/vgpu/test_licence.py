@@ -45,7 +45,7 @@ def features(*, is_licensed: bool, expires: Maybe[str] = FOR_EVER, supported: bo
     ],
 )
 def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceState, sentence: str) -> None:
-    """It ends in the second that it names, whether the driver has noticed or not."""
+    """A licence ends in the second that it states, even if the driver has not noticed."""
     found = licence_of(said, NOW)
     assert isinstance(found, Licence)
     assert (found.state, found.sentence) == (state, sentence)
@@ -55,7 +55,7 @@ def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceS
 
 
 def test_a_device_that_needs_no_licence_is_not_limited() -> None:
-    """Neither what the driver says licensing does not apply to, nor what could not be asked."""
+    """Neither a device without licensing nor one that could not be asked is limited."""
     unsupported = licence_of(features(is_licensed=False, supported=False), NOW)
     refused = Unavailable(Absence.NO_PERMISSION, "nvmlDeviceGetGridLicensableFeatures answered NO_PERMISSION (4)")
     for licence in (unsupported, licence_of(refused, NOW)):
@@ -64,7 +64,7 @@ def test_a_device_that_needs_no_licence_is_not_limited() -> None:
 
 
 def test_an_end_that_cannot_be_read_ends_nothing() -> None:
-    """What a newer driver writes differently is shown as it is."""
+    """A newer driver's format is shown unchanged."""
     found = licence_of(features(is_licensed=True, expires="next Tuesday"), NOW)
     assert isinstance(found, Licence)
     assert found.is_valid

@@ -101,7 +101,7 @@ def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
 
 @pytest.mark.parametrize("pids", [(), (4711,), (1, 2, 3)])
 def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> None:
-    """Where accounting remembers no process the list is empty, and no call fails; NVML says how many there may be."""
+    """Without accounted processes the list is empty, and no call fails; NVML returns how many there may be."""
     count, found = with_safe_vgpu_calls(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
     assert tuple(found[: count.value]) == pids
     assert len(found) == (ACCOUNTED_MAX if pids else 0)
@@ -123,6 +123,6 @@ def test_refusals_stay_nvmls_own(function: str) -> None:
 
 
 def test_library_without_a_loader_answers_itself() -> None:
-    """What has no C functions is asked by its own."""
+    """A library without C functions is called directly."""
     library = SimpleNamespace(nvmlDeviceGetName=lambda _: "name")
     assert with_safe_vgpu_calls(library) is library

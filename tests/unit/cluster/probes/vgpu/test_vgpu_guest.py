@@ -6,10 +6,9 @@ import pynvml
 import pytest
 
 from codecfleet.cluster.probes.gpus.nvml_child import NvmlAnswers, read_nvml
-from codecfleet.cluster.probes.report.absence import Absence, Unavailable
+from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.device_report import DeviceReport
-from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.guest import (
     GUEST_ABSENCES,
     LATER_NAMES,
@@ -17,29 +16,18 @@ from codecfleet.cluster.probes.vgpu.guest import (
     VgpuGuestReport,
     guest_absence,
 )
-from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
+from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
+from tests.simulated_gpus import gpu, node
 
 from ...maybe import held
 
-GUEST = SimulatedDevice(
-    kind=DeviceKind.VGPU,
-    uuid="GPU-random",
-    name="NVIDIA A40-8Q",
-    architecture="ampere",
-    compute_capability="8.6",
-    pci_bus_id="00000000:02:00.0",
-    memory_bytes=8 << 30,
-    max_video_clock_mhz=None,
-    engines={Engine.NVDEC: 1, Engine.NVENC: 1},
-    virtualization=2,
-)
-PASSED_THROUGH = replace(GUEST, kind=DeviceKind.GPU, virtualization=1)
+GUEST = gpu("L40S", "GPU-random", name="NVIDIA L40S-12Q", memory_gib=12, virtualization="guest")
+PASSED_THROUGH = gpu("L40S", "GPU-own", virtualization="passthrough")
 
 
 def _nvml(device: SimulatedDevice) -> FakeNvml:
-    node = SimulatedNode(name="guest", cores=8, memory_bytes=32 << 30, driver="580.95.05", devices=(device,))
-    return FakeNvml(node)
+    return FakeNvml(node(device))
 
 
 def _asked(nvml: FakeNvml) -> NvmlAnswers:
@@ -52,20 +40,6 @@ def _reports(nvml: FakeNvml) -> tuple[DeviceReport, VgpuGuestReport]:
     return device, report
 
 
-def test_functions_that_succeed_with_nonsense_are_not_asked() -> None:
-    """A compute mode of PROHIBITED and a VBIOS of zero are never read as facts about a vGPU."""
-    for function in ("nvmlDeviceGetComputeMode", "nvmlDeviceGetVbiosVersion"):
-        absence = guest_absence(function)
-        assert absence is not None
-        assert absence.absence is Absence.DOES_NOT_APPLY
-
-
-def test_random_uuid_is_still_asked_for() -> None:
-    """A vGPU's UUID selects it today, so it is asked for although it identifies nothing tomorrow."""
-    assert guest_absence("nvmlDeviceGetUUID") is None
-    assert guest_absence("nvmlDeviceGetEncoderUtilization") is None
-
-
 def test_later_names_of_a_function_do_not_apply_either() -> None:
     """A function that NVML renamed or versioned is as meaningless on a vGPU as the one in the guide."""
     assert all(guest_absence(later) == GUEST_ABSENCES[guide] for later, guide in LATER_NAMES.items())
@@ -74,12 +48,12 @@ def test_later_names_of_a_function_do_not_apply_either() -> None:
 
 @pytest.mark.parametrize("mode", [0, 3, 4, 77])
 def test_host_is_not_a_guest(mode: int) -> None:
-    """Only the two guest modes are a guest's view; a host, bare metal and an unknown mode are none."""
+    """Only the two guest modes make a guest's report; a host, bare metal and unknown modes make none."""
     assert _asked(_nvml(replace(PASSED_THROUGH, virtualization=mode))).vgpu_guests == {}
 
 
 def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
-    """In the whole report of a guest, each function of the tables went unasked, and what it feeds has its reason."""
+    """A guest's report calls no function of the tables, and each of their values has a reason instead."""
     nvml = _nvml(GUEST)
     device, report = _reports(nvml)
     assert not set(nvml.calls) & set(GUEST_ABSENCES)

@@ -1,4 +1,3 @@
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,49 +9,32 @@ from pydantic import TypeAdapter
 
 from codecfleet.cluster.probes.gpus.nvml_child import read_nvml
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.device_report import CodecSession, DeviceProcess
-from codecfleet.cluster.probes.report.engines import Engine
 from codecfleet.cluster.probes.vgpu.host import VgpuHostReport, probe_vgpu_host, with_migrations
 from codecfleet.cluster.probes.vgpu.values import VgpuCompatibility
-from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
+from codecfleet.cluster.simulated.devices import SimulatedDevice
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 from codecfleet.testing.nvml.fake_nvml_state import FakeFbcSession
+from tests.goldens import golden
+from tests.simulated_gpus import gpu, node
 
 from ...maybe import held, missing
 
 GIB = 1 << 30
-VM_UUID = "12345678-1234-1234-1234-123456789abc"
-VGPU = SimulatedVgpu(
-    instance=3251634213,
-    type_id=562,
-    type_name="NVIDIA A40-8Q",
-    uuid="aaaaaaaa-0000-0000-0000-000000000001",
-    vm_id=VM_UUID,
-    framebuffer_bytes=8 * GIB,
-    licensed=False,
-    frame_rate_limit=30,
-)
-HOST = SimulatedDevice(
-    kind=DeviceKind.GPU,
-    uuid="GPU-host",
-    name="NVIDIA A40",
-    architecture="ampere",
-    compute_capability="8.6",
-    pci_bus_id="00000000:41:00.0",
-    memory_bytes=48 * GIB,
-    max_video_clock_mhz=1650,
-    engines={Engine.NVDEC: 2, Engine.NVENC: 1},
-    virtualization=3,
-    vgpus=(VGPU,),
-    vgpu_scheduler="fixed share",
-)
+RUNNING = {
+    "instance": 3251634213,
+    "type_name": "NVIDIA A40-8Q",
+    "vm": "12345678-1234-1234-1234-123456789abc",
+    "licensed": False,
+    "frame_rate_limit": 30,
+}
+HOST = gpu("A40", "GPU-host", virtualization="host", vgpu_scheduler="fixed share", vgpus=[RUNNING])
+(VGPU,) = HOST.vgpus
 
 PAGE = Path(__file__).parents[5] / "docs" / "nvidia" / "vgpu.md"
-GOLDEN = Path(__file__).parents[4] / "golden" / "vgpu_host.json"
 HOST_ITEMS = re.findall(r"^\| 2\.\d \| ([^|]*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 HOST_FUNCTIONS = set(re.findall(r"`(nvml\w+)`", " ".join(HOST_ITEMS)))
-"""Those of the guide's chapter 2, as our page on it lists them."""
+"""The functions of the guide's chapter 2, as docs/nvidia/vgpu.md lists them."""
 
 
 class Recorder:
@@ -68,8 +50,7 @@ class Recorder:
 
 
 def _nvml(device: SimulatedDevice) -> tuple[FakeNvml, object]:
-    node = SimulatedNode(name="host", cores=64, memory_bytes=512 * GIB, driver="580.95.02", devices=(device,))
-    nvml = FakeNvml(node)
+    nvml = FakeNvml(node(device))
     nvml.nvmlInit()
     return nvml, nvml.nvmlDeviceGetHandleByIndex(0)
 
@@ -90,17 +71,12 @@ def _busy_host() -> tuple[FakeNvml, object]:
 
 
 def test_every_property_is_read() -> None:
-    """What NVML tells of a vGPU, its type and its GPU is in the report: tests/golden/vgpu_host.json.
-
-    ``UPDATE_GOLDEN=1`` writes it again. Of the types only the running vGPU's is compared.
-    """
+    """What NVML tells of a vGPU, its GPU, and the type of the running vGPU, is in tests/golden/vgpu_host.json."""
     report = _report(*_busy_host())
     (kind,) = [each for each in report.types if each.type_id == VGPU.type_id]
     found = replace(report, types=(kind,), supported=(), why_creatable={}, creatable=())
     text = TypeAdapter(VgpuHostReport).dump_json(found, indent=1).decode() + "\n"
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert text == golden("vgpu_host.json", text)
 
 
 def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
@@ -114,7 +90,7 @@ def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
 
 
 def test_drivers_list_wins_over_the_rules() -> None:
-    """Where the driver lists a type that the rules deny, it is creatable, and the reason names both."""
+    """A type that the driver lists and the rules deny is creatable, and the reason names both."""
     nvml, handle = _busy_host()
 
     class Mixing(Recorder):
@@ -130,29 +106,17 @@ def test_drivers_list_wins_over_the_rules() -> None:
 @pytest.mark.parametrize("listed", [True, False])
 def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """In MIG mode a type takes a free GPU instance of its profile; also where an old driver lists no instances."""
-    pieces = tuple(
-        SimulatedSlice(uuid=f"MIG-{number}", gpu_instance=number, profile="1g.5gb", memory_bytes=5 * GIB, engines={})
-        for number in (7, 8)
-    )
-    running = replace(VGPU, type_name="GRID A100-1-5C", type_id=90650)
-    device = replace(
-        HOST,
-        name="NVIDIA A100-PCIE-40GB",
-        memory_bytes=40 * GIB,
-        mig_capable=True,
-        mig_enabled=True,
-        slices=pieces,
-        vgpus=(running,),
-    )
+    running = {"instance": 1, "type_name": "GRID A100X-1-5C", "vm": "a"}
+    device = gpu("A100 40GB", "GPU-host", virtualization="host", mig=["1g.5gb", "1g.5gb"], vgpus=[running])
     nvml, handle = _nvml(device)
     if not listed:
         nvml.faults["nvmlDeviceGetGpuInstances"] = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     report = _report(nvml, handle)
-    assert held(report.active)[0].gpu_instance == 7
-    assert report.creatable == (running.type_id,)
+    assert held(report.active)[0].gpu_instance == 1
+    assert report.creatable == (device.vgpus[0].type_id,)
     reasons = {number: each.reason for number, each in report.why_creatable.items()}
     if listed:
-        assert reasons.pop(str(running.type_id)) == "GPU instance 8 has its profile and is free"
+        assert reasons.pop(str(device.vgpus[0].type_id)) == "GPU instance 2 has its profile and is free"
         assert set(reasons.values()) == {"no free GPU instance has the profile that the type takes"}
     else:
         assert all("its GPU instances cannot be listed" in reason for reason in reasons.values())
@@ -180,22 +144,12 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
     }
     report = _report(nvml, handle)
     (found,) = held(report.active)
-    absences = (
-        found.mdev_uuid,
-        found.use,
-        found.compatibility,
-        found.accounting,
-        report.metadata,
-        report.types[0].licence,
-    )
-    assert [each.absence for each in absences if isinstance(each, Unavailable)] == [
-        Absence.NOT_SUPPORTED,
-        Absence.NO_PERMISSION,
-        Absence.FUNCTION_NOT_FOUND,
-        Absence.NOT_SUPPORTED,
-        Absence.FUNCTION_NOT_FOUND,
-        Absence.NOT_SUPPORTED,
-    ]
+    refused = {
+        Absence.NOT_SUPPORTED: (found.mdev_uuid, found.accounting, report.types[0].licence),
+        Absence.NO_PERMISSION: (found.use,),
+        Absence.FUNCTION_NOT_FOUND: (found.compatibility, report.metadata),
+    }
+    assert all(missing(each).absence is absence for absence, answers in refused.items() for each in answers)
     assert found.uuid == VGPU.uuid
 
 
@@ -210,7 +164,7 @@ def test_guest_without_a_driver_has_no_version() -> None:
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 4])
 def test_only_a_host_hosts(mode: int) -> None:
-    """In every mode but HOST_VGPU there is no host's report, and nothing is asked about vGPUs."""
+    """Only HOST_VGPU mode makes a host's report and any calls about vGPUs."""
     nvml, _ = _nvml(replace(HOST, virtualization=mode, vgpus=()))
     assert read_nvml(nvml, sleep=lambda _: None).vgpu_hosts == {}
     assert not any("Vgpu" in name for name in nvml.calls)
@@ -241,7 +195,6 @@ class Moving:
         return found
 
     def nvmlGetVgpuCompatibility(self, _vgpu: object, gpu: object) -> object:  # noqa: N802 - NVML's name
-        """Return what the GPU's number says."""
         states, limits = ((0xF, 0), (0x1, 0x2), (0, 0x4))[gpu.revision]  # type: ignore[attr-defined]
         return SimpleNamespace(vgpuVmCompatibility=states, compatibilityLimitCode=limits)
 
@@ -249,10 +202,9 @@ class Moving:
 def test_where_a_vgpu_could_move_is_asked_of_each_other_gpu() -> None:
     """Each running vGPU is held against every other GPU here that hosts vGPUs, and none against its own."""
     others = tuple(replace(HOST, uuid=f"GPU-other{number}", vgpus=()) for number in (1, 2))
-    node = SimulatedNode(name="host", cores=64, memory_bytes=512 * GIB, driver="580.95.02", devices=(HOST, *others))
-    nvml = Moving(FakeNvml(node))
+    nvml = Moving(FakeNvml(node(HOST, *others)))
     nvml.nvmlInit()  # type: ignore[operator]
-    handles = {device.uuid: nvml.nvmlDeviceGetHandleByIndex(number) for number, device in enumerate(node.devices)}  # type: ignore[operator]
+    handles = {device.uuid: nvml.nvmlDeviceGetHandleByIndex(number) for number, device in enumerate((HOST, *others))}  # type: ignore[operator]
     hosts = {uuid: probe_vgpu_host(nvml, handle) for uuid, handle in handles.items()}
     found = with_migrations(
         nvml, handles, {uuid: host for uuid, host in hosts.items() if isinstance(host, VgpuHostReport)}

@@ -1,31 +1,25 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecfleet.cluster.probes.report.absence import Absence, Unavailable
-from codecfleet.cluster.probes.vgpu.host import HostLoad, why_creatable
+from codecfleet.cluster.probes.vgpu.host import HostLoad, probe_vgpu_host, why_creatable
 from codecfleet.cluster.probes.vgpu.values import VgpuType
+from codecfleet.testing import FakeNvml
+from tests.simulated_gpus import gpu, node
+
+from ...maybe import held
 
 GIB = 1 << 30
-NONE = Unavailable(Absence.NOT_SUPPORTED, "not asked here")
+NVML = FakeNvml(node(gpu("A40", "GPU-host", virtualization="host")))
+NVML.nvmlInit()
+TYPE, *_ = held(probe_vgpu_host(NVML, NVML.nvmlDeviceGetHandleByIndex(0))).types
 
 
-def _type(type_id: int, framebuffer_bytes: int, instances_max: int = 4, profile: int | None = None) -> VgpuType:
-    return VgpuType(
-        type_id=type_id,
-        vgpu_class=NONE,
-        name=NONE,
-        device_id=NONE,
-        framebuffer_bytes=framebuffer_bytes,
-        display_heads=NONE,
-        resolution_max=NONE,
-        licence=NONE,
-        frame_rate_limit_fps=NONE,
-        instances_max=instances_max,
-        gpu_instance_profile=NONE if profile is None else profile,
-        nvlink_peer_to_peer=NONE,
-        gpudirect=NONE,
-    )
+def _type(type_id: int, framebuffer_bytes: int, profile: int | None = None) -> VgpuType:
+    changes = {} if profile is None else {"gpu_instance_profile": profile}
+    return replace(TYPE, type_id=type_id, framebuffer_bytes=framebuffer_bytes, instances_max=4, **changes)
 
 
 SMALL, SMALL_TOO, LARGE = _type(1, GIB), _type(2, GIB), _type(3, 2 * GIB)
@@ -61,14 +55,14 @@ CUT = {7: 19, 8: 19}
     ],
 )
 def test_what_can_be_created(wanted: VgpuType, load: HostLoad, why_not: str) -> None:
-    """By the guide's rules (2.2); each refusal has its reason."""
+    """The guide's rules (2.2) decide; each refusal has a reason."""
     found = why_creatable(wanted, load)
     assert (found.creatable, why_not in found.reason) == (not why_not, True)
 
 
 @given(st.lists(st.sampled_from((SMALL, SMALL_TOO)), max_size=4), st.sampled_from((SMALL, SMALL_TOO, LARGE)))
 def test_what_can_be_created_never_exceeds_the_gpu(running: list[VgpuType], wanted: VgpuType) -> None:
-    """Whatever is created by the rules, no more vGPUs run than fit, all of one size, and each answer has a reason."""
+    """All vGPUs that the rules allow fit, and have one size, and each answer has a reason."""
     answer = why_creatable(wanted, _shared(*running))
     assert answer.reason
     assert not answer.reason.endswith(".")

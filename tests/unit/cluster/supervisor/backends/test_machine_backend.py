@@ -1,4 +1,4 @@
-"""A machine whose processors' workers are processes of ours, and whose GPUs' are Ray's."""
+"""A machine whose CPU workers are child processes, and whose GPU workers are Ray's."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ OTHERS = ("cpu#1", "gpu#0")
 
 
 class Machine(NamedTuple):
-    """A pool on this machine, and what its workers are."""
+    """A pool on this machine, and its workers."""
 
     pool: LeasedPool
     backend: MachineBackend
@@ -55,7 +55,7 @@ class Machine(NamedTuple):
 
 
 class RayStarts:
-    """How often Ray was started; ``error`` refuses it, ``may_end`` holds it back while it is clear."""
+    """Counts Ray's starts; ``error`` makes them fail, and they wait while ``may_end`` is clear."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -66,7 +66,7 @@ class RayStarts:
 
 
 class Nvml:
-    """What NVML lists, once it answers; ``trouble`` is what it says instead, ``error`` what is raised.
+    """What NVML lists once it answers; ``trouble`` is reported instead, and ``error`` raised.
 
     ``is_new``: no table lists the GPU.
     """
@@ -100,7 +100,7 @@ def one_gpu(node: str) -> KnownGpus:
 
 
 async def never() -> "Connection":
-    """Stand for a start that the backend of these tests has no use for."""
+    """A start that these tests do not use."""
     raise AssertionError
 
 
@@ -112,20 +112,20 @@ def starts() -> RayStarts:
 
 @pytest.fixture
 def nvml() -> Nvml:
-    """What the machine with a GPU is asked."""
+    """What the machine with a GPU was asked."""
     return Nvml()
 
 
 @pytest.fixture
 async def machine(starts: RayStarts) -> AsyncIterator[Machine]:
-    """A started pool; its first worker is there."""
+    """A started pool whose first worker is up."""
     async with started(starts, None) as found:
         yield found
 
 
 @pytest.fixture
 async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
-    """The same with a GPU; Ray has not started."""
+    """The same with a GPU, before Ray has started."""
     starts.may_end.clear()
     async with started(starts, nvml) as found:
         yield found
@@ -133,7 +133,7 @@ async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
 
 @asynccontextmanager
 async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float = 30.0) -> AsyncIterator[Machine]:
-    """Start a pool on a machine, which waits so long for GPUs that do not come."""
+    """Start a pool on a machine; it waits this long for GPUs that do not appear."""
     node = RayNode(node=HERE, name="this machine", cores=CORES, free_cores=CORES)
     known = one_gpu(HERE)
     with_gpu = replace(node, gpus=1, devices=known.devices, shown=known.shown)
@@ -160,14 +160,14 @@ async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float 
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(20):
         while not is_true():  # noqa: ASYNC110 - there is no event to wait on
             await asyncio.sleep(0.01)
 
 
-async def test_a_job_has_all_processes_at_once(machine: Machine, starts: RayStarts) -> None:
-    """Its work begins in every process, without Ray, however little there is."""
+async def test_a_job_gets_all_processes_at_once(machine: Machine, starts: RayStarts) -> None:
+    """Its work begins in every process without Ray, however small the job is."""
     machine.pool.set_demand("j", replace(plain_demand("j", 1), segments=(1,) * 40))
     runs = [machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)) for i in range(CORES)]
     await until(lambda: all(run.progress.worker for run in runs))
@@ -179,8 +179,8 @@ async def test_a_job_has_all_processes_at_once(machine: Machine, starts: RayStar
     await asyncio.gather(*runs, return_exceptions=True)
 
 
-async def test_without_ray_the_processors_go_on(gpu_machine: Machine, starts: RayStarts) -> None:
-    """A Ray that does not start costs no work: software does all of it."""
+async def test_without_ray_the_processors_continue(gpu_machine: Machine, starts: RayStarts) -> None:
+    """If Ray does not start, no work is lost: software does all of it."""
     starts.error = FleetUnavailable("no place for its files", "Free some.")
     starts.may_end.set()
     gpu_machine.pool.set_demand("j", decoding(100_000))
@@ -191,7 +191,7 @@ async def test_without_ray_the_processors_go_on(gpu_machine: Machine, starts: Ra
 
 
 async def test_a_killed_process_is_replaced(machine: Machine) -> None:
-    """Its work is lost as with any worker, says how it ended, and may be submitted again."""
+    """Its work is lost like any worker's, with the reason, and may be submitted again."""
     running = machine.pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until(lambda: running.progress.frames > 0)
     machine.processes.kill()
@@ -203,8 +203,8 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
     assert seen.free_cores == CORES - FIRST_SLOTS
 
 
-async def test_the_loss_of_ray_is_the_machines(gpu_machine: Machine, starts: RayStarts) -> None:
-    """Once workers are on it, a Ray that is gone ends the pool, whose host is replaced."""
+async def test_losing_ray_ends_the_pool(gpu_machine: Machine, starts: RayStarts) -> None:
+    """Once workers run on Ray, its loss ends the pool, whose host is replaced."""
     starts.may_end.set()
     gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: gpu_machine.ray.starts == 1)
@@ -214,14 +214,14 @@ async def test_the_loss_of_ray_is_the_machines(gpu_machine: Machine, starts: Ray
 
 
 def decoding(frames: int) -> Demand:
-    """Return the demand of a job that a GPU decodes best: little work is left for the processor."""
+    """Return the demand of a job that a GPU decodes best, with little work for the processor."""
     plain = plain_demand("j", 1)
     (small,) = (replace(each, width=160, height=90, preset="ultrafast") for each in plain.renditions)
     return replace(plain, segments=(frames,) * 30, width=3840, height=2160, renditions=(small,))
 
 
-async def test_work_begins_before_a_gpus_worker_is_there(gpu_machine: Machine, starts: RayStarts) -> None:
-    """It neither waits for Ray nor for the GPU, which takes part as soon as its worker is there."""
+async def test_work_begins_before_a_gpus_worker_is_up(gpu_machine: Machine, starts: RayStarts) -> None:
+    """It waits for neither Ray nor the GPU, which joins once its worker is up."""
     gpu_machine.pool.set_demand("j", decoding(100_000))
     ran = await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3))
     await until(lambda: starts.count == 1)
@@ -231,7 +231,7 @@ async def test_work_begins_before_a_gpus_worker_is_there(gpu_machine: Machine, s
 
 
 async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine, starts: RayStarts) -> None:
-    """Its worker reserves no more of them than processors' workers have left."""
+    """Its worker reserves only cores that CPU workers leave free."""
     (before,) = await gpu_machine.backend.look()
     assert before.free_cores == CORES - FIRST_SLOTS
     starts.may_end.set()
@@ -242,7 +242,7 @@ async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine
 
 
 async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml: Nvml) -> None:
-    """What runs on Ray is given the list that there is."""
+    """Ray's backend gets the same list."""
     gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: starts.gpus is not None)
     assert starts.gpus is not None
@@ -250,7 +250,7 @@ async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml:
 
 
 async def test_no_core_is_reserved_twice(machine: Machine) -> None:
-    """Orders that follow each other at once share what is left, though the node was not looked at between them."""
+    """Consecutive orders share the free cores, even without a look at the node in between."""
     stations = [Station(StationId(f"{HERE}/{name}"), 8) for name in OTHERS]
     orders = [Reserve(f"{station.station}:9", station, 4, 0.0) for station in stations]
     assert [await machine.backend.reserve(order) for order in orders] == [4, CORES - FIRST_SLOTS - 4]
@@ -259,7 +259,7 @@ async def test_no_core_is_reserved_twice(machine: Machine) -> None:
 
 
 async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: Nvml) -> None:
-    """Work begins without them; a preview that they matter to waits until they are known."""
+    """Work begins without them; only a preview that depends on them waits."""
     nvml.answers.clear()
     async with started(starts, nvml) as machine:
         machine.pool.set_demand("j", decoding(2))
@@ -272,7 +272,7 @@ async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: 
 
 
 async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: Nvml) -> None:
-    """Only a job that may use it is worth the probe that tells what it can do."""
+    """Only a job that may use the GPU justifies a probe."""
     nvml.is_new = True
     async with started(starts, nvml) as machine:
         await machine.backend.know_gpus()
@@ -283,8 +283,8 @@ async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: 
         await until(lambda: any("/gpu#" in worker for worker in machine.ray.workers))
 
 
-async def test_what_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml) -> None:
-    """A host that was replaced knows no GPU at first: a job that had one is not told that it is gone."""
+async def test_a_job_that_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml) -> None:
+    """A replaced host knows no GPU at first; its job does not learn that the GPU is gone."""
     nvml.answers.clear()
     async with started(starts, nvml, device_wait_s=0.0) as machine:
         machine.pool.set_demand("j", replace(decoding(100_000), needs_gpu=True))
@@ -297,8 +297,8 @@ async def test_what_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml
 
 
 @pytest.mark.parametrize("raised", [False, True])
-async def test_gpus_that_nvml_did_not_list_are_counted_by_ray(starts: RayStarts, nvml: Nvml, *, raised: bool) -> None:
-    """A driver that was slow once does not cost a fleet its GPUs: a probe on Ray finds them."""
+async def test_gpus_that_nvml_missed_are_counted_by_ray(starts: RayStarts, nvml: Nvml, *, raised: bool) -> None:
+    """A driver that was slow once costs a fleet no GPUs: a probe on Ray finds them."""
     nvml.trouble, nvml.error = "no answer within 10 s", RuntimeError("no thread") if raised else None
     starts.may_end.clear()
     async with started(starts, nvml) as machine:
@@ -316,7 +316,7 @@ async def test_gpus_that_nvml_did_not_list_are_counted_by_ray(starts: RayStarts,
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_where_no_gpu_can_be_nothing_is_probed(machine: Machine, starts: RayStarts, *, again: bool) -> None:
-    """A processor whose worker keeps dying starts no Ray."""
+async def test_without_gpus_nothing_is_probed(machine: Machine, starts: RayStarts, *, again: bool) -> None:
+    """A CPU worker that keeps dying starts no Ray."""
     probed = await machine.backend.probe(HERE, again=again)
     assert ([device.kind for device in probed.devices], starts.count) == ([DeviceKind.CPU], 0)

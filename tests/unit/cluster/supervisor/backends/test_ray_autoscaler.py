@@ -1,4 +1,4 @@
-"""How Ray's autoscaler is asked for nodes: once for each change, and with one line where it gives none."""
+"""Requests to Ray's autoscaler: one for each change, and one line if it refuses."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from codecfleet.testing import FakeClock
 
 
 class Calls(RayAutoscaler):
-    """An autoscaler that notes what it is asked for, in order."""
+    """An autoscaler that records its requests, in order."""
 
     def __init__(self, clock: FakeClock | None = None, *, tells: bool = True, has_labels: bool = True) -> None:
         super().__init__(clock or FakeClock())
@@ -26,20 +26,20 @@ class Calls(RayAutoscaler):
         self.looks = 0
 
     def knows_labels(self) -> bool:
-        """Return what a test says."""
+        """Return what the test sets."""
         return self.has_labels
 
     def report(self) -> AutoscalerReport | None:
-        """Return how it stands, where it tells."""
+        """Return a report, unless the test withholds it."""
         return AutoscalerReport(self.asked, self.is_refused, self.looks) if self.tells else None
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
-        """Note the number of nodes."""
+        """Record the number of nodes."""
         self.asked = asked_by(wanted)
         self.made.append(sum(self.asked.values()))
 
     def end(self, node: str) -> None:
-        """Note the node."""
+        """Record the node."""
         self.made.append(node)
 
 
@@ -52,15 +52,15 @@ def want(count: int, *ended: str) -> Resize:
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_request_is_sent_when_it_changes(*, tells: bool) -> None:
-    """Repeated orders send nothing; the first one for no nodes neither."""
+    """Repeated orders send nothing, and neither does a first order for no nodes."""
     autoscaler = Calls(tells=tells)
     for count in (0, 3, 3, 2, 2, 0, 0):
         autoscaler.resize(want(count))
     assert autoscaler.made == [3, 2, 0]
 
 
-def test_what_stands_is_not_asked_for_again() -> None:
-    """A new supervisor finds what the last one asked for; what another program asked for is replaced."""
+def test_a_request_in_force_is_not_repeated() -> None:
+    """A new supervisor keeps its predecessor's request, and replaces another program's."""
     successor = Calls()
     successor.asked = asked_by(want(2).wanted)
     successor.resize(want(2))
@@ -71,33 +71,33 @@ def test_what_stands_is_not_asked_for_again() -> None:
 
 
 def test_a_node_is_ended_after_the_request_without_it() -> None:
-    """Else the autoscaler would start another in its place."""
+    """Otherwise the autoscaler would start a replacement."""
     autoscaler = Calls()
     autoscaler.resize(want(2))
     autoscaler.resize(want(1, "a"))
     assert autoscaler.made == [2, 1, "a"]
 
 
-def test_without_an_autoscaler_nothing_is_asked_or_ended() -> None:
-    """One line says so, and what to do."""
+def test_without_an_autoscaler_nothing_is_requested_or_ended() -> None:
+    """The error says so, and what to do."""
     autoscaler = Calls(has_labels=False)
-    with pytest.raises(FleetUnavailable, match=r"no autoscaler that knows labels\. Start the head with"):
+    with pytest.raises(FleetUnavailable, match=r"no autoscaler that supports labels\. Start the head with"):
         autoscaler.resize(want(1, "a"))
     assert autoscaler.made == []
 
 
-def test_a_refusal_is_told_of_what_was_asked_for_alone() -> None:
-    """The autoscaler's word on an earlier request says nothing of a new one."""
+def test_a_refusal_counts_only_for_the_current_request() -> None:
+    """The autoscaler's answer to an earlier request says nothing about a new one."""
     autoscaler = Calls()
     autoscaler.resize(want(9))
     autoscaler.is_refused = True
-    with pytest.raises(FleetUnavailable, match="so it gives none"):
+    with pytest.raises(FleetUnavailable, match="so it provides none"):
         autoscaler.resize(want(9))
     autoscaler.resize(want(2))
 
 
-async def test_an_autoscaler_that_does_not_look_any_more_is_told() -> None:
-    """Ray does not start a dead one again."""
+async def test_a_dead_autoscaler_is_reported() -> None:
+    """Ray does not restart it."""
     clock = FakeClock()
     autoscaler = Calls(clock)
     autoscaler.looks = 1

@@ -1,4 +1,4 @@
-"""When a client's report is answered: at once with news, after the next placement, or when its time is over."""
+"""When a client's report is answered: at once if there is news, after the next placement, or when its time is over."""
 
 import pytest
 
@@ -29,14 +29,14 @@ LONG_S = 60.0
 
 
 class Asking(World):
-    """A world whose clients' calls the test answers one event at a time."""
+    """A world in which the test answers clients' calls one event at a time."""
 
     def __init__(self) -> None:
         super().__init__(node("a", 4))
         self.say("one", wants("j", 10))
 
     def ask(self, client: str, *jobs: JobReport, wait_s: float = LONG_S, acknowledged: int = 0) -> list[AnswerReport]:
-        """Have a client report once; return the answers that follow before anything else happens."""
+        """Send a client's report once; return the answers that follow before anything else happens."""
         self.sequence += 1
         report = ClientReport(client, client, self.sequence, jobs, acknowledged=acknowledged)
         return _answers(self.core.decide(Renewed(report, wait_s), self.now_s))
@@ -56,7 +56,7 @@ def _asked(core: Core) -> int:
 
 
 def test_a_report_without_news_waits_for_its_time() -> None:
-    """What has not changed is said when the client's patience ends, and not before."""
+    """If nothing changes, a call is answered when its time is over, not earlier."""
     world = Asking()
     assert world.ask("one", wants("j", 10), wait_s=1.0) == []
     asked = _asked(world.core)
@@ -64,16 +64,16 @@ def test_a_report_without_news_waits_for_its_time() -> None:
     assert [answer.asked for answer in world.tick(0.25)] == [asked]
 
 
-def test_a_newer_report_ends_the_wait_of_an_older_one() -> None:
-    """So a client has two under way at most."""
+def test_a_newer_report_ends_the_wait_of_the_one_before_the_last() -> None:
+    """A client has at most two open calls."""
     world = Asking()
     assert world.ask("one", wants("j", 10)) == []
     older = _asked(world.core)
     assert [answer.asked for answer in world.ask("one", wants("j", 10))] == [older]
 
 
-def test_a_report_that_changes_what_is_wanted_is_answered_after_the_placement() -> None:
-    """With the slots that follow from it."""
+def test_a_changed_demand_is_answered_after_the_placement() -> None:
+    """The answer has the slots of that placement."""
     world = Asking()
     assert world.ask("one", wants("j", 10), wants("new", 10)) == []
     (answer,) = world.tick()
@@ -81,8 +81,8 @@ def test_a_report_that_changes_what_is_wanted_is_answered_after_the_placement() 
     assert answer.grants.waiting.keys() == {"new"}
 
 
-def test_what_one_client_acknowledges_is_another_s_news() -> None:
-    """Slots that are revoked go to another job once their client knows, without another placement."""
+def test_an_acknowledgement_is_news_for_other_clients() -> None:
+    """Revoked slots go to another job once their client acknowledges, without another placement."""
     world = Asking()
     world.ask("two", wants("k", 10))
     asked = _asked(world.core)
@@ -96,8 +96,8 @@ def test_what_one_client_acknowledges_is_another_s_news() -> None:
     assert world.core.state.placed_s == placed_s
 
 
-def test_a_job_s_first_slots_do_not_wait_for_the_next_placement() -> None:
-    """They are granted as soon as the job that lost them acknowledges."""
+def test_first_slots_do_not_wait_for_the_next_placement() -> None:
+    """A job's first slots are granted as soon as the job that lost them acknowledges."""
     world = Asking()
     world.ask("two", wants("k", 10))
     world.tick()
@@ -110,8 +110,8 @@ def test_a_job_s_first_slots_do_not_wait_for_the_next_placement() -> None:
 
 
 @pytest.mark.parametrize("is_waiting", [True, False])
-def test_the_slots_of_a_restarted_worker_do_not_wait_for_the_next_placement(*, is_waiting: bool) -> None:
-    """A client whose call is open gets them at once, another with its next report."""
+def test_a_restarted_worker_s_slots_do_not_wait_for_the_next_placement(*, is_waiting: bool) -> None:
+    """A client with an open call gets them at once, another client with its next report."""
     world = Asking()
     if is_waiting:
         assert world.ask("one", wants("j", 10)) == []
@@ -131,7 +131,7 @@ def test_the_slots_of_a_restarted_worker_do_not_wait_for_the_next_placement(*, i
 
 
 def test_news_leaves_the_newest_of_two_calls_open() -> None:
-    """The next news need not wait for another report."""
+    """The next news does not have to wait for another report."""
     world = Asking()
     world.ask("two", wants("k", 10))
     older = _asked(world.core)
@@ -141,7 +141,7 @@ def test_news_leaves_the_newest_of_two_calls_open() -> None:
 
 
 def test_no_answer_waits_long_for_a_placement() -> None:
-    """Where placements take so long that the next is far, clients hear what there is."""
+    """If placements take long, clients get what is available before the next one."""
     world = Asking()
     world.core.decide(Asked(Order.CORDON, "a"), world.now_s)
     assert world.ask("two", wants("k", 10), wait_s=1.0) == []
@@ -150,8 +150,8 @@ def test_no_answer_waits_long_for_a_placement() -> None:
     assert (answer.client, answer.grants.slots, world.core.state.is_dirty) == ("two", {"k": {}}, True)
 
 
-def test_every_call_ends_with_its_client_or_with_everything() -> None:
-    """A client that leaves, falls silent, comes late, or whose supervisor ends is not left waiting."""
+def test_every_call_ends_with_its_client_or_the_supervisor() -> None:
+    """Calls are answered if their client leaves, expires or comes late, or if the supervisor ends."""
     world = Asking()
     world.ask("one", wants("j", 10))
     asked = _asked(world.core)
@@ -167,7 +167,7 @@ def test_every_call_ends_with_its_client_or_with_everything() -> None:
 
 
 def test_first_and_last_slots_are_logged_once() -> None:
-    """They are for the log, not for the status."""
+    """They are logged, but not shown in the status."""
     world = Asking()
     world.ask("one")
     notes = [effect for effect in world.core.decide(Ticked(), world.now_s) if isinstance(effect, Note)]

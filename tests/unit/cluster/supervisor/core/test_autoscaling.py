@@ -1,4 +1,4 @@
-"""A supervisor that has its cluster grow and shrink: its orders, what it keeps work away from, and how jobs wait."""
+"""A supervisor that resizes its cluster: its orders, where it keeps work away, and how jobs wait."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -7,6 +7,7 @@ from codecfleet.cluster.autoscale.config import AutoscaleConfig, Group
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, EncoderKind, plain_demand
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.supervisor.core.granting import grants_for
+from codecfleet.cluster.supervisor.core.previewing import growth, preview
 from codecfleet.cluster.supervisor.state.events import Asked, Effect, NodesSeen, Order, Probed, Resize, Resized
 from codecfleet.cluster.supervisor.state.messages import JobReport, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
@@ -36,7 +37,7 @@ def _worker(name: str) -> RayNode:
 
 
 class Growing(World):
-    """A world whose cluster has an autoscaler; ``orders`` are those that Ray was given."""
+    """A world whose cluster has an autoscaler; ``orders`` are those given to Ray."""
 
     def __init__(self, *nodes: RayNode, groups: tuple[Group, ...] = ()) -> None:
         self.orders: list[Resize] = []
@@ -45,7 +46,7 @@ class Growing(World):
         super().__init__(*nodes, settings=SupervisorSettings(idle_release_s=30, autoscale=autoscale))
 
     def carry_out(self, effect: Effect) -> None:
-        """Note an order, and carry out the rest."""
+        """Record an order, and carry out anything else."""
         if isinstance(effect, Resize):
             self.orders.append(effect)
         super().carry_out(effect)
@@ -63,7 +64,7 @@ def _count(order: Resize, group: str = "cpu") -> int:
 
 
 def test_nothing_is_wanted_without_work() -> None:
-    """An idle cluster asks for no node, and says so once and again, since an order may get lost."""
+    """An idle cluster requests no node, and repeats that, because an order may get lost."""
     world = Growing(HEAD)
     assert _count(world.look(HEAD)) == 0
     before = len(world.orders)
@@ -71,15 +72,15 @@ def test_nothing_is_wanted_without_work() -> None:
     assert len(world.orders) == before + 2
 
 
-def test_work_brings_nodes_and_their_end_follows() -> None:
-    """Nodes come for a job, stay while it runs, and are ended once they are idle and their workers are gone."""
+def test_work_brings_nodes_and_idle_ones_end() -> None:
+    """Nodes join for a job, stay while it runs, and end once they are idle and their workers are gone."""
     world = Growing(HEAD)
     world.report("c", wants("job", 400))
     order = world.look(HEAD)
     assert _count(order) > 0
     assert order.wanted[0].labels == LABELS
     grants = grants_for(world.core.state, "c", world.now_s)
-    assert grants.waiting["job"] == f"nodes are to come: {_count(order)} of cpu"
+    assert grants.waiting["job"] == f"nodes are pending: {_count(order)} of cpu"
     nodes = tuple(_worker(f"w{number}") for number in range(_count(order)))
     for _ in range(100):
         world.report("c", wants("job", 400))
@@ -99,23 +100,23 @@ def test_work_brings_nodes_and_their_end_follows() -> None:
 
 
 def waits(frames: int, segments: int = 1000) -> tuple[Demand, ...]:
-    """Return what a client says of files that wait behind its jobs."""
+    """Return a report of files that wait behind a client's jobs."""
     return (replace(plain_demand("batch", 1, segments), frames_total=frames),)
 
 
-def test_what_waits_behind_a_job_brings_nodes_and_gets_no_slots() -> None:
-    """More nodes than the job in flight needs, as many as there may be; they end when nothing waits any more."""
+def test_waiting_files_bring_nodes_and_get_no_slots() -> None:
+    """They bring more nodes than the running job needs, up to the limit; the nodes end when no file waits."""
     alone = Growing(HEAD)
     alone.report("c", wants("job", 8))
     assert _count(alone.look(HEAD)) == 1
     world = Growing(HEAD)
-    world.report("c", wants("job", 8), behind=waits(10_000_000))
+    world.report("c", wants("job", 8), later=waits(10_000_000))
     assert _count(world.look(HEAD)) == 4
     shown = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))
     assert "late: batch: about 25.7 h later than planned: the limits allow no more nodes" in shown
     nodes = tuple(_worker(f"w{number}") for number in range(4))
     for _ in range(100):
-        world.report("c", wants("job", 8), behind=waits(10_000_000))
+        world.report("c", wants("job", 8), later=waits(10_000_000))
         order = world.look(HEAD, *nodes)
     assert (_count(order), order.ended) == (4, ())
     assert all(book.state is DeviceState.OPEN for book in world.core.state.nodes)
@@ -126,15 +127,15 @@ def test_what_waits_behind_a_job_brings_nodes_and_gets_no_slots() -> None:
     assert (_count(order), len(order.ended)) == (0, 4)
 
 
-def test_what_waits_brings_no_node_that_its_segments_could_not_fill() -> None:
-    """However much there is: its files in flight are bounded."""
+def test_waiting_files_bring_no_node_that_they_could_not_fill() -> None:
+    """The number of files in flight limits the nodes, however many files wait."""
     world = Growing(HEAD)
-    world.report("c", wants("job", 4), behind=waits(10_000_000, segments=4))
+    world.report("c", wants("job", 4), later=waits(10_000_000, segments=4))
     assert _count(world.look(HEAD)) == 2
 
 
 def test_no_order_is_above_a_groups_limit() -> None:
-    """Nodes that are too many, or that end, are counted once: an order above a limit would be refused whole."""
+    """Surplus and ending nodes are counted once, because an order above a limit is refused as a whole."""
     nodes = tuple(_worker(f"w{number}") for number in range(4))
     world = Growing(HEAD, *nodes)
     for second in range(200):
@@ -144,7 +145,7 @@ def test_no_order_is_above_a_groups_limit() -> None:
     assert any(order.ended for order in world.orders)
 
 
-def test_nodes_of_no_group_are_left_alone() -> None:
+def test_nodes_of_no_group_are_ignored() -> None:
     """A node without a group's labels is neither counted nor ended, however long it is idle."""
     plain = node("plain", cores=4)
     world = Growing(HEAD, plain)
@@ -152,8 +153,8 @@ def test_nodes_of_no_group_are_left_alone() -> None:
     assert (order.ended, _count(order)) == ((), 0)
 
 
-def test_node_that_a_user_cordoned_takes_its_place() -> None:
-    """A cordoned node does no work, but Ray counts it: it is asked for beside those that are needed."""
+def test_a_cordoned_node_is_requested_in_addition() -> None:
+    """Ray counts a cordoned node, which does no work, so it is requested in addition to the needed ones."""
     world = Growing(HEAD, _worker("w"))
     world.feed(Asked(Order.CORDON, "w"))
     assert _count(world.look(HEAD, _worker("w"), seconds=200)) == 1
@@ -161,12 +162,12 @@ def test_node_that_a_user_cordoned_takes_its_place() -> None:
 
 
 def test_without_an_autoscaler_no_node_is_given_up() -> None:
-    """Where Ray takes no orders, idle nodes stay, and a job hears after the usual time that no node comes."""
+    """If Ray refuses orders, idle nodes stay, and a job learns after the usual time that no node joins."""
     world = Growing(HEAD, _worker("w"))
     world.feed(Resized("Ray has no autoscaler"))
     assert world.look(HEAD, _worker("w"), seconds=300).ended == ()
     lines = list(status_lines(status_of(world.core.state, {}, (), world.now_s)))
-    assert "    not done: Ray has no autoscaler" in lines
+    assert "    not carried out: Ray has no autoscaler" in lines
     world.report("c", wants("job", 4))
     world.look(HEAD, seconds=40)
     world.report("c", wants("job", 4))
@@ -174,7 +175,7 @@ def test_without_an_autoscaler_no_node_is_given_up() -> None:
 
 
 def test_status_says_what_is_wanted_and_why() -> None:
-    """Status has each group's nodes, the price of what is wanted, and the reason."""
+    """Status has each group's nodes, the price of the wanted ones, and the reason."""
     world = Growing(HEAD)
     world.report("c", wants("job", 4))
     world.look(HEAD)
@@ -198,17 +199,17 @@ def _asks(job: str) -> Demand:
 
 
 def test_encoder_of_nodes_that_may_come_is_previewed() -> None:
-    """At no nodes a job that leaves its encoder open is told the one that costs least among all that could come."""
+    """Without nodes, a job with an open encoder is offered the cheapest one that could join."""
     world = _mixed()
     wanted = replace(_asks("job"), encoder=EncoderChoice.AUTO)
     renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
-    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    found = preview(world.core.state, replace(wanted, renditions=renditions), nodes_may_join=True)
     assert found.encoder_kind == EncoderKind("nvenc", "ada", "580")
     assert found.takes_gpu
 
 
 def test_first_probed_node_says_what_a_group_is() -> None:
-    """A node that came with another driver than its group's description changes which encoder jobs are told."""
+    """A node whose driver differs from its group's description changes the encoder offered to jobs."""
     world = _mixed()
     ray, probed = gpu_node("g", "GPU-9")
     ray = replace(ray, labels={"codecfleet/group": "gpu"})
@@ -218,12 +219,12 @@ def test_first_probed_node_says_what_a_group_is() -> None:
     world.look(HEAD, ray)
     wanted = _asks("job")
     renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
-    found = world.core.preview(replace(wanted, renditions=renditions), nodes_may_join=True)
+    found = preview(world.core.state, replace(wanted, renditions=renditions), nodes_may_join=True)
     assert found.encoder_kind == EncoderKind("nvenc", "ada", "590")
 
 
 def test_job_for_gpus_waits_while_one_may_come() -> None:
-    """A job that only GPUs can serve is not given up while a group has them, though no node has a CPU yet."""
+    """A job that needs a GPU waits while a group has GPUs, even if no node has a CPU yet."""
     world = _mixed()
     for _ in range(60):
         world.report("c", JobReport(_asks("job")))
@@ -234,17 +235,17 @@ def test_job_for_gpus_waits_while_one_may_come() -> None:
 
 
 def test_it_says_which_nodes_would_come() -> None:
-    """Beside those that are there or to come, and why; where Ray takes no orders, that."""
+    """The nodes that would be requested besides existing and pending ones, with the reason, or why none can be."""
     world = Growing(HEAD)
     world.look(HEAD)
     large, small = wants("job", 400).demand, wants("job", 1).demand
-    first = world.core.growth(large)
+    first = growth(world.core.state, large)
     assert first.startswith("cpu: 3 more for 1 job, to end within 30 min: ")
-    assert "for the job, with the nodes' start and their idle time at the end" in first
+    assert "for the job, including the nodes' start and final idle time" in first
     world.report("c", wants("other", 400))
     count = _count(world.look(HEAD))
-    assert world.core.growth(small) == "no node would be asked for: existing and pending nodes suffice"
+    assert growth(world.core.state, small) == "no node would be requested: existing and pending nodes suffice"
     assert _count(world.look(HEAD)) == count, "a question changes nothing"
     world.feed(Resized("Ray has no autoscaler"))
-    assert world.core.growth(large) == "no node can be asked for: Ray has no autoscaler"
-    assert World(HEAD).core.growth(large) == ""
+    assert growth(world.core.state, large) == "no node can be requested: Ray has no autoscaler"
+    assert growth(World(HEAD).core.state, large) == ""

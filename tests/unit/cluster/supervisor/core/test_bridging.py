@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from codecfleet.cluster.placement.model.demand import Demand, EncoderChoice, plain_demand
+from codecfleet.cluster.supervisor.core.previewing import preview
 from codecfleet.cluster.supervisor.state.events import Died, Effect, Probed, ProbeFailed, Start, Started
 from codecfleet.cluster.supervisor.state.messages import JobReport, WorkerFacts
 from codecfleet.cluster.supervisor.state.stations import StationState
@@ -13,7 +14,7 @@ from ..core_worlds import SETTINGS, World, gpu_node, node, nvenc, total, wants
 
 
 class SlowGpuWorld(World):
-    """A world in which a GPU's worker starts when it is told to."""
+    """A world in which a GPU's worker starts when the test says so."""
 
     def __init__(self, *, bridges: bool = True, gpu_start_s: float = 0.0) -> None:
         ray, probed = gpu_node("a", "GPU-1")
@@ -22,21 +23,21 @@ class SlowGpuWorld(World):
         self.feed(Probed(probed))
 
     def carry_out(self, effect: Effect) -> None:
-        """Hold back what starts a GPU's worker."""
+        """Hold back a GPU worker's start."""
         if isinstance(effect, Start) and effect.station.kind.takes_gpu:
             self.starting.append(effect)
         else:
             super().carry_out(effect)
 
     def finish_start(self) -> None:
-        """Have the GPU's worker answer."""
+        """Let the GPU's worker answer."""
         (start,) = self.starting
         self.starting.clear()
         self.feed(Started(start.worker, WorkerFacts(8, start.slots, "GPU-1")))
 
 
 def either(pieces: int) -> JobReport:
-    """Return what a client says of a job that a GPU decodes best, and software encodes, which is little work."""
+    """Return a report of a job that a GPU decodes best; encoding it in software is little work."""
     plain = wants("j", pieces).demand
     (small,) = (replace(each, width=160, height=90, preset="ultrafast") for each in plain.renditions)
     return JobReport(replace(plain, width=3840, height=2160, renditions=(small,)))
@@ -47,8 +48,8 @@ def stations(slots: dict[str, int]) -> set[str]:
     return {worker.rpartition(":")[0] for worker in slots}
 
 
-def test_processors_work_until_the_gpus_worker_is_there() -> None:
-    """The GPU's worker is started all the same, and takes over."""
+def test_processors_work_until_the_gpus_worker_is_up() -> None:
+    """The GPU's worker is started anyway, and takes over."""
     world = SlowGpuWorld()
     first = world.say("one", either(100))
     assert stations(first.slots["j"]) == {"a/cpu#0"}
@@ -75,34 +76,34 @@ def test_a_gpus_worker_takes_over_core_by_core() -> None:
 
 
 @pytest.mark.parametrize("job", [nvenc("j", 10), JobReport(replace(either(10).demand, needs_gpu=True))])
-def test_what_only_a_gpu_may_do_waits_for_it(job: JobReport) -> None:
-    """No processor stands in for it."""
+def test_work_that_only_a_gpu_may_do_waits_for_it(job: JobReport) -> None:
+    """No processor does it meanwhile."""
     world = SlowGpuWorld()
     assert total(world.say("one", job), "j") == 0
     world.finish_start()
     assert stations(world.say("one", job).slots["j"]) == {"a/gpu#0"}
 
 
-def test_on_a_cluster_nothing_stands_in() -> None:
-    """There workers are up already, and other jobs may want the cores: those that encode for the GPU wait for it."""
+def test_a_cluster_does_not_bridge() -> None:
+    """A cluster's workers are up already, and other jobs may need the cores that encode for the GPU."""
     assert total(SlowGpuWorld(bridges=False).say("one", either(100)), "j") == 1
     assert total(SlowGpuWorld().say("one", either(100)), "j") == 2
 
 
 @pytest.mark.parametrize(("frames", "is_worth_it"), [(10, False), (30, True), (250, True)])
 def test_an_nvenc_that_starts_later_must_be_worth_the_wait(frames: int, *, is_worth_it: bool) -> None:
-    """Until a GPU's worker is there, software may finish sooner; then the start does not count."""
+    """Software may finish before a GPU's worker starts; once the worker is up, its start does not count."""
     world = SlowGpuWorld(gpu_start_s=5.0)
     chooses = replace(wants("k", 4).demand, segments=(frames,) * 4, encoder=EncoderChoice.AUTO)
-    assert (world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
+    assert (preview(world.core.state, chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
     world.say("one", nvenc("j", 10))
     world.finish_start()
     world.say("one")
-    assert world.core.preview(chooses, nodes_may_join=False).encoder_kind is not None
+    assert preview(world.core.state, chooses, nodes_may_join=False).encoder_kind is not None
 
 
 def test_a_gpus_station_rests_between_probes_that_fail() -> None:
-    """Where Ray does not start, no probe ever reports: it is not asked again at every tick."""
+    """If Ray does not start, probes never report, and they are not requested at every tick."""
     world = SlowGpuWorld()
     while world.core.state.stations["a/gpu#0"].state is not StationState.QUARANTINED:
         world.say("one", nvenc("j", 10))
@@ -126,7 +127,7 @@ SILENT = "NVML did not list this machine's GPUs: no answer within 10 s"
         (replace(plain_demand("j", 4), software_decode="it is short"), "", "it is short"),
     ],
 )
-def test_gpus_that_were_not_listed_are_the_reason(demand: Demand, never: str, gpu_refusal: str) -> None:
-    """A job that needs one hears what is wrong, not that there is none; software's is refused nothing."""
-    found = World(replace(node("a"), unlisted=SILENT)).core.preview(demand, nodes_may_join=False)
+def test_unlisted_gpus_are_the_reason(demand: Demand, never: str, gpu_refusal: str) -> None:
+    """A job that needs a GPU learns why none is listed, not that there is none; software jobs are not refused."""
+    found = preview(World(replace(node("a"), unlisted=SILENT)).core.state, demand, nodes_may_join=False)
     assert (found.never, found.gpu_refusal) == (never, gpu_refusal)

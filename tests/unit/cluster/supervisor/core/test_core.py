@@ -32,7 +32,7 @@ from ..core_worlds import World, decided, node, total, wants
 
 
 class FullWorld(World):
-    """A world whose Ray gives nothing: what is reserved stays asked for."""
+    """A world whose Ray reserves nothing."""
 
     def carry_out(self, effect: Effect) -> None:
         """Do nothing."""
@@ -41,10 +41,10 @@ class FullWorld(World):
 ADOPTED = WorkerId("a/cpu#0:41")
 
 
-def test_what_ray_withholds_is_said() -> None:
-    """While Ray has given none of the bundles that a job's workers need, the reason says so."""
+def test_withheld_reservations_are_reported() -> None:
+    """While Ray has reserved none of the bundles for a job's workers, its reason says so."""
     (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
-    assert waiting.startswith("Ray has not provided its cores and GPUs")
+    assert waiting.startswith("Ray has not reserved its cores and GPUs")
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
@@ -59,31 +59,19 @@ def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
     assert (total(first, "large"), total(second, "small")) == (3, 1)
 
 
-def test_slots_in_use_are_not_promised_twice() -> None:
-    """What a job holds stays its own until it lets go, even if its share has shrunk."""
-    world = World(node("a", 4))
-    (worker,) = world.say("one", wants("j", 100)).slots["j"]
-    world.say("one", wants("j", 100, {worker: 4}))
-    assert total(world.say("two", wants("k", 100)), "k") == 0
-    assert total(world.say("one", wants("j", 97, {worker: 4})), "j") == 2
-    assert total(world.say("two", wants("k", 100)), "k") == 0
-    world.say("one", wants("j", 97, {worker: 3}))
-    assert total(world.say("two", wants("k", 100)), "k") == 1
-
-
 def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
-    """A demand that makes placement itself fail is refused by name; others get their share."""
+    """A demand that makes placement fail is refused by name; the others get their share."""
     world = World(node("a"))
     broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})
     world.say("one", wants("j", 100))
     world.report("two", broken)
-    refusal = next(each for each in world.core.state.placement.refusals if each.job == "two/b")
+    refusal = next(each for each in world.core.state.plans.placement.refusals if each.job == "two/b")
     assert "cannot be placed" in refusal.reason
     assert total(world.say("one", wants("j", 100)), "j") == 2
 
 
 class FailingTogether(Planner):
-    """A planner that fails wherever it places all demands at once."""
+    """A planner that fails whenever it places all demands together."""
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
         """Fail in the one way in which everything is placed."""
@@ -92,8 +80,8 @@ class FailingTogether(Planner):
         return super().place(demands, inventory)
 
 
-def test_jobs_that_fail_only_together_are_placed_and_the_defect_is_told() -> None:
-    """Where placement fails for all jobs at once and for none by itself, they are placed, and the defect is noted."""
+def test_jobs_that_fail_only_together_are_placed() -> None:
+    """If placement fails for all jobs together but for none alone, they are placed, and the defect is logged."""
     inventory = Inventory((processor_of("a", "host-a", 2),))
     placement, effects = place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
     assert [lane.job for lane in placement.lanes] == ["j"]
@@ -103,7 +91,7 @@ def test_jobs_that_fail_only_together_are_placed_and_the_defect_is_told() -> Non
 
 
 def test_a_cordoned_node_gets_nothing_new() -> None:
-    """Cordoned by name, a node keeps what runs and gets nothing else; opened, it gets work again."""
+    """A cordoned node finishes its work and gets no more until it is uncordoned."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
     world.feed(Asked(Order.CORDON, "host-a"))
@@ -114,7 +102,7 @@ def test_a_cordoned_node_gets_nothing_new() -> None:
 
 
 def test_a_node_is_known_by_each_of_its_names() -> None:
-    """By its id, the beginning of it, its host's name, and the title that a status prints where hosts share a name."""
+    """A node is found by its id, a prefix of it, its host name, or its title in the status."""
     first, second = replace(node("a" * 12), name="pod"), replace(node("b" * 12), name="pod")
     nodes = World(first, second, node("c")).core.state.nodes
     for wanted in ("b" * 12, "bb", nodes.title("b" * 12)):
@@ -124,8 +112,8 @@ def test_a_node_is_known_by_each_of_its_names() -> None:
     assert nodes.find("host-c") is nodes.get("c")
 
 
-def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
-    """Draining waits for what runs, and then for nothing."""
+def test_a_drained_node_is_released_once_its_work_is_done() -> None:
+    """Draining waits for running work and nothing else."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 1}))
@@ -139,7 +127,7 @@ def test_a_drained_node_is_given_back_as_soon_as_its_work_is_done() -> None:
 
 
 def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
-    """When nothing can be reserved anywhere, one worker shares the cores of others."""
+    """If nothing can be reserved anywhere, one worker shares the cores of others."""
     world = World(node("a", 2, free=0))
     core, now_s = world.core, world.now_s
     report = ClientReport("one", "driver", 1, (wants("j", 100),))
@@ -151,7 +139,7 @@ def test_a_full_cluster_is_shared_rather_than_waited_for() -> None:
 
 
 def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
-    """A worker without a reservation is temporary: when others leave, one that Ray knows of replaces it."""
+    """A worker without a reservation is replaced by one with a reservation once cores are free."""
     world = World(node("a", 2, free=0))
     found = FoundWorker(ADOPTED, WorkerFacts(99, 2), is_reserved=False)
     world.feed(Found((found,)))
@@ -168,7 +156,7 @@ def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
 
 
 def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
-    """Nodes may still be on their way; then it is said that nothing can run."""
+    """Nodes may still be joining; after that, clients learn that nothing can run."""
     world = World(node("a", 0))
     assert world.say("one", wants("j", 1)).unrecoverable == ""
     world.now_s += 31
@@ -176,7 +164,7 @@ def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
 
 
 def test_an_older_report_changes_nothing() -> None:
-    """Reports that overtake each other are recognised by their sequence."""
+    """Reports that overtake each other are recognised by their sequence numbers."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
     world.feed(Renewed(ClientReport("one", "driver one", 0, ())))
@@ -184,11 +172,22 @@ def test_an_older_report_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("probed", [False, True])
-def test_a_node_that_may_be_taken_away_comes_last(*, probed: bool) -> None:
-    """What Ray's label says of a node holds before and after its probe."""
+def test_a_preemptible_node_comes_last(*, probed: bool) -> None:
+    """Ray's label of a preemptible node counts before and after its probe."""
     spot = replace(node("a"), preemptible=True)
     world = World(spot, node("b"))
     if probed:
         world.feed(Probed(replace(spot, preemptible=False).unprobed()))
     (worker,) = world.say("one", wants("j", 2)).slots["j"]
     assert worker.startswith("b/cpu#0:")
+
+
+def test_a_job_that_is_too_large_is_told_so_at_once_and_others_are_served() -> None:
+    """A job of huge pictures gets no slots, and both figures; a job beside it that fits has slots."""
+    huge = replace(plain_demand("huge", 4), width=15000, height=15000)
+    huge = replace(huge, renditions=(replace(huge.renditions[0], width=15000, height=15000),))
+    world = World(replace(node("a", 8), memory_bytes=4 * 10**9))
+    grants = world.say("one", JobReport(huge), JobReport(plain_demand("film", 4)))
+    assert set(grants.too_large) == {"huge"}
+    assert "GB of memory, and this machine has 4.0 GB for work" in grants.too_large["huge"]
+    assert (total(grants, "huge"), total(grants, "film") > 0) == (0, True)

@@ -1,4 +1,4 @@
-"""Guests and their hosts in one cluster: a guest's vGPU is counted by what its host says."""
+"""Guests and their hosts in one cluster: the host's report decides how a guest's vGPU is counted."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from ..watched_nodes import Watched
 
 
 class Cluster:
-    """A guest of the simulated fleet, and the host that it runs on, under one supervisor."""
+    """A guest of the simulated fleet and its host, under one supervisor."""
 
     def __init__(self, policy: Policy | None = None, scheduler: str = "equal share") -> None:
         self.guest, self.host = Watched("vgpu", 12, number=1), Watched("vgpu", 64, number=0)
@@ -44,22 +44,22 @@ class Cluster:
 
     @property
     def book(self) -> NodeBook:
-        """The guest's."""
+        """The guest's vGPU in its poll."""
         book = self.core.state.nodes.get(self.guest.ray.node)
         assert book is not None
         return book
 
     @property
     def vgpu(self) -> Device:
-        """The guest's vGPU as placement counts on it."""
+        """The guest's vGPU as placement sees it."""
         return next(each for each in self.book.node.devices if each.device == self.guest.gpus[0].device)
 
 
 @pytest.mark.parametrize(
     ("scheduler", "share"), [("equal share", 1 / 2), ("best effort", 1 / 2), ("fixed share", 1 / 4)]
 )
-def test_a_guest_has_the_part_that_its_host_gives_it(scheduler: str, share: float) -> None:
-    """Before its host was polled its type's part counts, then that of the host's scheduler, and status says why."""
+def test_a_guest_has_the_share_that_its_host_gives_it(scheduler: str, share: float) -> None:
+    """Until its host is polled, its type decides the share, then the host's scheduler, and the status says why."""
     cluster = Cluster(scheduler=scheduler)
     cluster.poll(cluster.guest)
     assert cluster.vgpu.share == 1 / 4
@@ -69,8 +69,8 @@ def test_a_guest_has_the_part_that_its_host_gives_it(scheduler: str, share: floa
     assert f"hosted by hypervisor: {scheduler} scheduler, one of 2 vGPUs" in shown
 
 
-def test_what_the_policy_says_of_vgpus_goes_before() -> None:
-    """An owner's ``vgpu_share`` stays, whatever the host says."""
+def test_the_policy_s_share_overrides_the_host_s() -> None:
+    """The policy's ``vgpu_share`` applies whatever the host reports."""
     cluster = Cluster(Policy(vgpu_share=0.3))
     cluster.poll()
     assert cluster.vgpu.share == 0.3
@@ -78,7 +78,7 @@ def test_what_the_policy_says_of_vgpus_goes_before() -> None:
 
 
 def test_the_host_knows_that_a_guest_has_no_licence() -> None:
-    """Where the guest's driver does not say, the host's word limits it; the guest's own goes before."""
+    """If the guest's driver does not report its licence, the host's report limits it; the guest's own report wins."""
     cluster = Cluster()
     cluster.host.nvml.devices[0].vgpus[0].licensed = False
     cluster.guest.nvml.faults = {"nvmlDeviceGetGridLicensableFeatures": 3}
@@ -90,7 +90,7 @@ def test_the_host_knows_that_a_guest_has_no_licence() -> None:
 
 
 @pytest.mark.parametrize(("scheduler", "busy"), [("equal share", 0.4), ("best effort", 0.4), ("fixed share", 0.2)])
-def test_others_use_is_counted_of_the_part_that_is_its_own(scheduler: str, busy: float) -> None:
+def test_others_use_refers_to_the_vgpu_s_own_share(scheduler: str, busy: float) -> None:
     """A fifth of the whole engine is two fifths of a half; under a fixed share it is a fifth of its own."""
     cluster = Cluster(scheduler=scheduler)
     cluster.guest.nvml.devices[0].decoder_percent = 20
@@ -100,7 +100,7 @@ def test_others_use_is_counted_of_the_part_that_is_its_own(scheduler: str, busy:
 
 
 def test_hosts_say_how_many_more_vgpus_they_can_make() -> None:
-    """Two of four vGPUs of a quarter run, so two more of that size can be made, and none of another."""
+    """With two of four quarter vGPUs running, two more of that size fit, and none of another."""
     cluster = Cluster()
     cluster.poll(cluster.guest)
     assert vgpu_rooms(cluster.core.state) is None
@@ -112,8 +112,8 @@ def test_hosts_say_how_many_more_vgpus_they_can_make() -> None:
     assert all(name.startswith("L40S-12") for name in rooms)
 
 
-def test_more_than_its_part_is_all_of_it() -> None:
-    """Under best effort a vGPU may take what its neighbours leave: that is never more than all of its own."""
+def test_use_beyond_the_share_counts_as_all_of_it() -> None:
+    """Under best effort a vGPU may use what its neighbours leave, which counts as no more than all of its share."""
     cluster = Cluster()
     cluster.poll()
     condition = cluster.book.conditions[cluster.guest.gpus[0].device]

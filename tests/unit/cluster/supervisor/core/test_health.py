@@ -1,4 +1,4 @@
-"""Polls decide: what placement counts on before and after each thing that can befall a GPU, from NVML to grants."""
+"""Polls decide: how placement sees a GPU before and after each event, from NVML to grants."""
 
 from dataclasses import replace
 from typing import NoReturn
@@ -18,6 +18,7 @@ from codecfleet.cluster.supervisor.state.conditions import (
     NOTICED,
     POLLS_TO_BELIEVE,
     Level,
+    LoadBasis,
     OwnLoad,
     next_condition,
     next_level,
@@ -27,15 +28,13 @@ from codecfleet.cluster.supervisor.state.messages import JobReport
 from codecfleet.testing import FakeClusterBackend
 from codecfleet.testing.fake_clock import FakeClock
 
-from ..runner.test_runner import clock, make_runner, two_nodes
+from ..runner.test_runner import two_nodes
 from ..state.test_gpu_workers import _demand
-from ..watched_nodes import GIB, OURS, Watched, _at_work, watched
-
-__all__ = ["clock", "make_runner", "watched"]
+from ..watched_nodes import GIB, OURS, Watched, _at_work
 
 
-def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watched) -> None:
-    """A foreign load counts at the next poll; when it has gone, the slots come back at the second."""
+def test_others_decoding_takes_our_slots_until_it_ends(watched: Watched) -> None:
+    """A foreign load counts at the next poll; once it ends, the slots return at the second poll."""
     before = watched.sessions()
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
@@ -49,8 +48,8 @@ def test_what_others_decode_shrinks_our_slots_and_gives_them_back(watched: Watch
     assert watched.sessions() == before
 
 
-def test_a_load_that_wavers_moves_nothing(watched: Watched) -> None:
-    """Placement does not follow every breath of a load: a tenth up or down is the same load."""
+def test_a_load_that_fluctuates_changes_nothing(watched: Watched) -> None:
+    """A tenth more or less is the same load for placement."""
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 50
     watched.poll()
@@ -61,8 +60,8 @@ def test_a_load_that_wavers_moves_nothing(watched: Watched) -> None:
         assert watched.sessions() == first
 
 
-def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Watched) -> None:
-    """Percentages of processes of ours come off; the rest is others'."""
+def test_use_by_our_processes_is_not_others(watched: Watched) -> None:
+    """If the driver reports use by process, ours is subtracted, and the rest is others'."""
     _at_work(watched)
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 90
@@ -76,11 +75,11 @@ def test_our_own_use_is_not_others_where_the_driver_names_processes(watched: Wat
     watched.poll()
     assert watched.device.busy == {Engine.NVDEC: pytest.approx(0.3)}
     assert watched.device.free_memory_bytes == pytest.approx(watched.gpus[0].free_memory_bytes - 10 * GIB, rel=0.01)
-    assert "by process" in watched.log
+    assert LoadBasis.PROCESS.value in watched.log
 
 
-def test_our_own_use_is_encodings_by_speed_where_the_driver_hides_processes(watched: Watched) -> None:
-    """What our speed explains, and a quarter more, is ours; a rest that stays for two polls is others'."""
+def test_our_use_is_estimated_if_the_driver_hides_processes(watched: Watched) -> None:
+    """What our speed explains, plus a quarter, is ours; a remainder in two polls is others'."""
     worker = _at_work(watched)
     device = watched.nvml.device(watched.raw)
     device.processes = []
@@ -88,7 +87,7 @@ def test_our_own_use_is_encodings_by_speed_where_the_driver_hides_processes(watc
     watched.fps = {worker: 2780.0}  # 60 % of what an H200 decodes
     watched.poll(3)
     assert watched.device.busy == {}
-    assert "less what the speed of our workers explains" in watched.log
+    assert LoadBasis.SPEED.value in watched.log
     device.decoder_percent = 100
     watched.poll()
     assert watched.device.busy == {}
@@ -96,8 +95,8 @@ def test_our_own_use_is_encodings_by_speed_where_the_driver_hides_processes(watc
     assert watched.device.busy[Engine.NVDEC] == pytest.approx(0.25, abs=0.03)
 
 
-def test_our_own_encoding_is_encodings_by_speed_where_only_decoding_is_encodings_by_process(watched: Watched) -> None:
-    """A sample that the driver leaves out is not a zero: else our own encoding would pass for others'."""
+def test_our_encoding_is_estimated_if_only_decoding_is_reported(watched: Watched) -> None:
+    """A missing sample is not a zero, or our own encoding would count as others'."""
     before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
     seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
     missing = Unavailable(Absence.NOT_FOUND, "no sample")
@@ -110,8 +109,8 @@ def test_our_own_encoding_is_encodings_by_speed_where_only_decoding_is_encodings
     assert {engine: level.part for engine, level in condition.others.items()} == {Engine.NVDEC: 0, Engine.NVENC: 0}
 
 
-def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
-    """A load counts until two polls in a row say nothing of it."""
+def test_one_missing_answer_keeps_the_load(watched: Watched) -> None:
+    """A load counts until two polls in a row lack it."""
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
     condition = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device]  # type: ignore[union-attr]
@@ -122,7 +121,7 @@ def test_one_answer_that_is_missing_forgets_no_load(watched: Watched) -> None:
 
 
 class Measuring:
-    """A job with a rendition, so that its speed can teach a rate, on the first GPU."""
+    """A job on the first GPU whose speed can teach a rate."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -133,20 +132,20 @@ class Measuring:
 
     @property
     def expected_fps(self) -> float:
-        """What placement expects of the GPU, after another look at everything."""
+        """The GPU's speed as placement expects it, after everything is placed again."""
         for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
             self._watched.world.feed(Probed(probed))
             self._watched.say(JobReport(self._demand))
-        lanes = self._watched.world.core.state.placement.lanes
+        lanes = self._watched.world.core.state.plans.placement.lanes
         return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
 
     def measure(self, fps: float) -> None:
-        """Report that its worker gives that many frames a second."""
+        """Report that its worker runs at this many frames a second."""
         self._watched.world.feed(Measured(self._station.worker, self._demand.job, 4, fps, on_device=True))
 
 
-def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched) -> None:
-    """Slowness that others cause is not taken for the device's own, as it is where it is alone."""
+def test_a_rate_measured_beside_others_teaches_nothing(watched: Watched) -> None:
+    """Slowness that others cause does not count as the device's own."""
     job = Measuring(watched)
     before_fps = job.expected_fps
     watched.nvml.device(watched.raw).decoder_percent = 100
@@ -160,8 +159,8 @@ def test_a_rate_that_is_measured_beside_others_teaches_nothing(watched: Watched)
     assert job.expected_fps != before_fps
 
 
-def test_a_device_that_its_licence_slows_down_teaches_nothing(watched: Watched) -> None:
-    """The rate that a missing licence leaves is not the rate of the device's model."""
+def test_a_device_without_a_licence_teaches_nothing(watched: Watched) -> None:
+    """The speed without a licence is not the speed of the device's model."""
     job = Measuring(watched)
     before_fps = job.expected_fps
     limited = tuple(replace(device, fps_max=3.0) for device in watched.probed.devices)
@@ -171,7 +170,7 @@ def test_a_device_that_its_licence_slows_down_teaches_nothing(watched: Watched) 
 
 
 def test_encoder_sessions_of_others_count_against_the_cap() -> None:
-    """A card that takes that many sessions takes fewer of ours while others hold some."""
+    """Sessions of other programs reduce how many a card takes from us."""
     watched = Watched("rtx-4090")
     watched.poll()
     device = watched.nvml.device(watched.raw)
@@ -188,14 +187,14 @@ def _encoding(watched: Watched, sessions: int, refused_at: int | None = None) ->
 
 
 def _encoder_sessions(watched: Watched) -> int:
-    """Return how many sessions a large job that NVENC encodes gets."""
+    """Return how many sessions a large NVENC job gets."""
     demand = replace(_demand(100), encoder=EncoderChoice.NVENC)
     watched.say(JobReport(demand))
-    return sum(lane.sessions for lane in watched.world.core.state.placement.lanes)
+    return sum(lane.sessions for lane in watched.world.core.state.plans.placement.lanes)
 
 
 def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
-    """What a GeForce driver refuses is the machine's cap, those of others counted; what passes it forgets it."""
+    """A GeForce's refusal caps the machine, others' sessions included; working sessions above it lift the cap."""
     watched = Watched("rtx-4090")
     before = _encoder_sessions(watched)
     assert before > 3
@@ -210,8 +209,8 @@ def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
     assert _encoder_sessions(watched) == before
 
 
-def test_a_refusal_at_fewer_sessions_than_are_open_teaches_no_cap() -> None:
-    """A successor hears of a worker's last refusal, which may be older than the sessions that it has open."""
+def test_a_refusal_below_the_open_sessions_teaches_no_cap() -> None:
+    """An adopted worker's last refusal may be older than its open sessions."""
     watched = Watched("rtx-4090")
     before = _encoder_sessions(watched)
     _encoding(watched, 5, refused_at=3)
@@ -231,17 +230,8 @@ def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats,
     return heartbeats, said
 
 
-async def test_a_successor_learns_what_workers_have_open_and_were_refused(clock: FakeClock) -> None:
-    """The first heartbeat of a worker that an earlier supervisor started tells all of it."""
-    backend, worker = two_nodes(), "a/gpu#0:1"
-    heartbeats, said = _reading(backend, clock)
-    backend.heartbeats[worker] = Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)
-    await heartbeats.read(worker)
-    assert said == [Encoding(worker, 2, 3)]
-
-
 class FailingHeartbeats(FakeClusterBackend):
-    """A cluster whose workers' heartbeats end in ``error``."""
+    """A cluster whose heartbeats raise ``error``."""
 
     error: Exception
 
@@ -252,7 +242,7 @@ class FailingHeartbeats(FakeClusterBackend):
 
 
 async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that is gone is reported elsewhere; one whose answer fails by a defect is named."""
+    """Dead workers are reported elsewhere; an answer that fails by a defect is logged with its worker."""
     backend = FailingHeartbeats(())
     heartbeats, said = _reading(backend, clock)
     for error in (ConnectionError("gone"), TypeError("wrong")):
@@ -264,19 +254,33 @@ async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, ca
     assert said == []
 
 
-async def test_a_heartbeat_tells_of_encoder_sessions(clock: FakeClock) -> None:
-    """Sessions, and the refusal of one, are reported once each."""
-    backend, worker = two_nodes(), "a/cpu#0:1"
-    heartbeats, said = _reading(backend, clock)
-    for heartbeat in (
-        Heartbeat(0, ()),
-        Heartbeat(0, (), encoding=2),
-        Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
-    ):
-        backend.heartbeats[worker] = heartbeat
-        await heartbeats.read(worker)
+@pytest.mark.parametrize(
+    ("heartbeats", "events"),
+    [
+        (
+            [
+                Heartbeat(0, ()),
+                Heartbeat(0, (), encoding=2),
+                Heartbeat(0, (), encoding=2, refusals=1, refused_at=2),
+                Heartbeat(9, (), encoding=2, refusals=1, refused_at=2),
+            ],
+            [Encoding("a/gpu#0:1", 2), Encoding("a/gpu#0:1", 2, 2)],
+        ),
+        # A successor learns everything from its first heartbeat of a worker.
+        ([Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)], [Encoding("a/gpu#0:1", 2, 3)]),
+    ],
+)
+async def test_encoder_sessions_and_refusals_are_reported_once(
+    heartbeats: list[Heartbeat], events: list[Encoding], clock: FakeClock
+) -> None:
+    """A heartbeat repeats them, and only what has changed is an event."""
+    backend = two_nodes()
+    reading, said = _reading(backend, clock)
+    for heartbeat in heartbeats:
+        backend.heartbeats["a/gpu#0:1"] = heartbeat
+        await reading.read("a/gpu#0:1")
         await clock.advance(4)
-    assert said == [Encoding(worker, 2), Encoding(worker, 2, 2)]
+    assert said == events
 
 
 PARTS = st.integers(0, 20).map(lambda steps: steps / 20)
@@ -285,8 +289,8 @@ SLACK = 1e-9
 
 
 @given(before=LEVELS, part=PARTS, polls_to_rise=st.sampled_from([1, 2]))
-def test_a_load_that_stays_is_followed(before: float, part: float, polls_to_rise: int) -> None:
-    """After two polls that say the same, what is counted differs from it by no more than goes unnoticed."""
+def test_a_steady_load_is_followed(before: float, part: float, polls_to_rise: int) -> None:
+    """After two equal polls, the counted load differs from the real one by less than what is noticed."""
     level = Level(before)
     for _ in range(POLLS_TO_BELIEVE):
         level = next_level(level, part, polls_to_rise)
@@ -295,8 +299,8 @@ def test_a_load_that_stays_is_followed(before: float, part: float, polls_to_rise
 
 
 @given(before=LEVELS, dip=PARTS)
-def test_one_poll_below_changes_nothing(before: float, dip: float) -> None:
-    """A load that is away for one poll and back was never gone."""
+def test_one_low_poll_changes_nothing(before: float, dip: float) -> None:
+    """A load that is missing in one poll only still counts."""
     level = next_level(Level(before), before, 1)
     once = next_level(level, min(dip, level.part), 1)
     assert once.part == level.part
@@ -305,7 +309,7 @@ def test_one_poll_below_changes_nothing(before: float, dip: float) -> None:
 
 @given(before=LEVELS, peak=PARTS)
 def test_an_estimate_rises_in_the_second_poll(before: float, peak: float) -> None:
-    """Where our own part is an estimate, one poll raises nothing; where nothing of ours runs, it does at once."""
+    """If our own share is an estimate, a rise counts in the second poll; if none of our work runs, at once."""
     level = next_level(Level(before), before, 2)
     assert next_level(level, peak, 2).part == level.part
     if peak > level.part + NOTICED:

@@ -1,4 +1,4 @@
-"""A node that is about to end: its clients know when, and its workers are ended in time."""
+"""A node that is about to end: its clients know when, and its workers end before it."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ NOTICE_S = 30.0
 
 
 def _noticed() -> tuple[World, str]:
-    """Return a world whose node "a" ends in 30 s, and its worker, which works."""
+    """Return a world whose node "a" ends in 30 s, and its busy worker."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, dict(held)))
@@ -22,8 +22,8 @@ def _noticed() -> tuple[World, str]:
     return world, next(worker for worker in held if worker.startswith("a/"))
 
 
-def test_clients_hear_when_their_workers_end() -> None:
-    """From the first look on; nothing new goes there, and what runs goes on."""
+def test_clients_learn_when_their_workers_end() -> None:
+    """From the first look, nothing new goes there, and running work continues."""
     world, worker = _noticed()
     grants = world.say("one", wants("j", 100, {worker: 2}))
     assert grants.leaving == {worker: UTC_S + NOTICE_S}
@@ -35,8 +35,8 @@ def test_clients_hear_when_their_workers_end() -> None:
     assert worker not in world.stopped
 
 
-def test_what_may_run_on_any_node_leaves_with_notice() -> None:
-    """A node is left only where Ray drains it and another one stays: a user's order does not count."""
+def test_the_supervisor_s_own_node_is_left_on_notice() -> None:
+    """A supervisor leaves its node only if Ray drains it and another node stays; a user's order does not count."""
     world, _ = _noticed()
     nodes = world.core.state.nodes
     assert [nodes.is_left(each) for each in ("a", "b", "gone")] == [True, False, False]
@@ -47,7 +47,7 @@ def test_what_may_run_on_any_node_leaves_with_notice() -> None:
 
 
 def test_workers_are_ended_before_their_node() -> None:
-    """What has not finished by then is lost in time to run elsewhere."""
+    """Unfinished work is lost early enough to run elsewhere."""
     world, worker = _noticed()
     for _ in range(int(NOTICE_S - HAND_BACK_S) + 1):
         world.wait(1)
@@ -56,7 +56,7 @@ def test_workers_are_ended_before_their_node() -> None:
     assert grants_for(world.core.state, "one", world.now_s).dead == {worker}
 
 
-def test_a_notice_that_is_withdrawn_ends_nothing() -> None:
+def test_a_withdrawn_notice_ends_nothing() -> None:
     """A node that stays takes work again."""
     world, worker = _noticed()
     world.feed(NodesSeen((node("a"), node("b")), UTC_S + 1))

@@ -1,4 +1,4 @@
-"""A cluster whose nodes have two versions of PyAV: no job gets workers of both, for they make other bytes."""
+"""A cluster with two versions of PyAV: no job gets workers of both, because their bytes differ."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ OLD, NEW = "18.1.0", "18.2.0"
 
 
 class Mixed(World):
-    """Nodes a and b, of two cores each; ``has`` is the version of PyAV on each."""
+    """Nodes a and b with two cores each; ``has`` is each node's version of PyAV."""
 
     def __init__(self, **has: str) -> None:
         self.has = has
         super().__init__(*(node(name) for name in has))
 
     def carry_out(self, effect: Effect) -> None:
-        """Have a worker tell the version of its node."""
+        """Let a worker report its node's version."""
         if isinstance(effect, Start):
             facts = WorkerFacts(7, effect.slots, pyav=self.has[effect.station.node])
             self._decide(Started(effect.worker, facts))
@@ -28,7 +28,7 @@ class Mixed(World):
             super().carry_out(effect)
 
     def probe(self) -> None:
-        """Have the probes of both nodes report."""
+        """Let the probes of both nodes report."""
         self.feed(*(Probed(replace(processor_of(name, name, 2), pyav=pyav)) for name, pyav in self.has.items()))
 
     def slots(self, pieces: int, pyav: str) -> dict[str, int]:
@@ -42,21 +42,21 @@ class Mixed(World):
         return found
 
 
-def test_a_job_gets_the_workers_that_make_its_bytes() -> None:
-    """Those of its own version, on as many nodes as have it."""
+def test_a_job_gets_workers_of_its_version() -> None:
+    """It gets all nodes with its own version."""
     world = Mixed(a=OLD, b=NEW)
     world.probe()
     assert world.slots(4, OLD) == {"a": 2}
     assert Mixed(a=OLD, b=OLD).slots(4, OLD) == {"a": 2, "b": 2}
 
 
-def test_a_worker_says_what_its_node_has_before_a_probe_does() -> None:
-    """A node that was not probed yet may be planned with, but none of its slots is granted."""
+def test_a_worker_reports_its_version_before_a_probe() -> None:
+    """An unprobed node may be planned with, but its slots are not granted."""
     world = Mixed(a=OLD, b=NEW)
     assert world.slots(4, OLD) == {"a": 2}
 
 
-def test_a_job_that_no_node_can_go_on_with_is_told_why() -> None:
+def test_a_job_without_a_node_of_its_version_is_told() -> None:
     """It waits, as for any other worker."""
     world = Mixed(a=NEW, b=NEW)
     world.probe()

@@ -1,4 +1,4 @@
-"""Everything is placed from scratch when something has changed, as often as that may be."""
+"""Everything is placed from scratch when something has changed, at a limited rate."""
 
 import pytest
 
@@ -17,10 +17,10 @@ def _world_of(jobs: int, pieces: int) -> World:
     return world
 
 
-def test_a_dead_worker_s_station_is_reserved_again_at_once() -> None:
-    """In the decision of its death, however far the next placement is; and jobs keep what they had."""
+def test_a_dead_worker_s_station_is_reserved_at_once() -> None:
+    """The decision on its death reserves it, however far off the next placement is; jobs keep their slots."""
     world = _world_of(jobs=2, pieces=2)
-    dead = next(iter(world.core.state.targets))
+    dead = next(iter(world.core.state.plans.targets))
     effects = world.core.decide(Died(world.core.state.stations[dead].worker, "it was killed"), world.now_s)
     assert [effect.station.station for effect in effects if isinstance(effect, Reserve)] == [dead]
     world.pending += effects
@@ -29,7 +29,7 @@ def test_a_dead_worker_s_station_is_reserved_again_at_once() -> None:
 
 
 def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:
-    """So that placing takes a fifth of a core at most; what changed meanwhile waits, and is placed at once then."""
+    """Placing takes a fifth of a core at most; changes meanwhile wait for the next pass."""
     world = _world_of(jobs=1, pieces=20)
     core, now_s = world.core, world.now_s
     placed_s = core.state.placed_s
@@ -41,7 +41,7 @@ def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:
 
 
 def test_a_tick_without_a_change_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a report that says the same, or of work that has begun."""
+    """Neither does a report that repeats the last one, or reports started work."""
     world = _world_of(jobs=2, pieces=4)
     monkeypatch.setattr(Planner, "place", lambda *_, **__: pytest.fail("it placed"))
     world.wait(2)
@@ -51,7 +51,7 @@ def test_a_tick_without_a_change_places_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_effects_have_the_number_of_the_event_that_caused_them() -> None:
-    """Events are counted from 1; what a tick orders is the tick's."""
+    """Events are counted from 1; a tick's orders have the tick's number."""
     world = World()
     joined = world.core.decide(NodesSeen((node("a"),)), world.now_s)
     number = world.core.state.event

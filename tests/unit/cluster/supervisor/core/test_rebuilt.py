@@ -1,4 +1,4 @@
-"""A supervisor that dies at any moment: its successor knows within a tick what an undisturbed one would."""
+"""A supervisor may die at any moment: within a tick its successor knows what an undisturbed one would."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,7 +46,7 @@ RAY_GPUS, PROBED_GPUS = gpu_node("g", *GPUS)
 
 
 class Kept(World):
-    """A world with two CPU nodes and one with GPUs, whose probes answer, and which keeps what is to be kept."""
+    """A world with two CPU nodes and a GPU node whose probes answer; it keeps what a supervisor stores."""
 
     def __init__(self, first_epoch: int = 1, now_s: float = 100.0, orders: dict[str, Order] | None = None) -> None:
         self.records: bytes | None = None
@@ -59,7 +59,7 @@ class Kept(World):
         self.gpus = {f"g/gpu#{number}": uuid for number, uuid in enumerate(GPUS)}
 
     def carry_out(self, effect: Effect) -> None:
-        """Keep what is to be kept, and answer probes."""
+        """Store what is to be kept, and answer probes."""
         match effect:
             case KeepQuarantines():
                 self.records = pack_kept(effect, UTC_S)[1]
@@ -72,7 +72,7 @@ class Kept(World):
                 super().carry_out(effect)
 
     def successor(self) -> "Kept":
-        """Return what follows this supervisor, from workers, clients, Ray and what was kept."""
+        """Return this supervisor's successor, rebuilt from workers, clients, Ray and the store."""
         state = self.core.state
         other = Kept(state.epoch + 1000, self.now_s, self.orders)
         other.sequence, other.records = self.sequence, self.records
@@ -91,11 +91,11 @@ class Kept(World):
         return other
 
     def see(self, *nodes: RayNode) -> None:
-        """Have Ray list its nodes."""
+        """Let Ray list its nodes."""
         self.feed(NodesSeen(nodes, UTC_S + self.now_s))
 
     def hear(self, said: Encoding) -> None:
-        """Have a worker's heartbeat tell of its encoder sessions, and of the last refusal."""
+        """Report a worker's encoder sessions and last refusal."""
         before = self.encoding.get(said.worker, Encoding(said.worker, 0))
         last = said.refused_at if said.refused_at is not None else before.refused_at
         self.encoding[said.worker] = replace(said, refused_at=last)
@@ -106,13 +106,13 @@ class Kept(World):
         self.feed(said)
 
     def caps(self) -> dict[str, int | None]:
-        """Return the caps on encoder sessions that refusals have taught."""
-        return {device: cap.refused_at for device, cap in self.core.state.caps.devices.items()}
+        """Return the caps on encoder sessions, learnt from refusals."""
+        return {device: cap.refused_at for device, cap in self.core.state.caps.items()}
 
     def refusing(self) -> set[str]:
-        """Return the devices whose live workers' last refusals hold: what dead ones taught, refusals teach again.
+        """Return the devices whose live workers' last refusals still hold.
 
-        A worker reports its last refusal even if it has had more sessions open since. Unless it has them now, a
+        A worker reports its last refusal even if it has had more sessions open since. Unless they are open now, a
         successor cannot know that.
         """
         state = self.core.state
@@ -146,13 +146,13 @@ class Kept(World):
 
 
 def _found(book: StationBook) -> FoundWorker:
-    """Return a worker as it is found: it knows the cores of its reservation."""
+    """Return an adopted worker, which knows its reserved cores."""
     assert book.facts is not None
     return FoundWorker(book.worker, replace(book.facts, cores=book.reserved_cores), bool(book.reserved_cores))
 
 
 class Rebuilt(RuleBasedStateMachine):
-    """Things happen in any order; at any moment a successor of its supervisor is compared with it."""
+    """Events in any order; at any moment a successor is compared with its supervisor."""
 
     @initialize()
     def begin(self) -> None:
@@ -235,7 +235,7 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule()
     def supervisor_dies(self) -> None:
-        """One tick later its successor knows what it would have known, and goes on in its place."""
+        """One tick later, the successor knows what its predecessor would, and takes over."""
         successor = self.world.successor()
         successor.wait(0.25)
         self.world.wait(0.25)
@@ -244,7 +244,7 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule()
     def supervisor_dies_and_work_goes_on(self) -> None:
-        """Once clients have had their time, jobs may use as much under the successor as without the death."""
+        """After the clients' grace period, jobs may use as much under the successor as without the death."""
         successor = self.world.successor()
         for world in (self.world, successor):
             _pass(world, SETTINGS.recovery_s + 1)
@@ -254,7 +254,7 @@ class Rebuilt(RuleBasedStateMachine):
 
 
 def _pass(world: World, seconds: float) -> None:
-    """Let time pass, in which clients report that nothing has changed."""
+    """Let time pass while clients repeat their reports."""
     until_s = world.now_s + seconds
     while world.now_s < until_s:
         step_s = min(1.0, until_s - world.now_s)
@@ -265,7 +265,8 @@ def _pass(world: World, seconds: float) -> None:
 
 def _shares(world: World) -> dict[str, int]:
     state = world.core.state
-    return {job.key: sum(wanted.get(job.key, 0) for wanted in state.targets.values()) for job in state.clients.jobs()}
+    targets = state.plans.targets.values()
+    return {job.key: sum(wanted.get(job.key, 0) for wanted in targets) for job in state.clients.jobs()}
 
 
 Rebuilt.TestCase.settings = hypothesis_settings(max_examples=12, stateful_step_count=10, deadline=None)

@@ -1,4 +1,4 @@
-"""What monitoring is told: every series of the table, what happens to workers, jobs and devices, and nothing else."""
+"""Metrics: every series of the table, and what happens to workers, jobs and devices, each counted once."""
 
 import math
 from collections import Counter, defaultdict
@@ -21,206 +21,191 @@ from codecfleet.testing.fake_clock import all_quiet
 
 from ...autoscale.groups import config, group
 from ..core_worlds import World, node, wants
-from ..runner.test_runner import MakeRunner, clock, make_runner, report
-from ..watched_nodes import Watched, watched
-
-__all__ = ["clock", "make_runner", "watched"]
+from ..runner.test_runner import MakeRunner, report, two_nodes
+from ..watched_nodes import Watched
 
 
 class Monitor:
-    """What monitoring was told: gauges' last values, counters' sums, histograms' observations."""
+    """A monitor: gauges' last values, counters' sums, histograms' observations."""
 
     def __init__(self) -> None:
         self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Take samples, with labels that the table has."""
+        """Take samples whose labels are in the table."""
         for sample in samples:
             assert set(sample.tags) == set(sample.metric.labels)
             assert sample.value > 0 or sample.metric.kind is not MetricKind.COUNTER
             self.told[sample.metric.name][sample.labels].append(sample.value)
 
     def of(self, metric: Metric, *labels: str) -> float:
-        """Return a series' value, 0 where nothing was told."""
+        """Return a series' value, 0 if it got no sample."""
         told = self.told[metric.name][labels]
         return sum(told) if metric.kind is MetricKind.COUNTER else (told or [0])[-1]
 
 
-@pytest.fixture
-def monitor() -> Monitor:
-    """A monitor that was told nothing."""
-    return Monitor()
+class Metered(Monitor):
+    """The monitor of a supervisor that has a node of two cores."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
+        self.runner: SupervisorRunner
+
+    async def at_work(self) -> str:
+        """Give the node's worker two pieces of work; return the worker."""
+        await self.runner.renew(report(1, 10))
+        await all_quiet()
+        (worker,) = (await self.runner.renew(report(2, 10))).slots["j"]
+        await self.runner.renew(report(3, 10, {worker: 2}))
+        await self.clock.advance(GAUGES_S + TICK_S)
+        return worker
+
+    async def beat(self, worker: str, heartbeat: Heartbeat) -> None:
+        """Let a worker's next heartbeats be this one."""
+        self.backend.heartbeats[worker] = heartbeat
+        await self.clock.advance(2.5)
 
 
 @pytest.fixture
-def backend() -> FakeClusterBackend:
-    """A node of two cores."""
-    return FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
+async def metered(make_runner: MakeRunner, clock: FakeClock) -> Metered:
+    """A monitor whose supervisor has started."""
+    found = Metered(clock)
+    found.runner = await make_runner(found.backend, take_samples=found.take)
+    return found
 
 
-@pytest.fixture
-async def runner(backend: FakeClusterBackend, make_runner: MakeRunner, monitor: Monitor) -> SupervisorRunner:
-    """A supervisor that tells the monitor."""
-    return await make_runner(backend, take_samples=monitor.take)
-
-
-async def at_work(runner: SupervisorRunner, clock: FakeClock) -> str:
-    """Give the node's worker two pieces of work; return the worker."""
-    await runner.renew(report(1, 10))
-    await all_quiet()
-    (worker,) = (await runner.renew(report(2, 10))).slots["j"]
-    await runner.renew(report(3, 10, {worker: 2}))
-    await clock.advance(GAUGES_S + TICK_S)
-    return worker
-
-
-async def test_a_look_tells_every_gauge(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+async def test_a_look_tells_every_gauge(metered: Metered) -> None:
     """Each series of each gauge has a value, 0 too: none keeps what was true an hour ago."""
-    await clock.advance(TICK_S)
+    await metered.clock.advance(TICK_S)
     for metric in METRICS:
         if metric.kind is MetricKind.GAUGE:
-            assert monitor.told[metric.name].keys() == set(product(*metric.labels.values())), metric.name
-    assert monitor.of(table.NODES, "open") == 1
-    assert runner.status().nodes[0].name == "host-a"
+            assert metered.told[metric.name].keys() == set(product(*metric.labels.values())), metric.name
+    assert metered.of(table.NODES, "open") == 1
+    assert metered.runner.status().nodes[0].name == "host-a"
 
 
-async def test_work_is_told(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
-) -> None:
+async def test_work_is_told(metered: Metered) -> None:
     """Jobs, what is left of them, slots in use, starts, and time in use."""
-    worker = await at_work(runner, clock)
-    assert monitor.of(table.WORKERS, "cpu", "ready") == 1
-    assert (monitor.of(table.SLOTS, "cpu"), monitor.of(table.SLOTS_IN_USE, "cpu")) == (2, 2)
-    assert (monitor.of(table.JOBS, "working"), monitor.of(table.JOBS, "waiting")) == (1, 0)
-    assert (monitor.of(table.QUEUE_SEGMENTS), monitor.of(table.QUEUE_FRAMES)) == (10, 2500)
-    assert monitor.of(table.WORKERS_STARTED, "cpu") == 1
-    assert monitor.told[table.JOB_WAIT.name][()] == [0.0]
-    assert monitor.told[table.PLACEMENT.name][()]
-    before_s = monitor.of(table.SLOT_SECONDS, "cpu")
-    await runner.renew(report(4, 10, {worker: 2}))
-    await clock.advance(GAUGES_S)
-    assert monitor.of(table.SLOT_SECONDS, "cpu") - before_s == pytest.approx(2 * GAUGES_S)
-    assert monitor.of(table.WORKER_SECONDS, "cpu") >= GAUGES_S
-    assert backend.reserved_cores == 2
+    worker = await metered.at_work()
+    assert metered.of(table.WORKERS, "cpu", "ready") == 1
+    assert (metered.of(table.SLOTS, "cpu"), metered.of(table.SLOTS_IN_USE, "cpu")) == (2, 2)
+    assert (metered.of(table.JOBS, "working"), metered.of(table.JOBS, "waiting")) == (1, 0)
+    assert (metered.of(table.QUEUE_SEGMENTS), metered.of(table.QUEUE_FRAMES)) == (10, 2500)
+    assert metered.of(table.WORKERS_STARTED, "cpu") == 1
+    assert metered.told[table.JOB_WAIT.name][()] == [0.0]
+    assert metered.told[table.PLACEMENT.name][()]
+    before_s = metered.of(table.SLOT_SECONDS, "cpu")
+    await metered.runner.renew(report(4, 10, {worker: 2}))
+    await metered.clock.advance(GAUGES_S)
+    assert metered.of(table.SLOT_SECONDS, "cpu") - before_s == pytest.approx(2 * GAUGES_S)
+    assert metered.of(table.WORKER_SECONDS, "cpu") >= GAUGES_S
+    assert metered.backend.reserved_cores == 2
 
 
-async def test_frames_are_told_by_codec(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
-) -> None:
+async def test_frames_are_told_by_codec(metered: Metered) -> None:
     """Frames count for the codec of the job that had the worker, also when it has just gone."""
-    worker = await at_work(runner, clock)
-    backend.heartbeats[worker] = Heartbeat(50, (("j", "segment 1"),))
-    await clock.advance(2.5)
-    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 50
-    await runner.depart("one")
-    backend.heartbeats[worker] = Heartbeat(80, ())
-    await clock.advance(2.5)
-    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 80
-    assert monitor.told[table.FRAMES.name].keys() == {("cpu", "h264", "software")}
+    worker = await metered.at_work()
+    await metered.beat(worker, Heartbeat(50, (("j", "segment 1"),)))
+    assert metered.of(table.FRAMES, "cpu", "h264", "software") == 50
+    await metered.runner.depart("one")
+    await metered.beat(worker, Heartbeat(80, ()))
+    assert metered.of(table.FRAMES, "cpu", "h264", "software") == 80
+    assert metered.told[table.FRAMES.name].keys() == {("cpu", "h264", "software")}
 
 
-async def test_ended_work_is_told_by_its_ending(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
-) -> None:
+async def test_ended_work_is_told_by_its_ending(metered: Metered) -> None:
     """Work counts once, by how it ended, from a worker's start on."""
-    await runner.renew(report(1, 10))
+    await metered.runner.renew(report(1, 10))
     await all_quiet()
-    (worker,) = (await runner.renew(report(2, 10))).slots["j"]
-    backend.heartbeats[worker] = Heartbeat(30, (), ended={Ending.DONE: 2})
-    await clock.advance(2.5)
-    backend.heartbeats[worker] = Heartbeat(30, (), ended={Ending.DONE: 5, Ending.RETRY: 1})
-    await clock.advance(5)
-    told = {labels: sum(values) for labels, values in monitor.told[table.WORK_ENDED.name].items()}
+    (worker,) = (await metered.runner.renew(report(2, 10))).slots["j"]
+    await metered.beat(worker, Heartbeat(30, (), ended={Ending.DONE: 2}))
+    await metered.beat(worker, Heartbeat(30, (), ended={Ending.DONE: 5, Ending.RETRY: 1}))
+    told = {labels: sum(values) for labels, values in metered.told[table.WORK_ENDED.name].items()}
     assert told == {("cpu", "done"): 5, ("cpu", "retry"): 1}
-    assert monitor.of(table.FRAMES, "cpu", "h264", "software") == 30
+    assert metered.of(table.FRAMES, "cpu", "h264", "software") == 30
 
 
-async def test_a_death_is_told_with_the_work_it_cost(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
-) -> None:
+async def test_a_death_is_told_with_the_work_it_cost(metered: Metered) -> None:
     """A dead worker counts once, with the pieces of work that run again."""
-    worker = await at_work(runner, clock)
-    backend.kill(worker, "signal 9")
-    await clock.advance(LOOK_S)
-    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "died"): [1]}
-    assert monitor.told[table.WORK_LOST.name] == {("cpu", "died"): [2]}
+    worker = await metered.at_work()
+    metered.backend.kill(worker, "signal 9")
+    await metered.clock.advance(LOOK_S)
+    assert metered.told[table.WORKERS_LOST.name] == {("cpu", "died"): [1]}
+    assert metered.told[table.WORK_LOST.name] == {("cpu", "died"): [2]}
 
 
-async def test_hung_work_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+async def test_hung_work_is_told_once(metered: Metered) -> None:
     """A worker that a driver writes off counts as hung, and its end then adds nothing."""
-    worker = await at_work(runner, clock)
+    worker = await metered.at_work()
     for sequence in (4, 5):
         said = replace(report(sequence, 10, {worker: 2}), written_off={worker: "no progress for 60 s"})
-        await runner.renew(said)
-    await clock.advance(LOOK_S)
-    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "hung"): [1]}
-    assert monitor.of(table.WORK_LOST, "cpu", "hung") == 2
+        await metered.runner.renew(said)
+    await metered.clock.advance(LOOK_S)
+    assert metered.told[table.WORKERS_LOST.name] == {("cpu", "hung"): [1]}
+    assert metered.of(table.WORK_LOST, "cpu", "hung") == 2
 
 
-async def test_a_node_that_leaves_is_told(
-    runner: SupervisorRunner, backend: FakeClusterBackend, clock: FakeClock, monitor: Monitor
-) -> None:
+async def test_a_node_that_leaves_is_told(metered: Metered) -> None:
     """Workers that go with a node that Ray drains count for the node, and a job without a slot waits then."""
-    await at_work(runner, clock)
-    backend.join(RayNode(node="a", name="host-a", cores=2, free_cores=0, draining=True))
-    await clock.advance(LOOK_S + TICK_S)
-    backend.lose("a")
-    await clock.advance(LOOK_S + TICK_S)
-    assert monitor.told[table.WORKERS_LOST.name] == {("cpu", "node"): [1]}
-    assert monitor.of(table.WORK_LOST, "cpu", "node") == 2
-    await runner.renew(report(4, 10))
-    await clock.advance(2 * GAUGES_S)
-    assert monitor.of(table.JOBS, "waiting") == 1
-    assert GAUGES_S <= monitor.of(table.QUEUE_AGE) <= 2 * GAUGES_S
+    await metered.at_work()
+    metered.backend.join(RayNode(node="a", name="host-a", cores=2, free_cores=0, draining=True))
+    await metered.clock.advance(LOOK_S + TICK_S)
+    metered.backend.lose("a")
+    await metered.clock.advance(LOOK_S + TICK_S)
+    assert metered.told[table.WORKERS_LOST.name] == {("cpu", "node"): [1]}
+    assert metered.of(table.WORK_LOST, "cpu", "node") == 2
+    await metered.runner.renew(report(4, 10))
+    await metered.clock.advance(2 * GAUGES_S)
+    assert metered.of(table.JOBS, "waiting") == 1
+    assert GAUGES_S <= metered.of(table.QUEUE_AGE) <= 2 * GAUGES_S
 
 
-async def test_each_fault_is_told_once(runner: SupervisorRunner, clock: FakeClock, monitor: Monitor) -> None:
+async def test_each_fault_is_told_once(metered: Metered) -> None:
     """Reports repeat faults, and each counts once, by its kind."""
-    worker = await at_work(runner, clock)
+    worker = await metered.at_work()
     faults = (
         DeviceFault(1, worker, "a.mp4", is_wrong=False, reason="r"),
         DeviceFault(2, worker, "a.mp4", is_wrong=True, reason="r"),
         DeviceFault(3, worker, "a.mp4", is_wrong=False, reason="r", is_doubtful=True),
     )
-    await runner.renew(replace(report(4, 10), faults=faults[:2]))
-    await runner.renew(replace(report(5, 10), faults=faults))
-    counts = {kind: monitor.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}
+    await metered.runner.renew(replace(report(4, 10), faults=faults[:2]))
+    await metered.runner.renew(replace(report(5, 10), faults=faults))
+    counts = {kind: metered.of(table.DEVICE_FAULTS, kind) for kind in ("failed", "wrong", "doubtful")}
     assert counts == {"failed": 1, "wrong": 1, "doubtful": 1}
 
 
 async def test_a_defect_ends_the_metering_alone(
-    backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot take samples costs the supervisor nothing, and one line in its log."""
+    """If samples cannot be taken, the supervisor continues, with one line in its log."""
 
     def refuse(_samples: tuple[MetricSample, ...]) -> None:
         raise RuntimeError("no agent")
 
-    runner = await make_runner(backend, take_samples=refuse)
+    runner = await make_runner(two_nodes(), take_samples=refuse)
     await clock.advance(3 * GAUGES_S)
-    assert Counter(record.message for record in caplog.records)["metrics are not measured any more"] == 1
+    assert Counter(record.message for record in caplog.records)["metrics are no longer measured"] == 1
     assert runner.status().nodes
 
 
-async def test_an_adopted_workers_past_is_not_told_again(
-    runner: SupervisorRunner, backend: FakeClusterBackend, make_runner: MakeRunner, clock: FakeClock
-) -> None:
+async def test_an_adopted_workers_past_is_not_told_again(metered: Metered, make_runner: MakeRunner) -> None:
     """What an earlier supervisor counted of a worker, its successor does not."""
-    worker = await at_work(runner, clock)
-    backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
+    worker = await metered.at_work()
+    metered.backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
     later = Monitor()
-    await make_runner(backend, take_samples=later.take)
-    await clock.advance(2.5)
-    backend.heartbeats[worker] = Heartbeat(520, (), ended={Ending.DONE: 10})
-    await clock.advance(2.5)
+    await make_runner(metered.backend, take_samples=later.take)
+    await metered.clock.advance(2.5)
+    await metered.beat(worker, Heartbeat(520, (), ended={Ending.DONE: 10}))
     assert later.of(table.FRAMES, "cpu", "none", "software") == 20
     assert later.of(table.WORK_ENDED, "cpu", "done") == 1
 
 
-def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
+def test_a_sick_gpu_is_told(watched: Watched) -> None:
     """Devices count by state, a new quarantine by its cause, and one that an earlier supervisor counted not again."""
     state = watched.world.core.state
-    tally, restarted = MetricTally(state, watched.world.now_s), Monitor()
+    tally, monitor, restarted = MetricTally(state, watched.world.now_s), Monitor(), Monitor()
     monitor.take(tuple(tally.look({}, watched.world.now_s)))
     kind = watched.device.kind.value
     count = monitor.of(table.DEVICES, kind, "open")
@@ -237,7 +222,7 @@ def test_a_sick_gpu_is_told(watched: Watched, monitor: Monitor) -> None:
 
 
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
-    """No name of a job, file, node or device becomes a series."""
+    """A job, file, node or device cannot become a label's value."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
         assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
 
@@ -251,13 +236,13 @@ def labelled(name: str, labels: dict[str, str]) -> RayNode:
 
 
 def costs(world: World, seconds: float) -> dict[str, float]:
-    """Return what a look tells of the cost, so long after the one before."""
+    """Return the cost that a look reports, this long after the previous one."""
     tally = MetricTally(world.core.state, 0.0)
     return {each.labels[0]: each.value for each in tally.look({}, seconds) if each.metric is table.COST}
 
 
 def world_of(autoscale: AutoscaleConfig | None) -> World:
-    """Return two cheap nodes, a dear one, and one of no group, of which a job uses the first."""
+    """Return two cheap nodes, an expensive one and one of no group; a job uses the first."""
     cheap = {"group": "cheap"}
     nodes = (
         labelled("a", {**cheap, "zone": "z"}),
@@ -274,7 +259,7 @@ def world_of(autoscale: AutoscaleConfig | None) -> World:
 
 
 def test_nodes_cost_their_groups_price() -> None:
-    """Each as a whole while it is there: busy where work runs, else idle; a node of no group has no price."""
+    """A whole node costs money while it exists: busy if work runs on it, else idle; a node of no group is free."""
     world = world_of(config(CHEAP, DEAR))
     assert costs(world, 10 * GAUGES_S) == {
         "busy": pytest.approx(0.36 / 3600 * 10 * GAUGES_S),
@@ -282,8 +267,8 @@ def test_nodes_cost_their_groups_price() -> None:
     }
 
 
-def test_without_prices_nothing_is_told() -> None:
-    """Neither where no groups are set, nor where they cost nothing."""
+def test_without_prices_no_cost_is_reported() -> None:
+    """Neither without groups nor with free ones."""
     assert costs(world_of(None), GAUGES_S) == {}
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
 
@@ -293,7 +278,7 @@ SERIES_MAX = 400
 
 
 def test_names_are_unique_and_series_few() -> None:
-    """No two metrics share a name, and all series together are few."""
+    """No two metrics share a name, and the total number of series is small."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     series = sum(
         (len(metric.bounds) + 3 if metric.bounds else 1) * math.prod(map(len, metric.labels.values()))

@@ -1,4 +1,4 @@
-"""A supervisor that has been replaced, and wakes, gives no order any more: its successor does."""
+"""A supervisor that wakes after it was replaced gives no more orders."""
 
 from collections.abc import AsyncIterator
 
@@ -12,20 +12,18 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
-from .test_runner import MakeRunner, clock, make_runner, report
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, report
 
 SETTINGS = SupervisorSettings(idle_release_s=5, client_expiry_s=10)
 
 
 class Refusing(FakeClusterBackend):
-    """Workers that have heard of a newer supervisor, once ``heard``."""
+    """Workers that know a newer supervisor once ``heard``."""
 
     heard = False
 
     async def heartbeat(self, worker: str) -> Heartbeat:
-        """Refuse it, or answer."""
+        """Refuse the call, or answer."""
         if self.heard:
             raise OldTerm(worker)
         return await super().heartbeat(worker)
@@ -33,7 +31,7 @@ class Refusing(FakeClusterBackend):
 
 @pytest.fixture
 def backend() -> Refusing:
-    """A node of two cores, whose newest supervisor is of term 1."""
+    """A node of two cores; its newest supervisor has term 1."""
     made = Refusing((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
     made.term = 1
     return made
@@ -41,7 +39,7 @@ def backend() -> Refusing:
 
 @pytest.fixture
 async def runner(backend: Refusing, make_runner: MakeRunner) -> AsyncIterator[SupervisorRunner]:
-    """The supervisor of term 1, with one worker at work."""
+    """The supervisor of term 1, with one busy worker."""
     made = await make_runner(backend, SETTINGS)
     await made.renew(report(1, 50))
     await all_quiet()
@@ -49,18 +47,18 @@ async def runner(backend: Refusing, make_runner: MakeRunner) -> AsyncIterator[Su
     backend.term = 1
 
 
-async def test_one_that_leads_gives_back_what_its_dead_clients_used(
+async def test_a_leading_supervisor_releases_what_dead_clients_used(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """The same silence without a successor: the worker is ended."""
+    """Without a successor, a worker of silent clients is ended."""
     await clock.advance(20)
     assert (backend.workers, runner.leading.over) == ({}, "")
 
 
-async def test_one_that_was_replaced_ends_no_worker(
+async def test_a_replaced_supervisor_ends_no_worker(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """Its clients report to its successor, and so are silent: it must not take their workers away."""
+    """Its clients are silent because they report to its successor, so it must not end their workers."""
     workers, starts = backend.workers, backend.starts
     backend.term = 2
     await clock.advance(20)
@@ -71,8 +69,8 @@ async def test_one_that_was_replaced_ends_no_worker(
     assert (backend.starts, len(backend.renewed)) == (starts, len(backend.renewed))
 
 
-async def test_one_that_was_replaced_grants_nothing(runner: SupervisorRunner, backend: Refusing) -> None:
-    """Slots that its successor grants too are not granted twice."""
+async def test_a_replaced_supervisor_grants_nothing(runner: SupervisorRunner, backend: Refusing) -> None:
+    """Slots that its successor grants are not granted twice."""
     assert (await runner.renew(report(2, 50))).slots["j"]
     backend.term = 2
     await runner.leading.look()
@@ -80,20 +78,20 @@ async def test_one_that_was_replaced_grants_nothing(runner: SupervisorRunner, ba
         await runner.renew(report(3, 50))
 
 
-async def test_a_worker_that_obeys_another_is_enough(
+async def test_a_worker_that_obeys_a_successor_is_proof_enough(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """It refuses its heartbeat: this supervisor is over, and the worker is not taken for dead."""
+    """If a worker refuses a heartbeat, the supervisor is over, and the worker does not count as dead."""
     workers = backend.workers
     backend.heard = True
     await clock.advance(20)
     assert (runner.leading.over, backend.workers) == ("superseded", workers)
 
 
-async def test_one_that_cannot_look_waits_with_its_orders(
+async def test_a_supervisor_that_cannot_look_delays_its_orders(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """While it is unknown whether it was replaced nothing is ended; then all of it is."""
+    """While it is unknown whether it was replaced, nothing is ended; afterwards everything is."""
     backend.term = ConnectionError("no route to the control service")
     await clock.advance(20)
     assert len(backend.workers) == 1
@@ -102,10 +100,10 @@ async def test_one_that_cannot_look_waits_with_its_orders(
     assert (backend.workers, runner.leading.over) == ({}, "")
 
 
-async def test_one_that_is_cut_off_renews_no_worker(
+async def test_a_supervisor_that_is_cut_off_renews_no_worker(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """Workers on its side of a broken network end themselves, since their work runs elsewhere."""
+    """Workers on its side of a broken network end themselves, because their work runs elsewhere."""
     backend.term = ConnectionError("no route to the control service")
     await clock.advance(SETTINGS.fence_s + 5)
     assert runner.leading.over == "cut off"

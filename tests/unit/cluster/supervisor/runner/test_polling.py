@@ -1,4 +1,4 @@
-"""Polls on a clock: how often, what a node that does not answer costs, and a machine that changes over time."""
+"""Polls on a clock: how often they happen, and what an unresponsive node or a changing machine does to them."""
 
 import asyncio
 
@@ -15,9 +15,7 @@ from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fleet.simulated_report import simulated_report
 from codecfleet.testing.nvml.fake_nvml import FakeNvml
 
-from .test_runner import MakeRunner, clock, make_runner, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, two_nodes
 
 
 def _backend(nvml: FakeNvml) -> FakeClusterBackend:
@@ -35,8 +33,8 @@ def _shown(runner: SupervisorRunner) -> list[tuple[str, int | None]]:
     return [(device.state, device.use.get("nvdec", {}).get("percent")) for device in runner.status().devices]
 
 
-async def test_a_machine_is_followed_over_time(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """What befalls a GPU between two polls is in the next: a load, damage, a clock that is held down, a loss."""
+async def test_a_machine_s_changes_show_in_the_next_poll(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A load, damage, a limited clock and a lost GPU each show in the next poll."""
     nvml = FakeNvml(load_fleet("h200-l40s").nodes[0], clock)
     first, second = nvml.devices[:2]
     began_s = clock()
@@ -62,15 +60,15 @@ async def test_a_machine_is_followed_over_time(make_runner: MakeRunner, clock: F
 
 
 async def test_a_node_without_gpus_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Nothing is asked where nothing could answer."""
+    """No poll is sent where nothing could answer."""
     backend = two_nodes()
     await make_runner(backend)
     await clock.advance(60)
     assert backend.polled == []
 
 
-async def test_a_node_that_drains_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A GPU that is watched cannot be reset, so polling stops, and begins again once the node is open."""
+async def test_a_draining_node_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A watched GPU cannot be reset, so polling stops until the node is open again."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     runner = await make_runner(backend)
     runner.ask(Order.DRAIN, "g")
@@ -82,8 +80,8 @@ async def test_a_node_that_drains_is_not_polled(make_runner: MakeRunner, clock: 
     assert set(backend.polled) == {"g"}
 
 
-async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A driver that hangs is not asked every 10 s without end, and one that answers again is."""
+async def test_an_unresponsive_node_is_polled_less_and_less(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A driver that hangs is not polled every 10 s for ever, and one that recovers is polled as before."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     well = backend.healths["g"]
 
@@ -104,8 +102,8 @@ async def test_a_node_that_does_not_answer_is_asked_ever_more_seldom(make_runner
     assert runner.status().devices[0].seen_s is not None
 
 
-async def test_a_poll_that_hangs_is_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While one has not ended, not even past its limit, no other asks the same node."""
+async def test_only_one_poll_of_a_node_runs_at_a_time(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """While a poll has not ended, even past its limit, no other poll of the node starts."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     asked: list[str] = []
 

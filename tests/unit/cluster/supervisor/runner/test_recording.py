@@ -1,4 +1,4 @@
-"""What a supervisor decided is decided again from its events: the same effects, and the same state."""
+"""A supervisor's recorded events lead to the same effects and the same state when they are decided again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,13 +18,11 @@ from codecfleet.testing.fake_clock import all_quiet
 from tests.replaying import replayed
 
 from ..core_worlds import SETTINGS, World, node, wants
-from .test_runner import MakeRunner, clock, make_runner, report, settled, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from .test_runner import MakeRunner, report, settled, two_nodes
 
 
 class Recorder(Core):
-    """A core whose decisions are recorded, as its runner does."""
+    """A core whose decisions are recorded, as by its runner."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         super().__init__(SETTINGS, Policy(), 1, 100.0)
@@ -47,7 +45,7 @@ class Recorder(Core):
 
 
 class Answered(World):
-    """A world whose clients know what they were answered: to ask its core otherwise would change its state."""
+    """A world that keeps clients' answers: asking its core for them would change its state."""
 
     def told(self, client: str) -> Grants:
         """Return the last answer to a client."""
@@ -85,8 +83,8 @@ def _happen(world: World, what: str, number: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(STORY, st.sampled_from([3, 1000]))
-def test_any_story_is_decided_again(story: list[tuple[str, int]], kept: int) -> None:
-    """From its beginning, or from a copy on the way; and at most twice as much is kept as was asked for."""
+def test_any_history_is_decided_again(story: list[tuple[str, int]], kept: int) -> None:
+    """From its start or from a later copy of the core; at most twice the requested number of events is kept."""
     with TemporaryDirectory() as folder:
         world, recorder = _world(Path(folder), kept)
         for what, number in story:
@@ -97,8 +95,8 @@ def test_any_story_is_decided_again(story: list[tuple[str, int]], kept: int) -> 
     assert count <= 2 * kept
 
 
-def test_a_killed_process_leaves_what_it_has_decided(tmp_path: Path) -> None:
-    """Its files have everything, except perhaps the last decision, if it was written in part."""
+def test_a_killed_process_leaves_its_decisions(tmp_path: Path) -> None:
+    """Its files have every decision, except perhaps a partly written last one."""
     world, _ = _world(tmp_path)
     world.say("one", wants("j", 4))
     (path,) = tmp_path.iterdir()
@@ -108,8 +106,8 @@ def test_a_killed_process_leaves_what_it_has_decided(tmp_path: Path) -> None:
     assert replayed(whole[:-1]) == (count - 1, [])
 
 
-def test_another_decision_is_found(tmp_path: Path) -> None:
-    """Effects that are missing, and a state that is another."""
+def test_a_different_decision_is_found(tmp_path: Path) -> None:
+    """Missing effects and a different state are both reported."""
     core = Core(SETTINGS, Policy(), 1, 100.0)
     recording = Recording(core, tmp_path)
     joins = NodesSeen((node("a", 4),))
@@ -121,8 +119,8 @@ def test_another_decision_is_found(tmp_path: Path) -> None:
     assert state == "the state after event 1 is another"
 
 
-def test_a_defect_is_an_answer_too(tmp_path: Path) -> None:
-    """It costs its decision alone, and comes again."""
+def test_a_defect_is_recorded_too(tmp_path: Path) -> None:
+    """It loses only its decision, and happens again in a replay."""
     core = Core(SETTINGS, Policy(), 1, 100.0)
     recording = Recording(core, tmp_path)
     decided = decide(core, SupervisorEvent(), 100.0)
@@ -131,10 +129,10 @@ def test_a_defect_is_an_answer_too(tmp_path: Path) -> None:
     assert replayed(recording.packed()) == (1, [])
 
 
-async def test_a_runner_keeps_what_it_decides_where_it_is_told_to(
+async def test_a_runner_records_only_if_a_folder_is_set(
     make_runner: MakeRunner, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder; else it keeps nothing."""
+    """With a folder in the environment it records there; else nowhere."""
     for folder in ("", str(tmp_path / "events")):
         monkeypatch.setenv(EVENTS, folder)
         runner = await make_runner(two_nodes())

@@ -38,7 +38,7 @@ HEAD = RayNode(node="head", name="head", cores=0, free_cores=0)
 
 
 class Driver:
-    """A program with one job, whose pieces of work take a second each, and the last one longer."""
+    """A program with one job whose segments take a second each, the last one longer."""
 
     def __init__(self, runner: SupervisorRunner, pieces: int) -> None:
         self._runner = runner
@@ -50,7 +50,7 @@ class Driver:
         self.done: list[int] = []
 
     async def live_on(self) -> None:
-        """Finish what runs, and begin on what may be used now; no worker is lost under its work."""
+        """Finish what runs, and start what may run now; no worker is lost while it works."""
         if self._last in self._running.values():
             self._last_takes -= 1
         done = [worker for worker, piece in self._running.items() if piece != self._last or not self._last_takes]
@@ -70,7 +70,7 @@ class Driver:
 
 
 async def test_a_batch_grows_the_cluster_from_nothing_and_back() -> None:
-    """From 0 workers to all of them and back to 0, each piece of work done exactly once."""
+    """The cluster grows from 0 workers to all and back to 0, and each segment runs exactly once."""
     clock, backend = FakeClock(), FakeClusterBackend((HEAD,))
     backend.offers = {"small": MOST}
     config = AutoscaleConfig(groups=(SMALL,), finish_within_s=60.0, idle_s=10.0, turn_s=10.0)
@@ -99,7 +99,7 @@ def want(count: int) -> Resize:
 
 
 class SlowCluster(FakeClusterBackend):
-    """It takes an order when a test says so."""
+    """A cluster that carries out an order when the test says so."""
 
     def __init__(self) -> None:
         super().__init__((HEAD,))
@@ -107,7 +107,7 @@ class SlowCluster(FakeClusterBackend):
         self.may_resize = asyncio.Event()
 
     async def resize(self, order: Resize) -> None:
-        """Wait, then do it."""
+        """Wait, then carry it out."""
         await self.may_resize.wait()
         await super().resize(order)
 
@@ -119,13 +119,13 @@ def backend() -> SlowCluster:
 
 
 def resizing(backend: SlowCluster, heard: list[SupervisorEvent]) -> Resizing:
-    """Return what carries orders out there, for a supervisor of term 0."""
+    """Return an object that resizes this cluster, for a supervisor of term 0."""
     clock = FakeClock()
     return Resizing(backend, Leading(backend, Tenure(0, clock()), 60.0, clock, clock.sleep), heard.append)
 
 
-async def test_the_newest_of_the_orders_that_wait_is_carried_out(backend: SlowCluster) -> None:
-    """One after the other: none overtakes another, and none that is outdated is begun."""
+async def test_only_the_newest_waiting_order_is_carried_out(backend: SlowCluster) -> None:
+    """Orders run one after the other: none overtakes another, and outdated ones are skipped."""
     heard: list[SupervisorEvent] = []
     orders = resizing(backend, heard)
     busy = asyncio.create_task(orders.resize(want(1)))
@@ -138,8 +138,8 @@ async def test_the_newest_of_the_orders_that_wait_is_carried_out(backend: SlowCl
     assert heard == [Resized(), Resized()]
 
 
-async def test_why_no_nodes_come_is_told(backend: SlowCluster) -> None:
-    """In one line, as the cluster says it."""
+async def test_the_reason_for_missing_nodes_is_reported(backend: SlowCluster) -> None:
+    """In one line, as the cluster gives it."""
     heard: list[SupervisorEvent] = []
     backend.may_resize.set()
     await resizing(backend, heard).resize(want(MOST + 1))
@@ -148,8 +148,8 @@ async def test_why_no_nodes_come_is_told(backend: SlowCluster) -> None:
     assert event.trouble.startswith("there are too few nodes for the request, so none is added. ")
 
 
-async def test_who_leads_no_more_orders_nothing(backend: SlowCluster) -> None:
-    """A newer supervisor's orders stand."""
+async def test_a_deposed_supervisor_orders_nothing(backend: SlowCluster) -> None:
+    """A newer supervisor's orders stay in force."""
     heard: list[SupervisorEvent] = []
     backend.may_resize.set()
     backend.term = 1
@@ -157,8 +157,8 @@ async def test_who_leads_no_more_orders_nothing(backend: SlowCluster) -> None:
     assert (backend.resized, heard) == ([], [])
 
 
-async def test_at_the_end_no_node_is_wanted_any_more(backend: SlowCluster) -> None:
-    """What was asked for would stand for ever; a cluster that cannot be reached then is only logged."""
+async def test_the_request_for_nodes_is_withdrawn_at_the_end(backend: SlowCluster) -> None:
+    """It would stay in force for ever; if the cluster cannot be reached, that is only logged."""
     backend.may_resize.set()
     orders = resizing(backend, [])
     await orders.withdraw()

@@ -1,4 +1,4 @@
-"""The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
+"""The supervisor's runner on an in-memory cluster: decisions are carried out, and results are fed back."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ SETTINGS = SupervisorSettings(idle_release_s=30)
 
 
 class MakeRunner(Protocol):
-    """Makes and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
+    """Creates and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
 
     async def __call__(
         self, backend: FakeClusterBackend, settings: SupervisorSettings = SETTINGS, **options: Any
@@ -47,7 +47,7 @@ class MakeRunner(Protocol):
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that stands still."""
+    """A clock that does not move by itself."""
     return FakeClock()
 
 
@@ -75,31 +75,36 @@ def two_nodes() -> FakeClusterBackend:
 
 
 def report(sequence: int, pieces: int, held: dict[str, int] | None = None, client: str = "one") -> ClientReport:
-    """Return what a client with one job says."""
+    """Return the report of a client with one job."""
     return ClientReport(client, f"driver {client}", sequence, (JobReport(plain_demand("j", pieces), held or {}),))
 
 
 async def settled(runner: SupervisorRunner, said: ClientReport) -> Grants:
-    """Renew, let everything happen that follows, and return the grants that the client gets then."""
+    """Renew, let everything that follows happen, and return the client's grants."""
     await runner.renew(said)
     await all_quiet()
     return await runner.renew(said)
 
 
-async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+async def at_work(make_runner: MakeRunner) -> tuple[FakeClusterBackend, SupervisorRunner, dict[str, int]]:
+    """Return a cluster of two nodes, its supervisor, and the slots of a client's job by worker."""
     backend = two_nodes()
     runner = await make_runner(backend)
-    grants = await settled(runner, report(1, 50))
-    assert sum(grants.slots["j"].values()) == 4
+    return backend, runner, dict((await settled(runner, report(1, 50))).slots["j"])
+
+
+async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+    backend, runner, held = await at_work(make_runner)
+    assert sum(held.values()) == 4
     assert (backend.reserved_cores, len(backend.workers)) == (4, 2)
     await runner.depart("one")
     await clock.advance(31)
     assert (backend.reserved_cores, backend.workers) == (0, {})
 
 
-async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A supervisor that lives for months keeps nothing of programs that were killed."""
+async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A supervisor that runs for months keeps nothing of killed programs."""
     runner = await make_runner(two_nodes())
     await runner.renew(report(1, 50))
     waiting = asyncio.create_task(runner.renew(report(2, 50), 1))
@@ -112,10 +117,8 @@ async def test_clients_that_go_without_a_word_leave_nothing(make_runner: MakeRun
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
     """A client that waits for news learns of a death when it happens, not when its patience ends."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
-    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
+    backend, runner, held = await at_work(make_runner)
+    waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
     assert not waiting.done()
     victim = next(iter(held))
@@ -126,26 +129,23 @@ async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
 
 async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
     """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
-    backend = two_nodes()
-    first = await make_runner(backend)
-    held = (await settled(first, report(1, 50))).slots["j"]
+    backend, first, held = await at_work(make_runner)
     assert first.ask(Order.CORDON, "host-b")
     await all_quiet()
     survivors = dict(backend.workers)
     second = await make_runner(backend)
     assert backend.workers == survivors
-    assert (await second.renew(report(2, 50, dict(held)))).slots["j"] == held
+    assert (await second.renew(report(2, 50, held))).slots["j"] == held
     await clock.advance(4)
-    grants = await settled(second, report(3, 50, dict(held)))
+    grants = await settled(second, report(3, 50, held))
     assert set(grants.slots["j"]) == {worker for worker in held if worker.startswith("a/")}
     assert backend.starts == 2
 
 
 async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
     """It begins with the events and the speeds of the one before, but for the last seconds, and says that it begins."""
-    backend = two_nodes()
-    first = await make_runner(backend)
-    worker = min((await settled(first, report(1, 50))).slots["j"])
+    backend, first, held = await at_work(make_runner)
+    worker = min(held)
     for frames in (0, 50, 100, 150):
         backend.heartbeats[worker] = Heartbeat(frames, (("j", "segment 1"),))
         await clock.advance(HEARTBEAT_S)
@@ -161,20 +161,19 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
     assert any(fps for _, fps in shown)
 
 
-async def test_the_next_supervisor_says_which_node_died_with_the_last_one(
+async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
     """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
-    backend = two_nodes()
-    await settled(await make_runner(backend), report(1, 50))
+    backend, *_ = await at_work(make_runner)
     await clock.advance(EVERY_S + HEARTBEAT_S)
     backend.lose("a")
     lines = [line for _, line in (await make_runner(backend)).status().log]
-    assert [line for line in lines if "went" in line] == ["node host-a went while no supervisor ran"]
+    assert [line for line in lines if "left while" in line] == ["node host-a left while no supervisor ran"]
 
 
-async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While Ray's control service is away, the supervisor goes on, and says nothing of it every few seconds."""
+async def test_a_failing_store_loses_only_the_past(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """While Ray's control service is down, the supervisor continues, and does not log that every few seconds."""
     backend = two_nodes()
     backend.keep_error = ConnectionError("the control service restarts")
     runner = await make_runner(backend)
@@ -189,7 +188,7 @@ async def test_a_store_that_keeps_nothing_costs_the_past_alone(make_runner: Make
 
 
 async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) -> None:
-    """A start that fails is tried again, and the log says why it failed."""
+    """A failed start is tried again, and the log has its reason."""
     backend = two_nodes()
     backend.start_errors = [RuntimeError("no memory")]
     runner = await make_runner(backend)
@@ -202,26 +201,23 @@ async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) ->
 @pytest.mark.parametrize("is_death_seen", [True, False])
 async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, is_death_seen: bool) -> None:
     """When Ray itself is gone, all callers are told so, also while no worker has died yet."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     backend.ended = "Ray itself ended"
     if is_death_seen:
         backend.kill(next(iter(held)))
         await all_quiet()
     else:
         await clock.advance(2 * TICK_S)
-    assert (await runner.renew(report(2, 50, dict(held)))).unrecoverable == "Ray itself ended"
-    again = asyncio.create_task(runner.renew(report(3, 50, dict(held)), 1))
+    assert (await runner.renew(report(2, 50, held))).unrecoverable == "Ray itself ended"
+    again = asyncio.create_task(runner.renew(report(3, 50, held), 1))
     await clock.advance(1 + TICK_S)
     assert (await again).unrecoverable == "Ray itself ended"
 
 
 async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
     """What heartbeats tell of a station's work is kept with its age; when the worker dies its work is lost."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    worker = min((await settled(runner, report(1, 50))).slots["j"])
+    backend, runner, held = await at_work(make_runner)
+    worker = min(held)
     station = worker.rpartition(":")[0]
     done, runs = ("c:1", "j", "segment 1", -4.0, -1.0, "done"), ("c:2", "j", "segment 2", -1.0, None, "")
     backend.heartbeats[worker] = Heartbeat(0, (("j", "segment 2"),), pieces=(done, runs))
@@ -238,18 +234,16 @@ async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: Fa
     assert [each.ending for each in runner.history((station,)).pieces[station]] == ["done", "lost"]
 
 
-async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
+async def test_status_shows_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
     """Workers with their leases and speed, and jobs with their share; no line is too wide."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     worker = min(held)
     running = (("j", "segment 1"), ("j", "segment 2"))
     backend.heartbeats[worker] = Heartbeat(0, running)
     await clock.advance(2.5)
     backend.heartbeats[worker] = Heartbeat(50, running)
     await clock.advance(2)
-    await runner.renew(report(2, 44, dict(held)))
+    await runner.renew(report(2, 44, held))
     status = runner.status()
     (job,) = status.jobs
     assert (job.used_slots, job.granted_slots, job.segments_left) == (4, 4, 44)
@@ -257,8 +251,8 @@ async def test_status_tells_who_uses_what(make_runner: MakeRunner, clock: FakeCl
     assert max(map(len, status_lines(status))) <= 120
 
 
-async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A question about GPUs that were never probed is answered when they were, or says that they still are."""
+async def test_a_job_that_may_use_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A preview that depends on unprobed GPUs waits for their probe, or says that it still runs."""
     backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
     backend.may_probe.clear()
     runner = await make_runner(backend)
@@ -280,13 +274,11 @@ async def test_what_may_go_to_an_nvenc_waits_for_the_first_probe(make_runner: Ma
     assert (answer.unknown, answer.is_probing, answer.encoder_kind) == ("", False, None)
 
 
-async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Each entry names its action and what it is about, as an operator looks for it."""
+async def test_events_are_logged_with_their_ids(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Each entry has the action and the ids that an operator searches for."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.JSON, "supervisor"):
-        backend = two_nodes()
-        runner = await make_runner(backend)
-        held = (await settled(runner, report(1, 50))).slots["j"]
+        backend, runner, held = await at_work(make_runner)
         victim = min(held)
         backend.kill(victim, "signal 9")
         await all_quiet()
@@ -304,24 +296,24 @@ async def test_what_happens_is_logged_with_its_ids(make_runner: MakeRunner, cloc
 
 
 class Defective(FakeClusterBackend):
-    """A cluster of which the supervisor makes something that it does not expect."""
+    """A cluster that raises an error that the supervisor does not expect."""
 
     is_defective = False
 
     def world_is_gone(self) -> str:
-        """Fail where a defect of ours would show."""
+        """Fail where a defect would show."""
         if self.is_defective:
             raise ZeroDivisionError("a defect")
         return super().world_is_gone()
 
 
-async def test_a_task_that_fails_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Waiting clients are told which, and why; its process is to end, and it can be closed."""
+async def test_a_failing_task_ends_the_supervisor(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """Waiting clients learn which task failed and why, and the supervisor can still be closed."""
     ended = list[str]()
     backend = Defective(tuple(await two_nodes().look()))
     runner = await make_runner(backend, on_failure=lambda: ended.append(runner.failure))
     held = (await settled(runner, report(1, 50))).slots["j"]
-    waiting = asyncio.create_task(runner.renew(report(2, 50, dict(held)), 60))
+    waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
     backend.is_defective = True
     await clock.advance(0.25)

@@ -1,4 +1,4 @@
-"""What the core does about the dead and the silent: workers, clients and nodes that go, in any order."""
+"""Dead and silent workers, clients and nodes, in any order."""
 
 from collections import Counter
 from dataclasses import replace
@@ -36,7 +36,7 @@ from ..core_worlds import SETTINGS, World, node, total, wants
 
 
 def test_a_pause_of_the_supervisor_expires_no_client() -> None:
-    """A supervisor that was stopped for a while expires no client that had no chance to report."""
+    """A supervisor that was suspended expires no client that had no chance to report."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
     world.wait(1)
@@ -45,8 +45,8 @@ def test_a_pause_of_the_supervisor_expires_no_client() -> None:
     assert world.core.state.clients.get("one") is not None
 
 
-def test_a_gone_clients_work_is_stopped() -> None:
-    """What runs for a client that has left or fallen silent is stopped where it runs."""
+def test_the_work_of_a_gone_client_is_cancelled() -> None:
+    """Work for a client that left or fell silent is cancelled on its workers."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 2}))
@@ -55,7 +55,7 @@ def test_a_gone_clients_work_is_stopped() -> None:
 
 
 def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
-    """After five quick deaths in a row nothing is started there until the node has passed another probe."""
+    """After five quick deaths in a row, nothing starts there until the node has passed another probe."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
     for _ in range(DEATHS_IN_A_ROW_MAX):
@@ -75,7 +75,7 @@ def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
 
 
 def test_a_long_life_clears_the_record() -> None:
-    """A process that worked for a while before it died is not a sign of a bad device."""
+    """A process that worked for a while before its death is no sign of a bad device."""
     world = World(node("a"))
     for _ in range(3 * DEATHS_IN_A_ROW_MAX):
         world.say("one", wants("j", 100))
@@ -91,7 +91,7 @@ def _places(placement: Placement) -> list[tuple[str, str, int]]:
 
 
 class Deaths(RuleBasedStateMachine):
-    """Nodes, workers and clients come, go and die in any order."""
+    """Nodes, workers and clients join, leave and die in any order."""
 
     @initialize()
     def begin(self) -> None:
@@ -121,7 +121,7 @@ class Deaths(RuleBasedStateMachine):
 
     @rule(data=st.data(), steady=st.booleans())
     def worker_dies(self, data: st.DataObject, *, steady: bool) -> None:
-        """A worker dies, young or old."""
+        """A worker dies, soon after its start or later."""
         stations = [book for book in self.world.core.state.stations.values() if book.state is StationState.READY]
         if not stations:
             return
@@ -134,7 +134,7 @@ class Deaths(RuleBasedStateMachine):
         client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
     )
     def client_reports(self, client: str, pieces: int, takes: int, priority: int) -> None:
-        """A client reports, using some of what it was promised, and never more."""
+        """A client reports, and uses some of its promised slots, never more."""
         held: dict[str, int] = {}
         before = self.granted.get(client)
         for worker, slots in ({} if before is None else before.slots.get("j", {})).items():
@@ -150,7 +150,7 @@ class Deaths(RuleBasedStateMachine):
 
     @rule(client=st.sampled_from("xyz"))
     def client_leaves(self, client: str) -> None:
-        """A client says goodbye."""
+        """A client leaves."""
         self.world.feed(Departed(client))
         self.held.pop(client, None)
         self.granted.pop(client, None)
@@ -162,7 +162,7 @@ class Deaths(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
-        """Time passes; clients that live keep reporting as often as they do."""
+        """Time passes; live clients keep reporting."""
         self.world.wait(seconds)
         for client in list(self.granted):
             if self.world.core.state.clients.get(client) is None:
@@ -189,7 +189,7 @@ class Deaths(RuleBasedStateMachine):
 
     @invariant()
     def promises_never_exceed_a_worker(self) -> None:
-        """What all clients hold or may take up of a worker is never more than its slots."""
+        """The slots that clients hold or may take on a worker never exceed its slots."""
         state = self.world.core.state
         for book in state.stations.values():
             if book.state is StationState.READY:
@@ -198,7 +198,7 @@ class Deaths(RuleBasedStateMachine):
 
     @invariant()
     def only_live_nodes_have_stations(self) -> None:
-        """Nothing is kept on a node that is gone."""
+        """No station is on a node that is gone."""
         assert {name.rpartition("/")[0] for name in self.world.core.state.stations} <= set(self.alive)
 
     @invariant()
@@ -209,23 +209,23 @@ class Deaths(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_given_out_that_is_not_there(self) -> None:
-        """Stations have no more than their slots, and nodes that drain no more than before."""
+        """Stations have no more jobs than slots, and draining nodes get nothing new."""
         state, before = self.world.core.state, self.used
         self.used = Counter[str]()
-        for station, wanted in state.targets.items():
+        for station, wanted in state.plans.targets.items():
             assert sum(wanted.values()) <= state.stations[station].station.slots
             self.used[station.node] += sum(wanted.values())
         for book in state.nodes:
             assert book.state is not DeviceState.DRAINING or self.used[book.ray.node] <= before[book.ray.node]
 
     def teardown(self) -> None:
-        """Jobs are where they would be if all were placed anew; when everybody has left, everything is given back."""
+        """Jobs are where a new placement would put them; when everybody has left, everything is released."""
         self.world.wait(SETTINGS.recovery_s + 1)
         self.world.feed(NodesSeen(tuple(replace(each, memory_bytes=1 << 40) for each in self.alive.values())))
         state = self.world.core.state
         demands = [job.demand for job in state.clients.jobs()]
         again = place(demands, Inventory(tuple(effective_nodes(state.nodes, state.stations))), start_rates(), Policy())
-        assert _places(state.placement) == _places(again)
+        assert _places(state.plans.placement) == _places(again)
         for client in list(self.granted):
             self.world.feed(Departed(client))
         self.world.wait(SETTINGS.idle_release_s + 5)  # type: ignore[operator]

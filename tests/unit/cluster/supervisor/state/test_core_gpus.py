@@ -1,4 +1,4 @@
-"""What the core does with GPUs: shares, quarantine, and rates that workers measure."""
+"""GPUs: shares, quarantine, and rates that workers measure."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from ..core_worlds import SETTINGS, World, decided, gpu_node, nvenc, total, want
 
 
 def world_of_two_gpus() -> World:
-    """Return a world of one node with two GPUs, which was probed."""
+    """Return a world with one probed node that has two GPUs."""
     ray, probed = gpu_node("g", "GPU-a", "GPU-b")
     world = World(settings=SETTINGS)
     world.core = Core(SETTINGS, Policy(), 1, world.now_s)
@@ -34,7 +34,7 @@ def world_of_two_gpus() -> World:
 
 @pytest.mark.parametrize("wanted", ["nvenc", "gpu", "bound"])
 def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wanted: str) -> None:
-    """Not while one of them may still work; and jobs that processors can do go on."""
+    """It does not end while one of them may still work, and jobs for processors continue."""
     world = world_of_two_gpus()
     demand = nvenc("j", 40).demand
     if wanted == "gpu":
@@ -57,19 +57,19 @@ def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wanted: str) -> 
     assert total(grants, "other") > 0
 
 
-def test_gpus_that_ray_was_not_given_are_left_alone() -> None:
-    """A node that was started without its GPUs keeps them for others."""
+def test_gpus_that_ray_does_not_have_are_not_used() -> None:
+    """A node that was started without its GPUs leaves them to others."""
     ray, probed = gpu_node("g", "GPU-a")
     core = Core(SETTINGS, Policy(), 1, 0.0)
     decided(core, NodesSeen((replace(ray, gpus=0),)), 0.0)
     decided(core, Probed(probed), 0.0)
     effects = decided(core, Renewed(ClientReport("one", "driver", 1, (nvenc("j", 40),))), 0.0)
     assert not [effect for effect in effects if isinstance(effect, Reserve)]
-    assert "Ray was started without GPUs" in str(core.state.placement.refusals)
+    assert "Ray was started without GPUs" in str(core.state.plans.placement.refusals)
 
 
 def started(search_path: str | None) -> World:
-    """Return a world whose one node's GPU and processor have workers."""
+    """Return a world with one node, whose GPU and processor have workers."""
     ray, probed = gpu_node("g", "GPU-0")
     world = World()
     world.gpus = {"g/gpu#0": "GPU-0"}
@@ -81,15 +81,15 @@ def started(search_path: str | None) -> World:
 
 
 @pytest.mark.parametrize("path", ["/usr/local/cuda-13.1/compat:/opt/lib", "", None])
-def test_a_gpus_worker_gets_the_path_that_was_tried_on_its_node(path: str | None) -> None:
-    """Processes on a GPU load the driver that was chosen; those of the processor load what the node loads."""
+def test_a_gpus_worker_gets_the_path_tried_on_its_node(path: str | None) -> None:
+    """GPU workers load the driver that was chosen for them; CPU workers load the node's."""
     for start in started(path).started:
         assert start.search_path == (path if start.station.kind.takes_gpu else None)
     assert any(start.station.kind.takes_gpu for start in started(path).started)
 
 
-def test_a_gpu_that_its_probe_closed_is_avoided() -> None:
-    """A worker that Ray gives a GPU on which CUDA does not start opens nothing on it."""
+def test_a_gpu_closed_by_its_probe_is_avoided() -> None:
+    """A worker does not open a GPU on which CUDA does not start, even if Ray assigns it."""
     ray, probed = gpu_node("g", "GPU-0", "GPU-1")
     closed = replace(probed.devices[0], state=DeviceState.QUARANTINED, state_reason="CUDA does not start on it")
     world = World()

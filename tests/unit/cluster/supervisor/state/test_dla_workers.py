@@ -1,4 +1,4 @@
-"""Workers of DLAs: a process for each, found again, left alone when sick; and jobs where there is none."""
+"""Workers of DLAs: one process each, adopted after a restart, quarantined when sick; and jobs without a DLA."""
 
 from dataclasses import replace
 
@@ -20,31 +20,31 @@ from ..core_worlds import World, node, total, wants
 
 
 def wanted(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> Demand:
-    """Return what an inference job wants."""
+    """Return the demand of an inference job."""
     return replace(plain_demand(job, pieces), renditions=(), dlas=dlas)
 
 
 def infers(job: str = "j", pieces: int = 10, dlas: tuple[int, ...] = ()) -> JobReport:
-    """Return what a client says of an inference job."""
+    """Return a client's report of an inference job."""
     return JobReport(wanted(job, pieces, dlas))
 
 
 def probed(ray: RayNode, dlas: int) -> Probed:
-    """Return what a probe says of a node: that it has that many DLAs."""
+    """Return a probe's report of a node with this many DLAs."""
     plain: Node = ray.unprobed()
     return Probed(replace(plain, dlas=dlas_of(ray.node, dlas)))
 
 
 def orin(cores: int = 8, free: int | None = None) -> World:
-    """Return a world of one machine with two DLAs."""
+    """Return a world with one machine that has two DLAs."""
     ray = node("o", cores, free)
     world = World(ray)
     world.feed(probed(ray, 2))
     return world
 
 
-def test_each_dla_has_a_process_of_its_own() -> None:
-    """Two slots each, cores to decode with, no GPU; and the process learns which DLA is its own."""
+def test_each_dla_has_its_own_process() -> None:
+    """It has two slots and cores to decode with but no GPU, and learns which DLA it serves."""
     world = orin()
     grants = world.say("one", infers())
     assert {worker.rpartition(":")[0]: slots for worker, slots in grants.slots["j"].items()} == {
@@ -58,16 +58,16 @@ def test_each_dla_has_a_process_of_its_own() -> None:
     assert {world.core.state.stations[f"o/dla#{n}"].reserved_cores for n in (0, 1)} == {2}
 
 
-def test_a_dla_waits_for_no_cores() -> None:
-    """Where others have them all, its process shares theirs: what decodes for a network is little beside it."""
+def test_a_dla_does_not_wait_for_cores() -> None:
+    """If all cores are taken, its process shares them, because decoding for a network takes little."""
     world = orin(free=0)
     assert total(world.say("one", infers()), "j") == 4
     assert world.core.state.stations["o/dla#0"].reserved_cores == 0
     assert not world.core.state.stations["o/dla#0"].outgoing
 
 
-def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
-    """A transcode gets processors, whether there are DLAs or not; a network gets none of them."""
+def test_transcodes_and_networks_use_separate_stations() -> None:
+    """A transcode gets processors whether there are DLAs or not; a network gets none."""
     world = orin(4)
     media, network = world.say("one", wants("t", 50)), world.say("two", infers())
     assert {worker.rpartition("#")[0] for worker in media.slots["t"]} == {"o/cpu"}
@@ -75,8 +75,8 @@ def test_transcodes_and_networks_keep_out_of_each_other_s_stations() -> None:
     assert total(media, "t") == 4
 
 
-def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
-    """While a processor's station rests after deaths, its work goes nowhere else."""
+def test_a_waiting_transcode_does_not_use_a_dla() -> None:
+    """While a CPU station rests after deaths, its work goes nowhere else."""
     world = orin(4)
     world.say("one", wants("t", 50))
     for _ in range(2):
@@ -84,18 +84,18 @@ def test_a_transcode_that_waits_for_its_worker_takes_no_dla_s() -> None:
         world.say("one", wants("t", 50))
     assert world.core.state.stations["o/cpu#0"].state is StationState.RESTING
     assert world.say("one", wants("t", 50)).slots["t"] == {}
-    assert world.core.state.targets == {}
+    assert world.core.state.plans.targets == {}
 
 
-def test_workers_of_dlas_do_not_count_where_a_transcode_has_none() -> None:
-    """Where others have all cores, a transcode still gets one worker that shares them, beside any work on DLAs."""
+def test_dla_workers_do_not_count_for_transcodes() -> None:
+    """If others have all cores, a transcode still gets one worker that shares them, despite work on DLAs."""
     world = orin(4, free=0)
     world.say("one", infers())
     assert total(world.say("two", wants("t", 5)), "t") > 0
 
 
-def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
-    """It is quarantined by its number; its neighbour continues, and a probe gives it another try."""
+def test_a_dla_whose_processes_keep_dying_is_quarantined() -> None:
+    """It is quarantined by its number; its neighbour continues, and a probe brings it back."""
     world = orin()
     world.say("one", infers())
     for _ in range(DEATHS_IN_A_ROW_MAX):
@@ -111,8 +111,8 @@ def test_a_dla_whose_processes_keep_dying_is_left_alone() -> None:
     assert only.refused == {}
 
 
-def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
-    """A supervisor that restarts adopts what runs on a DLA that it does not know yet."""
+def test_a_worker_is_adopted_before_its_node_is_probed() -> None:
+    """A restarted supervisor adopts a worker on a DLA that it does not know yet."""
     core = Core(SupervisorSettings(), Policy(), 1, 0.0)
     core.decide(NodesSeen((node("o"),)), 0.0)
     found = FoundWorker(WorkerId("o/dla#1:7"), WorkerFacts(11, 2, cores=2))
@@ -124,8 +124,8 @@ def test_a_worker_is_found_again_before_its_node_is_probed() -> None:
     assert core.state.stations["o/dla#1"].station.dla == 1
 
 
-def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
-    """Not before, since a node that says nothing may have one; and a transcode is not affected."""
+def test_a_job_learns_that_there_is_no_dla_once_every_node_was_probed() -> None:
+    """Not before, because an unprobed node may have one; transcodes are not affected."""
     one, other = node("a"), node("b")
     world = World(one, other)
     world.feed(probed(one, 0))
@@ -139,8 +139,8 @@ def test_a_job_hears_that_there_is_no_dla_once_every_node_was_asked() -> None:
     assert grants_for(world.core.state, "unknown", world.now_s).refused == {}
 
 
-def test_the_status_names_them() -> None:
-    """People see which machine has DLAs, and who works on them."""
+def test_the_status_shows_dlas() -> None:
+    """It shows which machine has DLAs, and who uses them."""
     world = orin()
     world.say("one", infers())
     text = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))

@@ -53,7 +53,7 @@ def lane(sessions: int, cores: float, *, job: str = "j", node: str = "n", route:
 def station(
     kind: DeviceKind, state: StationState = StationState.EMPTY, *, slots: int = 8, reserved: int = 0
 ) -> StationBook:
-    """Return a station of node n, with a process where its state says so."""
+    """Return a station of node n, with a process if its state has one."""
     name = StationId.of("n", DeviceKind.GPU if kind is GPU else DeviceKind.CPU, 0)
     book = StationBook(Station(name, slots), state, reserved_cores=reserved)
     if state is StationState.READY:
@@ -67,8 +67,8 @@ def station(
     assigned=st.integers(0, 64),
     others=st.integers(0, 9),
 )
-def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: float, assigned: int, others: int) -> None:
-    """Its part of its lanes' cores, in whole ones; other jobs, other nodes and processors do not count."""
+def test_a_gpu_needs_the_cores_of_its_slots(sessions: int, cores: float, assigned: int, others: int) -> None:
+    """Its share of its lanes' cores, rounded up; other jobs, other nodes and processors do not count."""
     lanes = [
         lane(sessions, cores),
         lane(1, 50.0, job="k"),
@@ -82,13 +82,13 @@ def test_a_gpu_needs_the_cores_of_what_is_dealt_to_it(sessions: int, cores: floa
 
 
 def test_a_processor_needs_a_core_for_each_slot() -> None:
-    """Whatever is dealt to it, its process is as large as its station."""
+    """Whatever it is assigned, its process is as large as its station."""
     assert cores_for(station(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
 
 
 @given(wanted=st.integers(0, 40), free=st.integers(-3, 40))
-def test_no_more_is_reserved_than_is_free(wanted: int, free: int) -> None:
-    """A GPU takes what is free, or nothing, at once; a processor waits for all it wants where nothing is free."""
+def test_no_more_cores_are_reserved_than_are_free(wanted: int, free: int) -> None:
+    """A GPU takes what is free, or nothing, at once; if nothing is free, a processor waits for all it wants."""
     left = {"n": free}
     taken = reservable_cores(station(GPU), wanted, left)
     assert taken == min(wanted, max(0, free))
@@ -105,8 +105,8 @@ def _slots(free: int, *books: StationBook) -> int:
     return processor.engines[Engine.CPU]
 
 
-def test_a_gpus_cores_are_still_the_processors() -> None:
-    """What a GPU's worker holds may be placed on again: with what is free it makes up the node, counted once."""
+def test_a_gpus_cores_still_count_for_the_processor() -> None:
+    """Cores held by a GPU's worker may be placed on; with the free ones they make up the node, each counted once."""
     assert _slots(16, station(CPU, slots=16), station(GPU)) == 16
     assert _slots(10, station(CPU, slots=16), station(GPU, StationState.STARTING, reserved=6)) == 16
     assert _slots(10, station(CPU, slots=16), station(GPU, StationState.READY, reserved=6)) == 16
@@ -120,13 +120,13 @@ def test_a_gpus_cores_are_still_the_processors() -> None:
 
 @pytest.fixture(scope="module")
 def machine() -> tuple[Device, ...]:
-    """The GPUs of a simulated machine of eight H200, known by name and tables alone."""
+    """The GPUs of a simulated machine with eight H200s, known only by name and tables."""
     node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
     return documented_devices(probe_nvml(FakeNvml(node), sleep=lambda _: None), "n")
 
 
-def test_tables_know_a_gpu_before_it_was_tried(machine: tuple[Device, ...]) -> None:
-    """A whole H200 has seven NVDEC that decode what the tables say, and no NVENC; its identity is its own."""
+def test_tables_know_a_gpu_before_its_trial(machine: tuple[Device, ...]) -> None:
+    """A whole H200 has seven NVDECs with the tables' codecs, no NVENC, and its own identity."""
     assert len({device.device for device in machine}) == len(machine) == 8
     for device in machine:
         assert (device.node, device.kind, device.state) == ("n", GPU, DeviceState.OPEN)
@@ -138,8 +138,8 @@ def test_tables_know_a_gpu_before_it_was_tried(machine: tuple[Device, ...]) -> N
         assert not [trial for trial in device.trials if trial.works and trial.case.direction is Direction.ENCODE]
 
 
-def test_a_name_that_no_table_has_can_do_nothing() -> None:
-    """A GPU of an unknown model is listed, and nothing is placed on it before it was tried."""
+def test_an_unknown_gpu_can_do_nothing() -> None:
+    """A GPU of an unknown model is listed, but gets no work before its trial."""
     node = next(each for each in load_fleet("h200-l40s").nodes if each.name == "h200")
     strange = replace(node, devices=tuple(replace(each, name="Strange GPU") for each in node.devices[:1]))
     (device,) = documented_devices(probe_nvml(FakeNvml(strange), sleep=lambda _: None), "n")
@@ -148,7 +148,7 @@ def test_a_name_that_no_table_has_can_do_nothing() -> None:
 
 
 def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
-    """The first work finds the GPU: its worker is reserved with the cores that encode, and the slots are its own."""
+    """The first job finds the GPU: its worker is reserved with the cores that encode, and the slots are the job's."""
     core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
     decided(
         core, NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0
@@ -156,7 +156,7 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     wanted = replace(plain_demand("j", 100), needs_gpu=True)
     effects = decided(core, Renewed(ClientReport("one", "driver", 1, (JobReport(wanted, {}),))), 0.0)
     (reserve,) = [effect for effect in effects if isinstance(effect, Reserve)]
-    (placed,) = core.state.placement.lanes
+    (placed,) = core.state.plans.placement.lanes
     assert (reserve.station.station, placed.route) == ("n/gpu#0", Route.HYBRID)
     assert reserve.cores == min(12, ceil(placed.cores)) > 0
     (start,) = [
@@ -167,13 +167,13 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
     left = RayNode(node="n", name="host", cores=12, free_cores=12 - reserve.cores, gpus=1, devices=machine[:1])
     decided(core, NodesSeen((left,)), 1.0)
     assert core.state.capacity_slots == 12
-    (again,) = core.state.placement.lanes
+    (again,) = core.state.plans.placement.lanes
     assert (again.device, again.sessions) == (placed.device, placed.sessions)
 
 
 @given(st.integers(1, 2000))
 def test_stations_hold_every_core(cores: int) -> None:
-    """Every core has a station, no station is empty or too large, and stations of a node are alike."""
+    """Every core belongs to a station, no station is empty or too large, and a node's stations are alike."""
     stations = stations_of(processor_of("n", "host", cores), 0, NO_UNITS)
     assert sum(station.slots for station in stations) == cores
     assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)

@@ -1,4 +1,4 @@
-"""Workers of GPUs: what their speed teaches, and how an old one is replaced."""
+"""Workers of GPUs: the rates that they teach, and how an old one is replaced."""
 
 from dataclasses import replace
 
@@ -12,9 +12,7 @@ from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.cluster.worker_names import WorkerId
 
 from ..core_worlds import World, decided, gpu_node
-from ..runner.test_runner import MakeRunner, all_quiet, clock, make_runner, report, settled, two_nodes
-
-__all__ = ["clock", "make_runner"]
+from ..runner.test_runner import MakeRunner, all_quiet, at_work, report, settled
 
 STATION, CORES = "g/gpu#0", 16
 HEARD_ALL = 1 << 60
@@ -23,7 +21,7 @@ NODE = RayNode(node="g", name="host-g", cores=CORES, free_cores=CORES, gpus=1)
 
 
 def job(pieces: int = 100) -> JobReport:
-    """Return what a client says of a job that software encodes, and NVDEC may decode."""
+    """Return a client's report of a job that software encodes and NVDEC may decode."""
     return JobReport(_demand(pieces))
 
 
@@ -35,7 +33,7 @@ def _demand(pieces: int) -> Demand:
 
 
 def _world() -> World:
-    """Return a node with 16 cores and an H200, whose worker has a job's work."""
+    """Return a node with 16 cores and an H200, whose worker runs a job."""
     l4 = gpu_node("g", "GPU-a")[1].devices[0]
     engines = {Engine.NVDEC: 7}
     device = replace(l4, name="NVIDIA H200", engines=engines, trials=l4.trials[:1], free_memory_bytes=100 << 30)
@@ -51,7 +49,7 @@ def _world() -> World:
 
 
 def _routes(world: World) -> set[Route]:
-    return {lane.route for lane in world.core.state.placement.lanes}
+    return {lane.route for lane in world.core.state.plans.placement.lanes}
 
 
 def _measure(world: World, fps: float, *, on_device: bool) -> None:
@@ -60,7 +58,7 @@ def _measure(world: World, fps: float, *, on_device: bool) -> None:
 
 
 def test_an_old_worker_finishes_and_is_replaced() -> None:
-    """It gets no more work, keeps what it runs, and its station has a fresh process as soon as it is idle: no death."""
+    """It gets no more work, and once it is idle its station gets a new process, which is not counted as a death."""
     world = _world()
     old = world.core.state.stations[STATION]
     worker, epoch = old.worker, old.epoch
@@ -82,8 +80,8 @@ def test_an_old_worker_finishes_and_is_replaced() -> None:
     assert grants.slots["j"][book.worker] > 0
 
 
-def test_a_worker_due_for_recycling_is_counted_once() -> None:
-    """It says so with every heartbeat; only the first is news, and none about its successor."""
+def test_a_worker_due_for_recycling_is_noted_once() -> None:
+    """It repeats that with every heartbeat; only the first counts, and none counts for its successor."""
     world = _world()
     book = world.core.state.stations[STATION]
     recycle_due = RecycleDue(book.worker, "it is old")
@@ -95,9 +93,7 @@ def test_a_worker_due_for_recycling_is_counted_once() -> None:
 
 async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
     """What a worker says of itself reaches the log, and its station gets another process."""
-    backend = two_nodes()
-    runner = await make_runner(backend)
-    held = (await settled(runner, report(1, 50))).slots["j"]
+    backend, runner, held = await at_work(make_runner)
     worker = min(held)
     backend.heartbeats[worker] = Heartbeat(0, (), recycle_due="it has opened 20000 sessions on its GPU")
     await clock.advance(3)  # type: ignore[attr-defined]
@@ -107,8 +103,8 @@ async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: 
     assert worker not in found.slots["j"]
 
 
-def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
-    """A GPU's worker that is not wanted any more does not keep the cores beside it for half a minute."""
+def test_cores_that_a_processor_waits_for_are_released_at_once() -> None:
+    """An unused GPU worker does not keep its cores for half a minute if a CPU worker waits for them."""
     world = _world()
     _measure(world, 40.0, on_device=False)
     _measure(world, 30.0, on_device=True)
@@ -124,7 +120,7 @@ def test_cores_that_a_processor_waits_for_are_given_back_at_once() -> None:
 
 
 def test_an_idle_gpu_worker_is_kept_while_its_cores_are_not_needed() -> None:
-    """Its sessions stay warm for the next job for as long as any worker's."""
+    """Its sessions stay warm for the next job, as long as any worker's."""
     world = _world()
     world.say("one")
     world.wait(25)

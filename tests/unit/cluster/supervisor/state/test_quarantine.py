@@ -1,4 +1,4 @@
-"""Devices go into quarantine by their identity, rest for longer each time, and return through a trial."""
+"""Devices are quarantined by identity, wait longer each time, and return through a trial."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ SICK = Quarantine(cause=Cause.POLL, reason="its driver advises: reset", since_s=
 
 
 def gpu(*works: Engine, state: DeviceState = DeviceState.OPEN) -> Device:
-    """Return a GPU with NVDEC and NVENC, of which those in ``works`` passed their trial."""
+    """Return a GPU with NVDEC and NVENC; the engines in ``works`` passed their trial."""
     device, why = gpu_node("n", "GPU-a")[1].devices[0], "the picture came out wrong"
     trials = tuple(
         replace(trial, works=trial.engine in works, reason="" if trial.engine in works else why)
@@ -56,8 +56,8 @@ def _rest_s(record: DeviceRecord, now_s: float) -> float:
     return record.quarantine.rest_until_s - now_s
 
 
-def test_each_failed_trial_doubles_the_rest_up_to_an_hour() -> None:
-    """A device that does not recover is tried ever less often, and never given up."""
+def test_each_failed_trial_doubles_the_wait_up_to_an_hour() -> None:
+    """A device that does not recover is tried less and less often, but never given up."""
     record, rests = put_away(CLEAN, SICK, BOTH, REST_S), []
     for _ in range(9):
         rests.append(_rest_s(record, 100.0))
@@ -65,8 +65,8 @@ def test_each_failed_trial_doubles_the_rest_up_to_an_hour() -> None:
     assert rests == [30, 60, 120, 240, 480, 960, 1920, REST_MAX_S, REST_MAX_S]
 
 
-def test_a_relapse_rests_longer_and_a_long_healthy_time_is_forgiven() -> None:
-    """The count of rests goes on after a return, until the device has worked for an hour."""
+def test_a_relapse_waits_longer_and_a_long_healthy_time_is_forgiven() -> None:
+    """The number of waits keeps growing after a return, until the device has worked for an hour."""
     returned = trial_passed(put_away(CLEAN, SICK, BOTH, REST_S), 200.0)
     relapse = put_away(returned, replace(SICK, since_s=300.0), BOTH, REST_S)
     assert _rest_s(relapse, 300.0) == 2 * REST_S
@@ -75,7 +75,7 @@ def test_a_relapse_rests_longer_and_a_long_healthy_time_is_forgiven() -> None:
 
 
 def test_a_second_reason_keeps_the_time_of_the_first() -> None:
-    """Since when is told from the first reason on; the last is shown."""
+    """The quarantine dates from the first reason; the last one is shown."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
     again = put_away(
         record, Quarantine(cause=Cause.DEATHS, reason="it died", since_s=120.0, until_uncordon=True), BOTH, REST_S
@@ -98,7 +98,7 @@ def test_a_second_reason_keeps_the_time_of_the_first() -> None:
         (None, "the probe of its node does not list it"),
     ],
 )
-def test_only_a_decode_and_an_encode_bring_it_back(probed: Device | None, reason: str) -> None:
+def test_only_a_decode_and_an_encode_end_a_quarantine(probed: Device | None, reason: str) -> None:
     """Every engine that worked before must work in the trial."""
     found = put_away(CLEAN, SICK, BOTH, REST_S).quarantine
     assert found is not None
@@ -106,7 +106,7 @@ def test_only_a_decode_and_an_encode_bring_it_back(probed: Device | None, reason
 
 
 def test_a_gpu_without_an_encoder_needs_no_encode() -> None:
-    """An H200 returns by decoding; one of which nothing was known must do something."""
+    """An H200 returns by decoding; a device about which nothing is known must pass something."""
     found = put_away(CLEAN, SICK, gpu(Engine.NVDEC), REST_S).quarantine
     assert found is not None
     assert why_not_passed(found, gpu(Engine.NVDEC)) == ""
@@ -122,8 +122,8 @@ def _faults(*files: str, is_wrong: bool = False, step_s: float = 1.0) -> DeviceR
     return record
 
 
-def test_one_file_never_condemns_a_device() -> None:
-    """However often it fails there, the file is the suspect; so it is when it fails on two devices."""
+def test_one_file_never_convicts_a_device() -> None:
+    """If one file fails often, or on two devices, the file is the suspect."""
     assert why_faulty(_faults(*["a"] * 50).faults, frozenset()) == ""
     assert why_faulty(_faults(*["a"] * 50, is_wrong=True).faults, frozenset()) == ""
     three = _faults("a", "b", "c")
@@ -132,8 +132,8 @@ def test_one_file_never_condemns_a_device() -> None:
 
 
 @pytest.mark.parametrize(("files", "is_wrong"), [(FILES_FAILED, False), (FILES_WRONG, True)])
-def test_different_files_condemn_it(files: int, is_wrong: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Failures of three files, or wrong results for two; those of long ago do not count."""
+def test_different_files_convict_a_device(files: int, is_wrong: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Failures of three files, or wrong results for two, do; old ones do not count."""
     names = [f"f{number}" for number in range(files)]
     assert why_faulty(_faults(*names[1:], is_wrong=is_wrong).faults, frozenset()) == ""
     assert f"{files} different files" in why_faulty(_faults(*names, is_wrong=is_wrong).faults, frozenset())
@@ -141,13 +141,13 @@ def test_different_files_condemn_it(files: int, is_wrong: bool) -> None:  # noqa
 
 
 def test_the_identity_outlives_the_nodes_membership() -> None:
-    """A UUID is itself; a vGPU guest's bus id goes with the host, since Ray's id changes with each start."""
+    """A UUID is unique; a vGPU guest's bus id goes with the host, because Ray's id changes with each start."""
     assert key_of("GPU-a", "4711", "host") == "GPU-a"
     assert key_of("4711/00000000:01:00.0", "4711", "host") == "host/00000000:01:00.0"
 
 
 def test_a_successor_reads_what_was_kept() -> None:
-    """Reasons, times and engines survive, on the successor's clock."""
+    """Reasons, times and engines are kept, with times on the successor's clock."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
     (read,) = unpack_quarantines(pack_kept(KeepQuarantines({"GPU-a": record}), 1000.0)[1], 1060.0).values()
     assert record.quarantine is not None
@@ -156,8 +156,8 @@ def test_a_successor_reads_what_was_kept() -> None:
     assert unpack_quarantines(None, 0.0) == {}
 
 
-def test_a_successor_reads_what_it_does_not_know() -> None:
-    """Of what it does not know, a device stays in quarantine whatever the cause, and a node without work."""
+def test_a_successor_accepts_unknown_values() -> None:
+    """With an unknown cause a device stays in quarantine; with an unknown order a node gets no work."""
     kept = {"cause": "boredom", "reason": "it is bored", "since_s": 1100.0, "rest_until_s": 1130.0, "moods": 3}
     (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 1060.0).values()
     assert read.quarantine is not None

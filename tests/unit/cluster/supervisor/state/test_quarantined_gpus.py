@@ -1,4 +1,4 @@
-"""A sick GPU takes none of its neighbours' stations with it, whatever GPU Ray gives to whom."""
+"""A sick GPU takes down no neighbour's station, whatever GPU Ray assigns."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ UUIDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
 
 
 class Lowest(World):
-    """A node of which Ray gives a new bundle the free GPU with the lowest number, as it does; GPU-0 is ``lost``."""
+    """A node whose Ray gives a new bundle the free GPU with the lowest number; GPU-0 is ``lost``."""
 
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Lowest(World):
         self.feed(Probed(self.probed))
 
     def carry_out(self, effect: Effect) -> None:
-        """Give out GPUs, and let workers find out what is wrong with theirs."""
+        """Assign GPUs, and let workers find out what is wrong with theirs."""
         match effect:
             case Reserve(worker, station, _, _) if station.kind.takes_gpu:
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
@@ -68,11 +68,11 @@ class Lowest(World):
         return WorkerFacts(7, slots, given, trouble="it is in quarantine" if given in avoided else "")
 
     def work(self) -> Grants:
-        """Have a job ask for NVENC, and return its grants."""
+        """Report a job that requires NVENC, and return its grants."""
         return self.say("one", nvenc("j", 400))
 
     def worker_on(self, uuid: str) -> str:
-        """Return the worker that has a GPU and works."""
+        """Return the worker that works on a GPU."""
         books = self.core.state.stations.values()
         return next(book.worker for book in books if book.device == uuid and book.facts and not book.facts.trouble)
 
@@ -105,8 +105,8 @@ def _kill_all(world: Lowest, times: int) -> None:
         world.work()
 
 
-def test_a_lost_gpu_takes_no_other_station_along(world: Lowest) -> None:
-    """Its worker gives it back, Ray gives it to the next, and so on: all others keep working."""
+def test_a_lost_gpu_affects_no_other_station(world: Lowest) -> None:
+    """Its worker returns it, Ray gives it to the next one, and so on; all others keep working."""
     world.lost = True
     world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
     world.wait(1)
@@ -122,7 +122,7 @@ def test_a_lost_gpu_takes_no_other_station_along(world: Lowest) -> None:
 
 
 def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> None:
-    """It rests; the station goes on with another, and a worker that is given the sick one only holds it."""
+    """It waits for a trial; its station goes on with another GPU, and a worker that gets the sick one only holds it."""
     for _ in range(DEATHS_IN_A_ROW_MAX):
         world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
         world.wait(1)
@@ -134,7 +134,7 @@ def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> No
 
 
 def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
-    """What failed in it may have spoilt its CUDA: it ends once idle, and none opens that GPU before the trial."""
+    """Its CUDA state may be broken, so it ends once idle, and no process opens the GPU before the trial."""
     worker = world.worker_on(UUIDS[0])
     _fail(world, *"abc")
     _wait(world, 1)
@@ -156,8 +156,8 @@ def test_the_status_says_why_and_since_when(world: Lowest) -> None:
     assert any("GPU-0" in line and device.quarantine["since"] in line for line in status.quarantine)
 
 
-def test_a_job_that_needs_a_gpu_hears_at_once_that_none_is_left(world: Lowest) -> None:
-    """When each failed at work, no rest is waited for."""
+def test_a_job_that_needs_a_gpu_learns_at_once_that_none_is_left(world: Lowest) -> None:
+    """If all GPUs failed while working, no wait is needed."""
     for uuid in UUIDS:
         _fail(world, *(f"{uuid}{number}" for number in range(3)), uuid=uuid)
     grants = grants_for(world.core.state, "one", world.now_s)
@@ -165,7 +165,7 @@ def test_a_job_that_needs_a_gpu_hears_at_once_that_none_is_left(world: Lowest) -
 
 
 def _nvdec_fails(world: Lowest, uuid: str) -> Node:
-    """Return the node as a probe finds it in which this GPU decodes nothing."""
+    """Return the node as a probe finds it, with a GPU that decodes nothing."""
     gpus = [
         replace(device, trials=tuple(_failed_nvdec(trial) for trial in device.trials))
         if device.device == uuid
@@ -179,8 +179,8 @@ def _failed_nvdec(trial: Trial) -> Trial:
     return replace(trial, works=False, reason="its picture is wrong") if trial.engine is Engine.NVDEC else trial
 
 
-def test_a_gpu_in_doubt_is_tried_and_goes_on_if_it_decodes(world: Lowest) -> None:
-    """Odd files and a bad neighbour make software take over too: they cost no GPU, and one trial in ten minutes."""
+def test_a_gpu_in_doubt_is_tried_and_continues_if_it_decodes(world: Lowest) -> None:
+    """Odd files or a bad neighbour cost no GPU, only one trial in ten minutes."""
     probes = len(world.probes)
     _fail(world, *"abc", is_doubtful=True)
     assert world.probes[probes:] == [Probe("g", again=False)]
@@ -191,7 +191,7 @@ def test_a_gpu_in_doubt_is_tried_and_goes_on_if_it_decodes(world: Lowest) -> Non
 
 
 def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> None:
-    """It stays there until its NVDEC works again, though its NVENC always did."""
+    """It stays there until its NVDEC works again, although its NVENC always did."""
     _fail(world, *"abc", is_doubtful=True)
     sick = _nvdec_fails(world, UUIDS[0])
     world.feed(Probed(sick))
@@ -206,8 +206,8 @@ def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> 
     assert world.quarantined() == set()
 
 
-def test_doubts_of_one_file_are_a_reason_for_nothing(world: Lowest) -> None:
-    """However often it is met."""
+def test_doubts_about_one_file_do_not_count(world: Lowest) -> None:
+    """However often the file occurs."""
     probes = len(world.probes)
     for _ in range(10):
         _fail(world, *"ab", is_doubtful=True)
@@ -218,7 +218,7 @@ _numbers = iter(range(1, 1_000_000))
 
 
 def _fail(world: Lowest, *files: str, uuid: str = UUIDS[0], is_doubtful: bool = False) -> None:
-    """Have a client report that sessions of a GPU failed for these files, each report twice."""
+    """Report for a client that a GPU's sessions failed for these files, each report twice."""
     for file in files:
         worker = next(book.worker for book in world.core.state.stations.values() if book.device == uuid)
         fault = DeviceFault(next(_numbers), worker, file, is_wrong=False, reason=ERROR, is_doubtful=is_doubtful)

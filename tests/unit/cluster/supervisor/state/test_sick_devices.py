@@ -1,4 +1,4 @@
-"""Devices that report damage: Xids, lost GPUs, failed polls, and what the supervisor does about each."""
+"""Devices that report damage: Xids, lost GPUs, failed polls, and the supervisor's reaction."""
 
 from dataclasses import replace
 
@@ -10,9 +10,7 @@ from codecfleet.cluster.supervisor.state.events import Asked, HealthSeen, NodesS
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
 
-from ..watched_nodes import Watched, _at_work, watched
-
-__all__ = ["watched"]
+from ..watched_nodes import Watched, _at_work
 
 
 @pytest.mark.parametrize(
@@ -25,7 +23,7 @@ __all__ = ["watched"]
     ],
 )
 def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, sicken: object, reason: str) -> None:
-    """Damage keeps work away with its reason; once it is repaired the node is probed, and only then work returns."""
+    """Damage keeps work away, with its reason; after a repair the node is probed, and then work returns."""
     before = watched.sessions()
     device = watched.nvml.device(watched.raw)
     sicken(device)  # type: ignore[operator]
@@ -35,7 +33,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
     assert reason in watched.device.state_reason
     assert reason in watched.text
     device.ecc_uncorrected = device.recovery_action = device.remapping_pending = device.lost_code = 0
-    watched.poll(3)  # it rests for 30 s
+    watched.poll(3)  # it waits 30 s for its trial
     assert watched.sessions() == 0
     assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
     watched.world.feed(Probed(watched.probed))
@@ -43,7 +41,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
 
 
 def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched: Watched) -> None:
-    """What only a reset repairs stays away from work through polls that look well, until ``uncordon``."""
+    """A device that needs a reset gets no work until ``uncordon``, even if its polls look well."""
     before = watched.sessions()
     watched.nvml.raise_xid(watched.raw, 48)
     watched.poll()
@@ -62,7 +60,7 @@ def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched
     ("xids", "state"), [((68,), DeviceState.OPEN), ((45, 68, 48), DeviceState.QUARANTINED)], ids=["alone", "of several"]
 )
 def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[int, ...], state: DeviceState) -> None:
-    """It costs the worker its place, not the device, also beside an error that takes the device from it."""
+    """The worker is replaced, not the device; that holds beside an error that takes the device, too."""
     worker = _at_work(watched)
     for xid in xids:
         watched.nvml.raise_xid(watched.raw, xid)
@@ -82,7 +80,7 @@ def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None
 
 
 def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
-    """Xid 79 mostly needs a reboot: nothing new goes to the node, which is polled no more until a user opens it."""
+    """Xid 79 usually needs a reboot: the node gets nothing new, and is not polled until a user uncordons it."""
     watched.world.feed(NodesSeen((watched.ray, RayNode(node="other", name="other", cores=4, free_cores=4, gpus=0))))
     watched.nvml.raise_xid(watched.raw, 79)
     watched.poll()
@@ -96,7 +94,7 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
 
 
 def test_the_only_node_stays_in_use(watched: Watched) -> None:
-    """A job on a machine of its own goes on with the other GPUs and the CPU; only the GPU that fell off stays out."""
+    """A job on a single machine continues on its other GPUs and the CPU; only the lost GPU is out."""
     watched.nvml.raise_xid(watched.raw, 79)
     watched.poll()
     book = watched.world.core.state.nodes.get(watched.ray.node)
@@ -105,8 +103,8 @@ def test_the_only_node_stays_in_use(watched: Watched) -> None:
     assert watched.sessions() == 0
 
 
-def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
-    """A poll that shows other devices than the probe has the node probed, once; the old one's load is forgotten."""
+def test_a_repartitioned_gpu_is_probed_again(watched: Watched) -> None:
+    """A poll with other devices than the probe makes the node be probed once; the old device's load is dropped."""
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
     assert watched.device.busy
@@ -123,7 +121,7 @@ def test_a_gpu_that_is_cut_meanwhile_is_probed_again(watched: Watched) -> None:
 
 
 def test_polls_that_fail_forget_the_load_and_keep_the_damage(watched: Watched) -> None:
-    """After three polls without an answer nothing is held against a device but what was broken."""
+    """After three failed polls, a device's load is dropped, but its damage still counts."""
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 80
     watched.poll()

@@ -58,7 +58,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SimulatedNod
 
 @dataclass(frozen=True)
 class Started:
-    """How Ray was started on a machine: what it was shown, what it counts, and what NVML shows there."""
+    """How Ray was started on a machine: its visible devices, what it counts, and what NVML shows there."""
 
     machine: SimulatedNode
     gpus: int
@@ -66,7 +66,7 @@ class Started:
 
     @property
     def identifiers(self) -> list[str]:
-        """Return what Ray calls its GPUs."""
+        """Return Ray's names of its GPUs."""
         visible = self.environment.get(CUDA_VARIABLE)
         entries = [str(number) for number in range(self.gpus)] if visible is None else visible.split(",")
         return entries[: self.gpus]
@@ -82,7 +82,7 @@ def plain(machine: SimulatedNode, environment: dict[str, str] | None = None) -> 
 
 
 def by_number(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
-    """`ray start --num-gpus=N`, N being all that work can be pinned to, or the entries of CUDA_VISIBLE_DEVICES."""
+    """`ray start --num-gpus=N`, where N is the number of usable GPUs or of entries in CUDA_VISIBLE_DEVICES."""
     shown = shown_gpus(opened(machine), environment or {})
     visible = (environment or {}).get(CUDA_VARIABLE)
     every = sum(len(gpu.parts) for gpu in shown.gpus)
@@ -97,7 +97,7 @@ def kuberay(machine: SimulatedNode, environment: dict[str, str] | None = None) -
 
 
 def private(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
-    """A Ray of our own: it counts slices, by CUDA_VISIBLE_DEVICES."""
+    """A private Ray: it counts slices, by CUDA_VISIBLE_DEVICES."""
     for_ray = shown_gpus(opened(machine), environment or {}).for_ray
     if for_ray is None:
         return plain(machine, environment)
@@ -119,9 +119,9 @@ def _gpus(machine: SimulatedNode) -> list[SimulatedDevice]:
 
 
 class RayWorld(World):
-    """A world whose workers find out for themselves what Ray gave them, as real ones do.
+    """A world whose workers find out which GPU Ray gave them, as real ones do.
 
-    Which GPU a bundle gets is Ray's choice: here the last ones go first.
+    Ray chooses the GPU of a bundle; here it starts with the last ones.
     """
 
     def __init__(self, started: Started) -> None:
@@ -154,7 +154,7 @@ class RayWorld(World):
         return taken.identity
 
     def run_job(self) -> dict[str, int]:
-        """Have a job that only GPUs can serve take all it can; return its slots by worker."""
+        """Report a job that needs GPUs and takes all it can; return its slots by worker."""
         plain_job = plain_demand("j", 400)
         fast = (replace(plain_job.renditions[0], preset="1"),)
         decode = CodecCase(MediaCodec.H264, Direction.DECODE)
@@ -165,7 +165,7 @@ class RayWorld(World):
         return slots
 
     def devices(self) -> dict[str, Device]:
-        """Return the GPUs and slices as they can be used now."""
+        """Return the usable GPUs and slices."""
         (node,) = effective_nodes(self.core.state.nodes, self.core.state.stations)
         return {device.device: device for device in node.devices if device.kind is not DeviceKind.CPU}
 
@@ -181,7 +181,7 @@ class RayWorld(World):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", [name for name in MACHINES if name not in ("four", "one not cut")])
 def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str, way: Callable[..., Started]) -> None:
-    """However Ray was started, all of a machine's devices are open, each has one worker, and the job has its slots."""
+    """All of a machine's devices are open, each has one worker, and the job has its slots, however Ray was started."""
     world = RayWorld(way(machines[kind]))
     slots = world.run_job()
     devices = world.devices()
@@ -193,10 +193,10 @@ def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str
 
 @pytest.mark.parametrize("way", [plain, by_number, private])
 @pytest.mark.parametrize("visible", ["2", "uuid", "prefix", "2,9,0", "2,-1"])
-def test_hidden_gpus_are_left_alone_by_name(
+def test_hidden_gpus_are_not_used(
     machines: dict[str, SimulatedNode], visible: str, way: Callable[..., Started]
 ) -> None:
-    """Only the GPU that CUDA_VISIBLE_DEVICES shows Ray gets work; the others say what hides them."""
+    """Only the GPU in Ray's CUDA_VISIBLE_DEVICES gets work; the others' reasons name what hides them."""
     uuids = [device.uuid for device in _gpus(machines["four"])]
     text = {"uuid": uuids[2], "prefix": uuids[2][:12]}.get(visible, visible)
     started = way(machines["four"], {CUDA_VARIABLE: text})
@@ -209,8 +209,8 @@ def test_hidden_gpus_are_left_alone_by_name(
         assert name == uuids[2] or f'hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{text}"' in device.state_reason
 
 
-def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, SimulatedNode]) -> None:
-    """Ray gives it first: the worker that gets it has nothing to do and holds it, and the next one gets the other."""
+def test_a_gpu_without_slices_blocks_no_other(machines: dict[str, SimulatedNode]) -> None:
+    """The worker that Ray gives it to holds it without work, and the next worker gets the other GPU."""
     world = RayWorld(plain(machines["one not cut"]))
     slots = world.run_job()
     (whole,) = world.devices()
@@ -221,8 +221,8 @@ def test_a_gpu_without_slices_keeps_no_other_from_work(machines: dict[str, Simul
     assert world.core.state.stations["g/gpu#0"].state is StationState.EMPTY
 
 
-def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]) -> None:
-    """Each of the three workers asks for the same bundle, of the policy's share of one GPU."""
+def test_slices_that_share_a_gpu_reserve_it_once(machines: dict[str, SimulatedNode]) -> None:
+    """Each of the three workers requests the same bundle, with the policy's share of one GPU."""
     world = RayWorld(plain(machines["three slices"]))
     asked: list[Reserve] = []
     carry_out = world.carry_out
@@ -239,13 +239,13 @@ def test_slices_that_share_a_gpu_book_it_once(machines: dict[str, SimulatedNode]
 
 
 def wanted(**changes: object) -> JobReport:
-    """Return what a client says of a job that only GPUs can serve."""
+    """Return a client's report of a job that needs GPUs."""
     decode = CodecCase(MediaCodec.H264, Direction.DECODE)
     return JobReport(replace(plain_demand("j", 40), decode=decode, needs_gpu=True, **changes))
 
 
 def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """It says at once why it waits, and after a while that no GPU came: here all are hidden from Ray."""
+    """Its reason is given at once, and after a while that no GPU became available: here all are hidden from Ray."""
     world = RayWorld(Started(machines["four"], 1, {CUDA_VARIABLE: "9"}))
     first = world.say("one", wanted())
     assert "hidden from Ray by CUDA_VISIBLE_DEVICES" in first.waiting["j"]
@@ -254,11 +254,11 @@ def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[st
         world.wait(1)
         assert world.say("one", wanted()).broken == {}
     world.wait(1)
-    assert "no GPU came for it within 30 s: no device can do it" in world.say("one", wanted()).broken["j"]
+    assert "no GPU became available for it within 30 s: no device can do it" in world.say("one", wanted()).broken["j"]
 
 
 def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """Other work of Ray's has the GPU: the job says so within seconds, and does not wait without end."""
+    """Other Ray work has the GPU: the job learns that within seconds, and does not wait for ever."""
     world = RayWorld(plain(machines["passed through"]))
     carry_out = world.carry_out
 
@@ -273,15 +273,15 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
     said = [_after_a_second(world) for _ in range(32)]
     assert said[4].waiting == {"j": "Ray reserved nothing within 10 s"}
     assert said[28].broken == {}
-    assert said[31].broken == {"j": "no GPU came for it within 30 s: Ray reserved nothing within 10 s"}
+    assert said[31].broken == {"j": "no GPU became available for it within 30 s: Ray reserved nothing within 10 s"}
     world.carry_out = carry_out  # type: ignore[method-assign]
     world.wait(1)
     served = _after_a_second(world)
     assert (bool(served.slots["j"]), served.broken) == (True, {})
 
 
-def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, SimulatedNode]) -> None:
-    """The job that holds the GPU's slots will leave them: that is a queue, and no broken promise."""
+def test_a_job_that_waits_for_other_jobs_is_not_given_up(machines: dict[str, SimulatedNode]) -> None:
+    """The job that holds the GPU's slots will release them."""
     world = RayWorld(plain(machines["passed through"]))
     for _ in range(3):
         slots = world.say("one", wanted(workers_max=None)).slots["j"]
@@ -292,8 +292,8 @@ def test_a_job_that_others_keep_waiting_is_not_given_up(machines: dict[str, Simu
         world.wait(1)
 
 
-def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: dict[str, SimulatedNode]) -> None:
-    """Both know both GPUs, and each was shown one: what is hidden from the other takes no station from it."""
+def test_two_ray_nodes_of_one_host_serve_all_their_slices(machines: dict[str, SimulatedNode]) -> None:
+    """Both list both GPUs, but each was given one; what is hidden from the other node takes no station from it."""
     world = World()
     report = simulated_report(machines["two cut alike"])
     cores = machines["two cut alike"].cores
@@ -313,7 +313,7 @@ def test_two_ray_nodes_of_one_host_each_serve_every_slice_of_theirs(machines: di
 
 
 def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machines: dict[str, SimulatedNode]) -> None:
-    """What a worker took outranks what Ray was thought to have, and damage outranks both."""
+    """What a worker got outranks what Ray was thought to have, and damage outranks both."""
     world = RayWorld(plain(machines["four"]))
     uuids = [device.uuid for device in _gpus(machines["four"])]
     world.feed(NodesSeen((replace(world.ray, gpus=2),)))

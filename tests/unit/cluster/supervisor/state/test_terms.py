@@ -1,4 +1,4 @@
-"""Of supervisors that are frozen, cut off and replaced in any order, only the newest gives orders."""
+"""Among supervisors that freeze, are cut off and replaced in any order, only the newest gives orders."""
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -20,7 +20,7 @@ LIMIT_S = 60.0
 
 
 class Supervisors(RuleBasedStateMachine):
-    """Supervisors claim terms in one store, which some of them cannot reach; each looks before it gives an order."""
+    """Supervisors claim terms in one store, which some cannot reach; each looks before it gives an order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Supervisors(RuleBasedStateMachine):
 
     @rule()
     def successor_comes(self) -> None:
-        """Ray starts another supervisor, whatever became of those before."""
+        """Ray starts another supervisor, whatever happened to the earlier ones."""
         term = next_term(self.claimed, [first_epoch(1)])
         assert term not in self.claimed
         self.claimed.append(term)
@@ -45,7 +45,7 @@ class Supervisors(RuleBasedStateMachine):
 
     @rule(data=st.data(), reaches=st.booleans())
     def one_looks(self, data: st.DataObject, *, reaches: bool) -> None:
-        """One of them looks, and would give an order if it leads."""
+        """A supervisor looks, and gives an order if it leads."""
         term = data.draw(st.sampled_from(sorted(self.tenures)))
         before = self.tenures[term]
         after = after_look(before, max(self.claimed) if reaches else None, self.now_s, LIMIT_S)
@@ -74,8 +74,8 @@ Supervisors.TestCase.settings = hypothesis_settings(max_examples=60, stateful_st
 test_only_the_newest_gives_orders = Supervisors.TestCase
 
 
-def test_a_store_that_was_lost_gives_no_old_term_again() -> None:
-    """The epochs of workers that live show what was claimed."""
+def test_a_lost_store_repeats_no_term() -> None:
+    """The epochs of live workers contain the claimed terms."""
     assert next_term([], []) == 1
     assert next_term([], [first_epoch(7) + 12, first_epoch(3)]) == 8
     assert next_term([9, 2], [first_epoch(7)]) == 10

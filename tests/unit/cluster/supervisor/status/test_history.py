@@ -1,4 +1,4 @@
-"""What a supervisor remembers of the work that its stations did."""
+"""A supervisor's memory of its stations' work."""
 
 from collections.abc import Iterable
 
@@ -22,25 +22,25 @@ STATION = "node/cpu#0"
 
 
 def running(run: str, began_s: float) -> ReportedPiece:
-    """Return a piece that runs, begun so long before the heartbeat."""
+    """Return a running piece that began this long before the heartbeat."""
     return run, "35daf5cc", f"segment {run}", -began_s, None, ""
 
 
 def ended(run: str, began_s: float, ended_s: float, ending: str = "done") -> ReportedPiece:
-    """Return a piece that ended so long before the heartbeat."""
+    """Return a piece that ended this long before the heartbeat."""
     return run, "35daf5cc", f"segment {run}", -began_s, -ended_s, ending
 
 
 def seen(
     history: WorkHistory, now_s: float, *, is_live: bool = True
 ) -> list[tuple[str, int, float, float | None, str]]:
-    """Return label, lane, begin, end and ending of what the station did."""
+    """Return label, lane, begin, end and ending of a station's work."""
     found = history.of((STATION,), lambda _: is_live, now_s).pieces.get(STATION, ())
     return [(each.label, each.lane, each.began_s, each.ended_s, each.ending) for each in found]
 
 
 def test_pieces_begin_run_and_end() -> None:
-    """A piece is told once, with the times that its worker told, on the supervisor's clock."""
+    """A piece is kept once, with its worker's times on the supervisor's clock."""
     history = WorkHistory(str)
     history.note(WORKER, [running("1", 3.0)], 10.0)
     assert seen(history, 11.0) == [("segment 1", 0, 4.0, None, "running")]
@@ -49,8 +49,8 @@ def test_pieces_begin_run_and_end() -> None:
     assert seen(history, 15.0) == [("segment 1", 0, 8.0, 3.5, "retry"), ("segment 2", 0, 3.5, None, "running")]
 
 
-def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
-    """Work ends as lost at its process's last heartbeat: that process is gone, or another, or names it no more."""
+def test_missing_work_is_lost() -> None:
+    """Work is lost as of its process's last heartbeat if that process is gone, replaced, or no longer reports it."""
     history = WorkHistory(str)
     history.note(WORKER, [running("1", 2.0), running("2", 2.0)], 10.0)
     history.note(WORKER, [running("2", 4.0)], 12.0)
@@ -63,8 +63,8 @@ def test_work_of_which_nothing_more_is_heard_is_lost() -> None:
     assert seen(history, 22.0, is_live=False)[-1] == ("segment 3", 0, 2.5, 2.0, "lost")
 
 
-def test_what_is_old_is_forgotten() -> None:
-    """Neither pieces nor stations nor speeds outlive ``KEPT_S``, but what runs does, and nothing comes back."""
+def test_old_work_is_forgotten() -> None:
+    """Pieces, stations and speeds are dropped after ``KEPT_S``; running work stays, and nothing dropped returns."""
     history = WorkHistory(str)
     history.note(WORKER, [ended("1", 4.0, 1.0), running("2", 4.0)], 10.0)
     history.look(25.0, 10.0)
@@ -77,7 +77,7 @@ def test_what_is_old_is_forgotten() -> None:
 
 
 def test_one_station_cannot_fill_the_memory() -> None:
-    """However many pieces end, the newest are kept, each once, and those that were dropped do not return."""
+    """However many pieces end, only the newest are kept, each once, and dropped ones do not return."""
     history = WorkHistory(str)
     for turn in range(EACH_MAX):
         for later_s in (0.0, 0.5):
@@ -88,7 +88,7 @@ def test_one_station_cannot_fill_the_memory() -> None:
 
 
 def test_many_stations_share_what_is_kept() -> None:
-    """Of 9,000 stations each has its least, and a thousand share all there is."""
+    """Of 9,000 stations each keeps its least, and a thousand stations share the whole."""
     history = WorkHistory(str)
     many = TOTAL_MAX // EACH_LEAST + 1
     pieces = [ended(str(n), 1.0 - n / 1000, 0.9 - n / 1000) for n in range(EACH_LEAST + 5)]
@@ -100,8 +100,8 @@ def test_many_stations_share_what_is_kept() -> None:
     assert {len(each) for each in found.values()} == {EACH_LEAST}
 
 
-def test_workers_that_are_gone_are_told_of_unasked() -> None:
-    """The latest that did something, under their node's name when they began, with what they ran ended as lost."""
+def test_lost_workers_are_included_unasked() -> None:
+    """The latest busy ones, under the node name from their start, with their running work ended as lost."""
     titles = {"node": "alpha"}
     history = WorkHistory(lambda node: titles.get(node, node))
     history.note(WORKER, [running("1", 3.0)], 10.0)
@@ -119,7 +119,7 @@ def test_workers_that_are_gone_are_told_of_unasked() -> None:
 
 
 def test_speeds_are_bounded() -> None:
-    """The newest speeds are told, by their age."""
+    """Only the newest speeds are kept, with their age."""
     history = WorkHistory(str)
     for turn in range(SPEEDS_MAX + 100):
         history.look(float(turn), turn * 2.0)
@@ -130,7 +130,7 @@ def test_speeds_are_bounded() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=30))
 def test_lanes_never_overlap(work: Iterable[tuple[int, int]]) -> None:
-    """In one lane there is one piece at a time, whatever work comes."""
+    """A lane never has two pieces at once, whatever work arrives."""
     history = WorkHistory(str)
     spans = {f"{n}": (float(began), float(began + length)) for n, (began, length) in enumerate(work)}
     for now_s in range(0, 45, 2):

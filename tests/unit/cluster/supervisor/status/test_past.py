@@ -1,4 +1,4 @@
-"""What a supervisor keeps of its status for its successor: little, seldom, and nothing that harms."""
+"""What a supervisor keeps for its successor: little, rarely, and nothing harmful."""
 
 import math
 
@@ -24,7 +24,7 @@ OFFSET_S = 1e9
 
 
 class Store:
-    """Keeps values, and counts how often it was asked to; ``broken`` is raised instead."""
+    """Stores values and counts the calls; raises ``broken`` instead if it is set."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -39,15 +39,15 @@ class Store:
         self.values[key] = value
 
     def next(self, now_s: float, offset_s: float = OFFSET_S) -> tuple[Past, WorkHistory, bool]:
-        """Return what a successor begins with."""
+        """Return what a successor starts with."""
         history = WorkHistory(str)
         past = Past(history)
         found = past.recall(self.values.get(EVENTS_KEY), self.values.get(SPEEDS_KEY), now_s, offset_s)
         return past, history, found
 
 
-async def test_a_successor_on_another_clock_begins_with_events_and_speeds() -> None:
-    """Events have their time in UTC, speeds their age; its own come after them."""
+async def test_a_successor_on_another_clock_starts_with_events_and_speeds() -> None:
+    """Events keep their UTC time, speeds their age; the successor's own come after them."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     past.note("node a joined", OFFSET_S + 9.0)
@@ -62,8 +62,8 @@ async def test_a_successor_on_another_clock_begins_with_events_and_speeds() -> N
     assert later.of((), lambda _: True, 512.0).speeds == ((22.0, 25.0), (20.0, 50.0), (3.0, 10.0))
 
 
-async def test_only_changes_are_kept_and_seldom() -> None:
-    """Of each of two values at most one write in ``EVERY_S``; a fleet that stands still is written once more."""
+async def test_only_changes_are_kept_and_rarely() -> None:
+    """Each value is written at most once in ``EVERY_S``; an idle fleet causes one more write."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     await past.keep(store.put, 0.0, OFFSET_S, {})
@@ -81,8 +81,8 @@ async def test_only_changes_are_kept_and_seldom() -> None:
     assert later.speeds[-2:] == ((49.0, 25.0), (50.0, 0.0))
 
 
-async def test_what_could_not_be_kept_is_tried_again() -> None:
-    """The next time that something may be written; what was written is not written again."""
+async def test_a_failed_write_is_tried_again() -> None:
+    """At the next opportunity; successful writes are not repeated."""
     store = Store()
     past = Past(WorkHistory(str))
     past.note("a client came", OFFSET_S)
@@ -96,7 +96,7 @@ async def test_what_could_not_be_kept_is_tried_again() -> None:
 
 
 async def test_what_is_kept_is_bounded_and_has_no_secret() -> None:
-    """The newest events of a day, each cut short, and the speeds of a quarter of an hour."""
+    """Only the newest events of a day, each cut short, and the speeds of a quarter of an hour."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     for number in range(2 * EVENTS_MAX):
@@ -120,8 +120,8 @@ packed = st.binary() | (odd | st.lists(odd | st.tuples(times, odd))).map(msgpack
 
 
 @given(packed, packed)
-def test_what_cannot_be_read_is_left_out(events: bytes, speeds: bytes) -> None:
-    """Whatever another release or a defect left there, the successor begins."""
+def test_unreadable_values_are_skipped(events: bytes, speeds: bytes) -> None:
+    """A successor starts whatever another release or a defect left in the store."""
     store = Store()
     store.values = {EVENTS_KEY: events, SPEEDS_KEY: speeds}
     past, history, _ = store.next(now_s=1000.0)

@@ -1,4 +1,4 @@
-"""What ``codecfleet status`` shows of jobs and of versions."""
+"""What ``codecfleet status`` shows of jobs and versions."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from codecfleet.cluster.version import VERSION
 from ..core_worlds import World, node, wants
 
 
-def test_a_job_is_known_by_its_input_and_says_how_far_it_is() -> None:
-    """Its part that is done, and the time that the rest takes at its share of its workers' speed."""
+def test_a_job_has_the_name_of_its_input_and_its_progress() -> None:
+    """It shows the finished part, and the remaining time at its share of its workers' speed."""
     world = World(node("a"))
     said = wants("j", 4)
     left = sum(said.demand.segments)
@@ -25,8 +25,8 @@ def test_a_job_is_known_by_its_input_and_says_how_far_it_is() -> None:
     assert any("j film.mkv" in line and "75 % done, 0:01:35 to go" in line for line in status_lines(status))
 
 
-def test_what_is_not_known_of_a_job_is_left_out() -> None:
-    """A job that names no input and no length, and has no worker that has a speed."""
+def test_unknown_values_of_a_job_are_left_out() -> None:
+    """A job without an input's name, a length or a worker with a speed has no such values."""
     world = World(node("a"))
     world.say("one", wants("j", 4))
     (job,) = status_of(world.core.state, {}, (), world.now_s).jobs
@@ -34,7 +34,7 @@ def test_what_is_not_known_of_a_job_is_left_out() -> None:
 
 
 def test_supervisor_and_nodes_have_their_version() -> None:
-    """So that a node with another one is found; a node's is known from its probe on."""
+    """Nodes with another version can be found; a node's version is known once it was probed."""
     world = World(node("a"), node("b"))
     book = world.core.state.nodes.get("b")
     assert book is not None

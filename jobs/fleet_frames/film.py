@@ -1,0 +1,133 @@
+"""The frames of a film that a fleet decodes, as their user holds them."""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from fractions import Fraction
+from os import PathLike, fspath
+from typing import Literal, TypedDict
+
+from ...actors.media.location import absolute
+from ...actors.tensors.frame_batch import FrameBatch
+from ...actors.tensors.tensor_format import TensorFormat
+from ...cluster.fleet.pool import Pool
+from ...cluster.worker.own_gpu import own_gpu
+from ...errors import UsageError
+from ..board.threads import in_thread
+from ..frames.chosen import Film
+from ..frames.request import FrameRequest
+from ..frames.selection import FrameChooser, PartFrames
+from ..request.options import build
+from .plan import BatchPlan
+from .run import batches_of
+
+
+class FleetFrameOptions(TypedDict, total=False):
+    """The options of ``Fleet.frames``: those of ``frames`` that apply on any machine."""
+
+    start_s: Fraction | int | str | None
+    end_s: Fraction | int | str | None
+    video_track: int
+    every: int
+    decoder: Literal["auto", "software", "nvdec"]
+    strict: bool
+
+
+class FleetSelection:
+    """Chosen frames of a film that a fleet decodes, in the order asked for."""
+
+    def __init__(self, film: "FleetFrames", choose: Callable[[PartFrames], Sequence[int]]) -> None:
+        self._film = film
+        self._choose = choose
+
+    def batches(
+        self,
+        frames: int,
+        format: TensorFormat | None = None,  # noqa: A002 - as of ``FrameSelection``
+    ) -> AsyncGenerator[FrameBatch]:
+        """Iterate over the frames in tensors of that many each, on the host; the last may have fewer.
+
+        Workers make several at once, a bounded number ahead. Close the iterator (``contextlib.aclosing``) if you stop
+        early: that ends their work.
+
+        Raises:
+            UsageError: the number is below 1.
+
+        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and what reading and making raise.
+        Errors of a frame come after the batches before it.
+        """
+        if frames < 1:
+            raise UsageError(f"a batch of {frames} frames is none", "Give 1 or more.")
+        return self._film.batches_of(self._choose, frames, TensorFormat() if format is None else format)
+
+
+class FleetFrames(FrameChooser[FleetSelection]):
+    """The frames of a source, in batches that a fleet's workers make: of all frames, or of chosen ones.
+
+        film = fleet.frames("s3://bucket/film.mp4")
+        async for batch in film[::10].batches(16, TensorFormat(size=(224, 224))): ...
+
+    The source's index is read once, with the first use, in this process.
+    """
+
+    def __init__(self, request: FrameRequest, pool: Pool) -> None:
+        self._pool = pool
+        self._name = secrets.token_hex(8)
+        self._request = request
+        self._film = Film(request.model_copy(update={"decoder": "software"}), own_gpu)  # decodes nothing
+
+    def __getitem__(self, chosen: slice, /) -> FleetSelection:
+        """Return the selection of a slice."""
+        return self._select(lambda part: range(len(part))[chosen])
+
+    def batches(
+        self,
+        frames: int,
+        format: TensorFormat | None = None,  # noqa: A002 - as of ``FrameSelection``
+    ) -> AsyncGenerator[FrameBatch]:
+        """Iterate over all frames; see ``FleetSelection.batches``."""
+        return self[:].batches(frames, format)
+
+    async def count(self) -> int:
+        """Return how many frames the index promises."""
+        return len((await in_thread(lambda: self._film.source)).part)
+
+    def batches_of(
+        self, choose: Callable[[PartFrames], Sequence[int]], frames: int, format_: TensorFormat
+    ) -> AsyncGenerator[FrameBatch]:
+        """Iterate over the batches of the frames whose positions ``choose`` returns."""
+
+        def plan() -> BatchPlan:
+            source = self._film.source
+            source.stamp.check_local()
+            planned = BatchPlan(
+                job=secrets.token_hex(4),
+                film=self._name,
+                request=self._request,
+                source=source,
+                positions=choose(source.part),
+                frames=frames,
+                format=format_,
+            )
+            planned.check()
+            return planned
+
+        return batches_of(self._pool, plan)
+
+    def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FleetSelection:
+        return FleetSelection(self, choose)
+
+
+def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest:
+    """Return the request for a fleet's frames.
+
+    Raises UsageError: workers cannot open such a source, an option does not apply to a fleet, or one is invalid.
+    """
+    path = fspath(source) if isinstance(source, PathLike) else source
+    if not isinstance(path, str):
+        message = f"workers cannot read this {type(source).__name__}"
+        raise UsageError(message, "Give a path or URL that all of them can open, or use codecfleet.frames here.")
+    if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
+        message = f"the frames of a fleet do not take {', '.join(others)}"
+        raise UsageError(message, "docs/learning.md lists their options.")
+    fields = {"source": absolute(path), "place": "auto", "threads": 1, **options}
+    return build(FrameRequest, fields, str, "docs/learning.md lists the options.")

@@ -1,0 +1,6 @@
+"""Fixtures of several rooms."""
+
+from .runner.test_runner import clock, make_runner
+from .watched_nodes import watched
+
+__all__ = ["clock", "make_runner", "watched"]
