@@ -97,7 +97,9 @@ def _reap() -> None:
 async def drive(driver: Driver) -> None:
     """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs."""
     loop = asyncio.get_running_loop()
-    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # started by nohup
+        numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, driver.stop)
     try:

@@ -1,6 +1,8 @@
 """A driver over a real store, whose jobs follow a script."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.queue.background import driver_lock
+from codecfleet.cluster.queue.background import _keep_driving, driver_lock
 from codecfleet.cluster.queue.driver import Driver
 from codecfleet.cluster.queue.guard import clock
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -294,3 +296,40 @@ def test_a_queue_that_another_program_holds_is_busy(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "queue.sqlite", busy_s=0.1).jobs()
     assert holder.path.stat().st_mode & 0o777 == 0o600
     holder.close()
+
+
+@dataclass
+class LateDriver:
+    """A driver that counts as idle just when a job is submitted; the next one cancels the job."""
+
+    bench: Bench
+    runs: list[dict[str, QueueState]]
+    is_stopping: bool = False
+
+    async def run(self) -> None:
+        """Submit a job or cancel it, and end."""
+        self.runs.append(self.bench.states())
+        if len(self.runs) == 1:
+            self.bench.submit("late")
+        else:
+            self.bench.store.cancel("late")
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> None:
+    """Whoever submits it finds the lock held, so the driver looks once more after it has released the lock."""
+    runs: list[dict[str, QueueState]] = []
+    ours, theirs = socket.socketpair()
+    with ours:
+        await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+        assert int(ours.recv(64)) == os.getpid()
+    assert runs == [{}, {"late": QueueState.QUEUED}]
+    with driver_lock(bench.store.path) as is_free:
+        assert is_free
+        ours, theirs = socket.socketpair()
+        with ours:
+            await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+            assert int(ours.recv(64)) == 0
+    assert len(runs) == 2
