@@ -17,6 +17,7 @@ WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; none are written without it
+FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which a queue's job writes its failure as JSON
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 

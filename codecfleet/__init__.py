@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .actors.surfaces.frames import Frame
     from .actors.tensors.frame_batch import FrameBatch
     from .actors.tensors.tensor_format import TensorFormat
+    from .cluster.queue.queue import Queue
+    from .cluster.queue.values import QueuedJob, QueueState
     from .errors import (
         Cancelled,
         CodecfleetError,
@@ -102,6 +104,9 @@ __all__ = [
     "PresentReport",
     "ProbeReport",
     "Progress",
+    "Queue",
+    "QueueState",
+    "QueuedJob",
     "RateChange",
     "Report",
     "RequestError",
@@ -147,6 +152,8 @@ _HOMES = {
     "actors.tensors.tensor_format": ("TensorFormat",),
     "actors.nvidia.egl": ("EglImage", "EglStream"),
     "actors.decode.nvdec_options": ("NvdecOptions",),
+    "cluster.queue.queue": ("Queue",),
+    "cluster.queue.values": ("QueuedJob", "QueueState"),
     "errors": ("Cancelled", "CodecfleetError", "InputError", "RequestError", "UsageError", "WorkError"),
     "jobs.awaited": ("plan_transcode_async", "probe_async", "verify_async"),
     "jobs.batch.batch": ("Batch",),

@@ -1,13 +1,13 @@
 """Every error that codecfleet raises, by cause.
 
     CodecfleetError
-    ├── UsageError       exit code 2: NoSuchFrame
+    ├── UsageError       exit code 2: NoSuchFrame, NoSuchJob
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputTooLarge, InputDamaged
     │   └── InputDamaged    FrameDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
-    │                      JournalRefused, Unsupported, WouldLose
+    │                      JournalRefused, QueueFull, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
-    │   │                   FleetUnavailable
+    │   │                   FleetUnavailable, QueueUnavailable
     │   ├── StorageFailed   ObjectStoreFull
     │   ├── FleetUnavailable   VersionRefused
     │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
@@ -45,6 +45,7 @@ __all__ = [
     "InputUnreadable",
     "JournalRefused",
     "NoSuchFrame",
+    "NoSuchJob",
     "NoVideoTrack",
     "NotEnoughMemory",
     "NotSmaller",
@@ -54,6 +55,8 @@ __all__ = [
     "OutputUnwritable",
     "ProcessKilled",
     "ProofFailed",
+    "QueueFull",
+    "QueueUnavailable",
     "RequestError",
     "Retry",
     "SegmentFailed",
@@ -150,6 +153,10 @@ class NoSuchFrame(UsageError, IndexError):
         self.frame = frame
 
 
+class NoSuchJob(UsageError):
+    """The queue has no such job."""
+
+
 class InputError(CodecfleetError):
     """The source cannot be used."""
 
@@ -207,6 +214,10 @@ class NotSmaller(RequestError):
 
 class OutputExists(RequestError):
     """Something already has the output's name."""
+
+
+class QueueFull(RequestError):
+    """The queue takes no more jobs of this tenant."""
 
 
 class OutputInUse(RequestError):
@@ -321,6 +332,10 @@ class EncoderFailed(WorkError):
 
 class ProofFailed(WorkError):
     """The proof found a difference between the source's pictures and the output's."""
+
+
+class QueueUnavailable(WorkError):
+    """The queue's database cannot be opened, read or written, or does not answer in time."""
 
 
 class StorageFailed(WorkError):

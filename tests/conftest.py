@@ -22,6 +22,7 @@ for _name in [name for name in os.environ if name == "RAY_ADDRESS" or name.start
     del os.environ[_name]
 os.environ["CODECFLEET_WARM"] = "never"  # nor a fleet that the caller keeps up
 os.environ["XDG_CONFIG_HOME"] = os.devnull
+os.environ["XDG_STATE_HOME"] = os.devnull  # no job of a test gets into the caller's queue
 
 # A busy machine is not a failure. `make test-all` tries more examples, and CI finds the same ones every time.
 _CI = os.environ.get("CI") == "true"

@@ -19,12 +19,9 @@ _REACH: Final = "Give the address of the cluster's dashboard, http://HEAD:8265, 
 _MS_PER_S: Final = 1000
 
 
-def job_server_address(named: str | None) -> str:
-    """Return the named address, or else that of Ray's own commands. Raises UsageError: there is none."""
-    found = named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS", "")
-    if not found:
-        raise UsageError("no job server is named", "Give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS.")
-    return found
+def named_job_server(named: str | None) -> str | None:
+    """Return the named address, or else that of Ray's own commands, or None."""
+    return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 
 class JobPhase(Enum):
@@ -109,7 +106,7 @@ class JobServer:
         except FleetUnavailable as error:
             if NOT_FOUND not in error.message:
                 raise
-        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs ray --address URL` lists them.")
+        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Ask Ray's client; its errors are mapped here, once."""

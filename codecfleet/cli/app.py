@@ -31,7 +31,7 @@ SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
     "batch": "Encode many files: folders, lists, patterns, URL prefixes. Run again, it continues where it stopped.",
     "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
-    "jobs": "Unfinished work: list, show, clean. A cluster's Ray jobs: ray (lists them), logs, stop.",
+    "jobs": "List, show, cancel and retry submitted jobs, in a queue or on a cluster; find and remove unfinished work.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
     "plan": "Show the segments, what would be lost or changed, and where the job would run and why. Runs nothing.",
     "verify": "Compare OUTPUT with INPUT: frames, times, order, picture similarity, sound, metadata.",
@@ -40,7 +40,8 @@ SUMMARIES: Final = {
     "config": "Show the options that the configuration file and the environment set for all jobs.",
     "docs": "Show a page of this documentation, which is installed with the program; or list the pages.",
     "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
-    "submit": "Run a command as a job on a Ray cluster, and follow it. The job outlives this program.",
+    "submit": "Put a command into this machine's queue, or run it on a Ray cluster. The job outlives this program.",
+    "driver": "Run the jobs of a queue on this machine, until Ctrl-C. `submit` starts one in the background.",
     "up": "Start a warm fleet: workers that stay up on this machine, so that later commands start at once.",
     "down": "Stop this user's warm fleets. Jobs that run on them continue without them.",
     "node": "Start and stop this machine as a node of a Ray cluster; list and drain the cluster's nodes.",
@@ -66,9 +67,10 @@ GROUPS: Final = {
 }
 """What each command of a group does."""
 MODULES: Final = {
-    "commands.transcode": ("transcode",),
+    "commands.transcode": ("transcode", "resume"),
     "commands.batch": ("batch",),
-    "commands.unfinished": ("resume", "jobs"),
+    "commands.jobs": ("jobs",),
+    "commands.driver": ("driver",),
     "files": ("probe", "verify"),
     "plan": ("plan",),
     "commands.stills": ("stills",),

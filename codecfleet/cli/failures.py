@@ -1,14 +1,16 @@
 """How a command fails: one line on stderr, and an exit code."""
 
 import errno
+import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from ..console.output import ReaderGone
-from ..errors import Cancelled, CodecfleetError, one_line, redacted
+from ..errors import Cancelled, CodecfleetError, Retry, one_line, redacted
 from .interrupts import Interrupts
 from .services import Services
 
@@ -75,6 +77,7 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
     """
     from ..cluster.fleet_variables import shows_tracebacks
 
+    _tell_driver(failure, error)
     try:
         if shows_tracebacks(os.environ):
             import traceback
@@ -84,6 +87,18 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
     except OSError:
         pass
     return failure.exit_code
+
+
+def _tell_driver(failure: Failure, error: BaseException) -> None:
+    """Write the failure for the driver that runs this command as a job of a queue, if one does."""
+    from ..cluster.fleet_variables import FAILURE
+
+    descriptor = os.environ.get(FAILURE, "")
+    if descriptor.isdigit():
+        retry = error.retry if isinstance(error, CodecfleetError) else Retry.NEVER
+        told = {"error": failure.error, "message": failure.message, "next_step": failure.next_step}
+        with suppress(OSError):
+            os.pwrite(int(descriptor), json.dumps({**told, "retry": retry.value}).encode(), 0)
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:

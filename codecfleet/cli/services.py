@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..cluster.node.ray_start import NodeOptions
     from ..cluster.operate.desk import AskDesk, Seen
     from ..cluster.probes.node import NodeReport, SilentNode
+    from ..cluster.queue.queue import Queue
     from ..cluster.submission.job_server import JobServer
     from ..cluster.supervisor.status import Status
     from ..jobs.batch.batch import Batch
@@ -184,40 +185,63 @@ class Services:
 
         return unfinished_spec(work)
 
-    def jobs(self, action: str, place: str) -> Answer:
-        """List, show or remove unfinished work."""
+    def work(self, action: str, place: str) -> Answer:
+        """List or remove unfinished work; one that is named itself is shown in full."""
         from ..console.listings import work_lines, work_rows
-        from ..jobs.journal.found_work import find_work, remove_work, work_at
+        from ..jobs.journal.found_work import find_work, names_work, remove_work
 
-        if action == "show":
-            work = work_at(place)
-            return Answer(work_lines(work), {"schema": 1, "jobs": [work.to_json()]})
         if action == "clean":
             removed, kept = remove_work(place)
             lines = [f"removed {each}" for each in removed] + [f"in use, or another user's: {each}" for each in kept]
             return Answer(lines or ["nothing to remove"], {"schema": 1, "removed": removed, "in_use": kept})
         found = find_work(place)
-        return Answer(work_rows(found), {"schema": 1, "jobs": [each.to_json() for each in found]})
+        lines = work_lines(found[0]) if names_work(place) and found else work_rows(found)
+        return Answer(lines, {"schema": 1, "jobs": [each.to_json() for each in found]})
 
-    def job_server(self, address: str | None) -> "JobServer":
+    def open_queue(self, place: str | None, *, makes: bool) -> "Queue":
+        """Open a queue; ``makes`` says whether to create a file that is missing."""
+        from ..cluster.queue.queue import Queue
+
+        return Queue(place, makes=makes)
+
+    def queue_jobs(self, action: str, job_id: str, priority: int | None, place: str | None) -> Answer:
+        """Answer ``jobs`` about a queue."""
+        import asyncio
+
+        from ..console.listings import printed_answer, queue_answer
+
+        async def ask() -> Answer:
+            async with self.open_queue(place, makes=False) as queue:
+                if action == "list":
+                    return Answer(*queue_answer(await queue.list()))
+                if action == "logs":
+                    return Answer(*printed_answer(job_id, (await queue.output(job_id)).text))
+                if priority is not None:
+                    job = await queue.prioritize(job_id, priority)
+                else:
+                    job = await {"show": queue.get, "cancel": queue.cancel, "retry": queue.retry}[action](job_id)
+                return Answer(*queue_answer([job], is_one=True))
+
+        return asyncio.run(ask())
+
+    def job_server(self, address: str) -> "JobServer":
         """Reach the job server at an address."""
-        from ..cluster.submission.job_server import JobServer, job_server_address
+        from ..cluster.submission.job_server import JobServer
 
-        return JobServer(job_server_address(address))
+        return JobServer(address)
 
-    def ray_jobs(self, action: str, job_id: str, address: str | None) -> Answer:
-        """List, show or stop Ray jobs on the job server at an address."""
-        from ..console.listings import job_json, job_rows
+    def ray_jobs(self, action: str, job_id: str, address: str) -> Answer:
+        """Answer ``jobs`` about the Ray jobs on the job server at an address."""
+        from ..console.listings import job_json, job_rows, printed_answer
 
         server = self.job_server(address)
         if action == "logs":
-            text = server.printed(job_id)
-            return Answer(text.splitlines(), {"schema": 1, "job": job_id, "log": text})
-        if action == "stop":
+            return Answer(*printed_answer(job_id, server.printed(job_id)))
+        if action == "cancel":
             was_running = server.stop(job_id)
             line = f"job {job_id} {'is being cancelled' if was_running else 'was over'}"
             return Answer([line], {"schema": 1, "job": job_id, "was_running": was_running})
-        jobs = server.jobs()
+        jobs = [server.job(job_id)] if action == "show" else server.jobs()
         return Answer(job_rows(jobs), {"schema": 1, "jobs": [job_json(each) for each in jobs]})
 
     def reports(self, machines: Machines) -> "Sequence[NodeReport | SilentNode]":

@@ -1,6 +1,7 @@
-"""The lists that commands print: unfinished work, Ray jobs, presets, and the configuration."""
+"""The lists that commands print: jobs, unfinished work, presets, and the configuration."""
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from .text import bytes_text, clock_text, column_lines, labelled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..cluster.queue.values import QueuedJob
     from ..cluster.submission.job_server import RayJob
     from ..jobs.journal.found_work import FoundWork
     from ..jobs.request.config import Config
@@ -73,6 +75,61 @@ def job_json(job: "RayJob") -> dict[str, Any]:
         "started_utc_s": job.started_utc_s,
         "ended_utc_s": job.ended_utc_s,
     }
+
+
+def printed_answer(job_id: str, text: str) -> tuple[list[str], dict[str, Any]]:
+    """Return what a job has printed, as lines and as JSON values."""
+    return text.splitlines(), {"schema": 1, "job": job_id, "log": text}
+
+
+def queue_answer(
+    jobs: "Sequence[QueuedJob]", *, is_one: bool = False, now_utc_s: float | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return a row for each job of a queue, or everything known about the one job; and all of it as JSON values."""
+    now_utc_s = time.time() if now_utc_s is None else now_utc_s
+    names = "state", "for", "attempts", "priority", "tenant", "job", "command"
+    rows = [names, *(_queue_row(job, now_utc_s) for job in jobs)]
+    lines = _queue_lines(jobs[0]) if is_one else column_lines(rows) if jobs else ["no jobs"]
+    return lines, {"schema": 1, "jobs": [job.to_json() for job in jobs]}
+
+
+def _queue_row(job: "QueuedJob", now_utc_s: float) -> tuple[str, ...]:
+    began_s = job.submitted_s if job.began_s is None else job.began_s
+    lasted_s = (now_utc_s if job.ended_s is None else job.ended_s) - began_s
+    counts = str(job.attempt), str(job.priority)
+    return (_state(job), clock_text(max(0.0, lasted_s)), *counts, job.tenant, job.job_id, _command(job))
+
+
+def _queue_lines(job: "QueuedJob") -> list[str]:
+    rows = [
+        ("job", job.job_id),
+        ("state", _state(job)),
+        ("command", _command(job)),
+        ("folder", job.command.folder),
+        ("tenant", job.tenant),
+        ("priority", str(job.priority)),
+        ("submitted", _utc(job.submitted_s)),
+        ("due", _utc(job.due_s)),
+        ("began", _utc(job.began_s)),
+        ("ended", _utc(job.ended_s)),
+        ("attempts", f"{job.attempt}, {job.failures} failed, {job.losses} lost with their driver"),
+        ("driver", job.driver),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("error", " ".join(filter(None, (job.error and f"{job.error}: {job.message}.", job.next_step)))),
+    ]
+    return labelled([(name, one_line(value)) for name, value in rows], 12)
+
+
+def _state(job: "QueuedJob") -> str:
+    return "cancelling" if job.is_cancelling else job.state.value
+
+
+def _command(job: "QueuedJob") -> str:
+    return one_line(shlex.join(job.command.arguments))
+
+
+def _utc(at_s: float | None) -> str:
+    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
 
 
 def config_lines(config: "Config") -> list[str]:

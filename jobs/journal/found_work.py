@@ -69,12 +69,17 @@ def find_work(place: str) -> list[FoundWork]:
     return [_look(work) for work in _works(place)]
 
 
+def names_work(place: str) -> bool:
+    """Return whether a place is one work location, or an output that has one."""
+    return _is_work(_of_output(place))
+
+
 def work_at(work: str) -> FoundWork:
     """Return the work at a location, or that on the output of that name."""
     found = find_work(work)
-    if len(found) != 1 or not _is_work(_of_output(work)):
+    if len(found) != 1 or not names_work(work):
         message = f"{work} has no unfinished work"
-        raise InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
+        raise InputNotFound(message, "`codecfleet jobs unfinished FOLDER` shows what is unfinished there.")
     return found[0]
 
 
@@ -162,7 +167,7 @@ def _is_work(place: str) -> bool:
 
 def _not_there(place: str) -> InputNotFound:
     message = f"there is no folder {place}, nor unfinished work on an output of that name"
-    return InputNotFound(message, "`codecfleet jobs list FOLDER` shows what is unfinished there.")
+    return InputNotFound(message, "`codecfleet jobs unfinished FOLDER` shows what is unfinished there.")
 
 
 def _normal(work: str) -> str:

@@ -59,6 +59,14 @@ class _FleetOptions(Part):
         ),
         Option("--address", default="the environment's RAY_ADDRESS, else this machine", metavar="RAY_ADDRESS"),
     ] = None
+    queue: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="The queue of submitted jobs, a file or a database as postgresql://HOST/NAME: docs/queue.md.",
+        ),
+        Option("", default="this user's on this machine"),
+    ] = None
     policy: Annotated[
         str | None,
         Field(
@@ -278,7 +286,7 @@ def _in_file(path: Path) -> Iterator[tuple[str, Any, ValueOrigin]]:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, ValueOrigin]]:
     keys = {_variable(key): key for key in _FIELDS}
-    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE, fleet_variables.EVENTS
+    known = *keys, CONFIG_VARIABLE, SENT_VARIABLE, fleet_variables.EVENTS, fleet_variables.FAILURE
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _BY_KUBERNETES.fullmatch(name):
             key = name.removeprefix(PREFIX).lower()

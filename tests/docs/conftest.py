@@ -10,6 +10,7 @@ import pytest
 
 from codecfleet import Fleet, TranscodeSpec
 from codecfleet.testing import LocalPool
+from tests.queue_drivers import end_drivers
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,8 @@ def films(small_film: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("one", "two", "three"):
         shutil.copy(small_film, working_folder / "inbox" / f"{name}.mkv")
     monkeypatch.chdir(working_folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(working_folder / "state"))
     yield working_folder
+    end_drivers(working_folder / "state")
     for path in working_folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""The command ``submit``: runs another command as a Ray job, and follows it to its end."""
+"""The command ``submit``: puts another command into a queue, or runs it as a Ray job and follows it to its end."""
 
 import asyncio
 import os
@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, Self, TextIO
 
 import typer
 
 from ...console.output import Output
-from ...errors import UsageError
+from ...errors import Cancelled, UsageError, WorkError, one_line
+from ...jobs.request.values import parse_count, parse_time
 from ..failures import interruptible
 from ..interrupts import Interrupts
-from ..params import flag, named
+from ..params import flag, named, valued
+from ..question import safe_line
 from ..services import Commands, Services
 
 if TYPE_CHECKING:
@@ -23,14 +25,56 @@ if TYPE_CHECKING:
     from ...cluster.submission.job_server import JobServer
     from ...jobs.request.places import SentFiles
 
+_LOOK_S: Final = 0.25
 _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "stills", "verify")
 
 JOB_SERVER = named(
     "--address",
     "URL",
-    "The cluster's job server, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
-    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS.",
+    "The job server of a cluster, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
+    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none: a queue.",
 )
+QUEUE = named(
+    "--queue",
+    "FILE|URL",
+    "The queue: a file on a local disk, or a database as postgresql://HOST/NAME. Default: the configuration's, else "
+    "this user's on this machine: docs/queue.md.",
+)
+_PRIORITY_MAX: Final = 1_000_000
+
+
+def parse_priority(name: str, text: str) -> int:
+    """Return a priority, which may be negative."""
+    least = text.startswith("-")
+    return (-1 if least else 1) * parse_count(name, text[least:], most=_PRIORITY_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPlace:
+    """Where jobs are: on a cluster's job server, or else in a queue."""
+
+    job_server: str | None
+    queue: str | None = None  #: None: this user's queue
+
+    @classmethod
+    def of(cls, queue: str | None, address: str | None, *, asks_cluster: bool = True) -> Self:
+        """Return the place that a command names. Raises UsageError: it names two."""
+        from ...cluster.submission.job_server import named_job_server
+        from ...jobs.request.config import load_config
+
+        if queue is not None and address is not None:
+            raise UsageError("--queue and --address exclude each other", "Leave one of them out.")
+        if queue is not None:
+            return cls(None, queue)
+        server = named_job_server(address) if asks_cluster else None
+        return cls(server, None if server is not None else load_config().settings.queue)
+
+    @property
+    def option(self) -> str:
+        """The option that names it again; "" for this user's queue."""
+        if self.job_server is not None:
+            return f" --address {shlex.quote(self.job_server)}"
+        return "" if self.queue is None else f" --queue {shlex.quote(self.queue)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +82,45 @@ class Following:
     """``jobs logs --follow``: shows what a job prints to its end; an interruption does not end the job."""
 
     job_id: str
-    address: str | None
+    place: JobsPlace
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Show what the job prints, and return its exit code."""
-        return interruptible(
-            services,
-            stderr,
-            lambda interrupts: follow(self.job_id, services.job_server(self.address), interrupts, stdout, stderr),
+        return interruptible(services, stderr, lambda interrupts: self._follow(services, interrupts, stdout, stderr))
+
+    def _follow(self, services: Services, interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
+        if self.place.job_server is None:
+            interrupts.next_step = attach_step(self.job_id, self.place)
+            return asyncio.run(_follow_in_queue(self.job_id, self.place, services, stdout, stderr))
+        return follow(self.job_id, services.job_server(self.place.job_server), interrupts, stdout, stderr)
+
+
+async def _follow_in_queue(job_id: str, place: JobsPlace, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+    """Show what a job of a queue prints, and return its exit code: 130 if it was cancelled, 5 if it was parked."""
+    from ...cluster.queue.values import QueueState
+
+    answers, remarks = Output(stdout), Output(stderr)
+    line, ends = "", 0
+    async with services.open_queue(place.queue, makes=False) as queue:
+        while True:
+            job = await queue.get(job_id)
+            text, ends = await queue.output(job_id, ends)
+            *lines, line = (line + text).split("\n")
+            for each in lines if not job.state.is_over else [*lines, *filter(None, [line])]:
+                (remarks if each.startswith("codecfleet: ") else answers).line(safe_line(each))
+            if job.state.is_over:
+                break
+            await asyncio.sleep(_LOOK_S)
+    if job.state is QueueState.CANCELLED:
+        remarks.line(f"codecfleet: error: job {job_id} was cancelled")
+        return Cancelled.exit_code
+    if job.state is QueueState.PARKED:
+        failure = f"job {job_id} is parked after {job.attempt} attempts: {job.message}."
+        remarks.line(
+            f"codecfleet: error: {one_line(failure)} `codecfleet jobs retry {job_id}{place.option}` tries again."
         )
+        return WorkError.exit_code
+    return job.exit_code or 0
 
 
 def follow(job_id: str, server: "JobServer", interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
@@ -54,7 +128,7 @@ def follow(job_id: str, server: "JobServer", interrupts: Interrupts, stdout: Tex
     from ...cluster.submission.follow import Follower, exit_code_of
     from ...cluster.submission.job_server import JobPhase
 
-    interrupts.next_step = attach_step(job_id, server.address)
+    interrupts.next_step = attach_step(job_id, JobsPlace(server.address))
     answers, remarks = Output(stdout), Output(stderr)
     show = Follower(server, lambda line, is_remark: (remarks if is_remark else answers).line(line))
     job = asyncio.run(show.follow(job_id))
@@ -66,19 +140,19 @@ def follow(job_id: str, server: "JobServer", interrupts: Interrupts, stdout: Tex
     return code
 
 
-def attach_step(job_id: str, address: str) -> str:
-    """Return the commands that show or stop a job that is still running."""
-    where = f"{job_id} --address {shlex.quote(address)}"
-    stop = f"`codecfleet jobs stop {where}` ends it."
-    return f"The job is still running: `codecfleet jobs logs {where} --follow` shows it, {stop}"
+def attach_step(job_id: str, place: JobsPlace) -> str:
+    """Return the commands that show or cancel a job that has not ended."""
+    where = f"{job_id}{place.option}"
+    cancel = f"`codecfleet jobs cancel {where}` ends it."
+    return f"The job goes on: `codecfleet jobs logs {where} --follow` shows it, {cancel}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """A parsed ``submit`` command."""
+    """A parsed ``submit`` command for a cluster."""
 
     arguments: tuple[str, ...]
-    address: str | None
+    address: str
     waits: bool
     ships: bool
     python: str
@@ -108,7 +182,7 @@ class Submit:
 
         job_id = new_job_id()
         # An interruption from here on may come after the job has reached the cluster.
-        interrupts.next_step = attach_step(job_id, server.address)
+        interrupts.next_step = attach_step(job_id, JobsPlace(server.address))
         with copied_package() if self.ships else nullcontext() as package:
             server.submit(job_id, entry, package)
         if not self.waits:
@@ -116,6 +190,48 @@ class Submit:
             return 0
         Output(stderr).line(f"codecfleet: job {job_id}. {interrupts.next_step}")
         return follow(job_id, server, interrupts, stdout, stderr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitToQueue:
+    """A parsed ``submit`` command for a queue."""
+
+    arguments: tuple[str, ...]
+    place: JobsPlace
+    job_id: str | None
+    tenant: str | None
+    priority: int
+    due_in_s: float | None
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Put the command into the queue, and print the job's id."""
+        from ...actors.tracing import caller
+        from ...cluster.queue.places import queue_file
+        from ...cluster.submission.entry import refuse_secrets
+
+        checked = services.check(self.arguments)
+        if isinstance(checked, int):
+            return checked  # it asked for help
+        sent = _sent_files(self.arguments)
+        if queue_file(self.place.queue) is None:  # others may read a database; a file is this user's
+            refuse_secrets([*self.arguments, *sent.specs.values(), *sent.presets.values()])
+        variables = {**sent.variables, **caller(os.environ)}
+        return interruptible(services, stderr, lambda _: asyncio.run(self._put(services, variables, stdout, stderr)))
+
+    async def _put(self, services: Services, variables: dict[str, str], stdout: TextIO, stderr: TextIO) -> int:
+        async with services.open_queue(self.place.queue, makes=True) as queue:
+            job = await queue.submit(
+                self.arguments,
+                job_id=self.job_id,
+                tenant=self.tenant,
+                priority=self.priority,
+                due_in_s=self.due_in_s,
+                variables=variables,
+            )
+        Output(stdout).line(job.job_id)
+        if not job.state.is_over:
+            Output(stderr).line(f"codecfleet: {attach_step(job.job_id, self.place)}")
+        return 0
 
 
 def _sent_files(arguments: Sequence[str]) -> "SentFiles":
@@ -142,23 +258,58 @@ def _submit(
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="COMMAND...", help="The command with its arguments, as you would type it on the cluster."
+            metavar="COMMAND...", help="The command with its arguments, as you would type it where it runs."
         ),
     ],
     *,
+    queue: str | None = QUEUE,
+    job_id: str | None = named(
+        "--id", "NAME", "The job's id in the queue; submitted again, it is the same job. Default: a new one."
+    ),
+    priority: str | None = valued("--priority", "N", "A whole number; in a queue higher runs first. Default: 0."),
+    due: str | None = valued(
+        "--due",
+        "TIME",
+        "When the job should be done, from now: 90s, 1:30:00. In a queue earlier runs first. Default: none.",
+    ),
+    tenant: str | None = named("--tenant", "NAME", "Who submits the job to the queue. Default: this user."),
     address: str | None = JOB_SERVER,
-    no_wait: bool = flag("--no-wait", "Print the job's name and exit; do not follow the job."),
+    no_wait: bool = flag("--no-wait", "Print the Ray job's name and exit; do not follow the job."),
     installed: bool = flag(
         "--installed", "Use the codecfleet that is installed on the nodes, instead of sending this one."
     ),
     python: str | None = named(
         "--python", "PROGRAM", "The Python program on the nodes in which Ray is installed. Default: python3."
     ),
-) -> Submit:
+) -> Submit | SubmitToQueue:
     if command[0] not in _SUBMITTABLE:
         raise UsageError(f"{command[0]} cannot be submitted", f"What can: {', '.join(_SUBMITTABLE)}.")
+    place = JobsPlace.of(queue, address)
+    of_queue = {"--id": job_id, "--priority": priority, "--due": due, "--tenant": tenant}
+    of_cluster = {"--no-wait": no_wait, "--installed": installed, "--python": python}
+    wrong = next(
+        (name for name, value in (of_cluster if place.job_server is None else of_queue).items() if value), None
+    )
+    if wrong is not None:
+        other = "a queue" if place.job_server is None else "a cluster"
+        raise UsageError(f"{wrong} does not apply to {other}", "Name the right place with --queue or --address.")
+    if place.job_server is None:
+        from ...cluster.queue.queue import checked_id
+
+        return SubmitToQueue(
+            arguments=tuple(command),
+            place=place,
+            job_id=None if job_id is None else checked_id(job_id),
+            tenant=tenant,
+            priority=parse_priority("--priority", priority or "0"),
+            due_in_s=None if due is None else float(parse_time("--due", due)),
+        )
     return Submit(
-        arguments=tuple(command), address=address, waits=not no_wait, ships=not installed, python=python or "python3"
+        arguments=tuple(command),
+        address=place.job_server,
+        waits=not no_wait,
+        ships=not installed,
+        python=python or "python3",
     )
 
 
@@ -166,8 +317,9 @@ COMMANDS: Final[Commands] = {
     "submit": (
         _submit,
         [
+            "submit transcode film.mkv film.mp4 --codec hevc",
+            "submit --queue postgresql://db/queue --priority 5 verify /films/film.mkv /films/film.mp4",
             "submit --address http://head:8265 transcode /films/film.mkv /films/film.mp4 --codec hevc",
-            "submit --no-wait verify /films/film.mkv /films/film.mp4",
         ],
     ),
 }

@@ -1,9 +1,11 @@
-"""The command ``transcode``: its options, the job with a view of it, and its report."""
+"""The commands ``transcode`` and ``resume``: options, the job with a view of it, and its report."""
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
+
+import typer
 
 from ...actors.task_owner import TaskOwner
 from ...cluster.logs.writing import is_logged
@@ -14,6 +16,7 @@ from ...jobs.report.events import Failed, JournalOpened, SegmentFinished, WorkKe
 from ...jobs.report.report import Report
 from ...jobs.request.parts import RULES, RUN
 from ...jobs.request.spec import TranscodeSpec
+from ...jobs.request.values import parse_path
 from ..failures import Failure
 from ..interrupts import Interrupts
 from ..params import flag, named, usual_address_of, with_spec_options
@@ -163,6 +166,36 @@ def _transcode(
     return Transcode(spec=spec, address=address, report=report, as_json=as_json, quiet=quiet)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Resume(Watched):
+    """A parsed ``resume`` command."""
+
+    work: str
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Continue the job at a work location as ``transcode`` would; return the exit code."""
+        watched = {each.name: getattr(self, each.name) for each in fields(Watched)}
+        command = Transcode(spec=services.unfinished_spec(self.work), **watched)
+        return command.run(services, stdout, stderr)
+
+
+def _resume(
+    work: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORK|OUTPUT", help="The job's output, or the work location that it printed: a folder or a URL."
+        ),
+    ],
+    *,
+    report: str | None = REPORT,
+    as_json: bool = EVENTS,
+    quiet: bool = QUIET,
+    address: str | None = ADDRESS,
+) -> Resume:
+    checked = parse_path("WORK", work)
+    return Resume(work=checked, address=address, report=report, as_json=as_json, quiet=quiet)
+
+
 COMMANDS: Final[Commands] = {
     "transcode": (
         with_spec_options(_transcode),
@@ -173,4 +206,5 @@ COMMANDS: Final[Commands] = {
             "transcode film.ts part.mkv --start 1:30 --end 2:00 --report part.json",
         ],
     ),
+    "resume": (_resume, ["resume film.mp4", "resume .film.mp4.codecfleet"]),
 }

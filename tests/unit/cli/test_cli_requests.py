@@ -54,7 +54,7 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "prepare_node": KeptNode,
 }
 ANSWERED = (
-    *("probe", "plan", "verify", "stills", "infer", "jobs", "ray_jobs", "keep_events", "order"),
+    *("probe", "plan", "verify", "stills", "infer", "work", "queue_jobs", "ray_jobs", "keep_events", "order"),
     *("up", "down", "start_node", "stop_nodes", "node_env"),
 )
 
@@ -139,11 +139,14 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
                 "head:6379",
             ),
         ),
-        ("jobs list films", ("jobs", "list", "films")),
-        ("jobs ray", ("ray_jobs", "ray", ".", None)),
-        ("jobs ray --address http://head:8265", ("ray_jobs", "ray", ".", "http://head:8265")),
-        ("jobs logs j", ("ray_jobs", "logs", "j", None)),
-        ("jobs stop j --address http://head:8265", ("ray_jobs", "stop", "j", "http://head:8265")),
+        ("jobs unfinished", ("work", "unfinished", ".")),
+        ("jobs clean films", ("work", "clean", "films")),
+        ("jobs list", ("queue_jobs", "list", "", None, None)),
+        ("jobs show j --queue q", ("queue_jobs", "show", "j", None, "q")),
+        ("jobs priority j 5", ("queue_jobs", "priority", "j", 5, None)),
+        ("jobs priority j -- -5", ("queue_jobs", "priority", "j", -5, None)),
+        ("jobs list --address http://head:8265", ("ray_jobs", "list", "", "http://head:8265")),
+        ("jobs cancel j --address http://head:8265", ("ray_jobs", "cancel", "j", "http://head:8265")),
         ("up", ("up", None, 30)),
         ("up --workers 4 --idle-minutes 120", ("up", 4, 120)),
         ("down", ("down",)),
@@ -193,6 +196,26 @@ def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys:
     """Each option reaches its service once, as given; the answer's line is printed."""
     assert asked_by(line) == [asked]
     assert asked[0] not in ANSWERED or capsys.readouterr() == ("done\n", "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "asked"),
+    [
+        ({"RAY_ADDRESS": "http://a"}, "", ("ray_jobs", "list", "", "http://a")),
+        ({"RAY_ADDRESS": "http://a", "RAY_API_SERVER_ADDRESS": "http://b"}, "", ("ray_jobs", "list", "", "http://b")),
+        ({"RAY_ADDRESS": "http://a"}, " --address http://c", ("ray_jobs", "list", "", "http://c")),
+        ({"RAY_ADDRESS": "http://a", "CODECFLEET_QUEUE": "q"}, "", ("ray_jobs", "list", "", "http://a")),
+        ({"CODECFLEET_QUEUE": "q"}, "", ("queue_jobs", "list", "", None, "q")),
+        ({"RAY_ADDRESS": "http://a", "CODECFLEET_QUEUE": "q"}, " --queue r", ("queue_jobs", "list", "", None, "r")),
+    ],
+)
+def test_jobs_are_on_a_cluster_if_one_is_named_and_else_in_a_queue(
+    variables: dict[str, str], options: str, asked: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option counts first, then the environment's cluster, then the configuration's queue."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert asked_by(f"jobs list{options}") == [asked]
 
 
 def test_the_environments_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,13 +44,24 @@ def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Capt
 def test_without_waiting_the_name_is_all_that_is_printed(capsys: Captured) -> None:
     """The job goes on; `jobs logs --follow` shows it to its end, with its exit code."""
     server = FakeJobServer(["output  b.mp4\n"], RayJob("", JobPhase.STOPPED))
-    words = ["submit", "--no-wait", "--installed", "--python", "/opt/py", "verify", "a.mkv", "b.mp4"]
+    words = [
+        "submit",
+        "--address",
+        "http://h",
+        "--no-wait",
+        "--installed",
+        "--python",
+        "/opt/py",
+        "verify",
+        "a.mkv",
+        "b.mp4",
+    ]
     assert run(words, services(server)) == 0
     said = capsys.readouterr()
     ((job_id, entry),) = server.submitted.items()
     assert (said.out, said.err) == (f"{job_id}\n", "")
     assert (server.packages, entry.python) == ([set()], "/opt/py")
-    assert run(["jobs", "logs", job_id, "--follow"], services(server)) == 130
+    assert run(["jobs", "logs", job_id, "--follow", "--address", "http://h"], services(server)) == 130
     said = capsys.readouterr()
     assert said.out == "output  b.mp4\n"
     assert said.err == f"codecfleet: error: job {job_id} was stopped\n"
@@ -76,7 +87,7 @@ def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
     (job_id,) = server.submitted
     assert server.stopped == []
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"codecfleet: error: interrupted. The job is still running: `codecfleet jobs logs {job_id} ")
+    assert last.startswith(f"codecfleet: error: interrupted. The job goes on: `codecfleet jobs logs {job_id} ")
 
 
 @pytest.fixture
@@ -160,7 +171,7 @@ def test_files_that_must_not_travel_are_refused(text: str, named: str, own_files
 def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
     """Nothing is submitted."""
     server = FakeJobServer()
-    assert run(["submit", "transcode", "--help"], services(server)) == 0
+    assert run(["submit", "--address", "http://h", "transcode", "--help"], services(server)) == 0
     assert "--codec" in capsys.readouterr().out
     assert server.submitted == {}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.submission.entry import Entry, copied_package, refuse_secrets
 from codecfleet.cluster.submission.follow import Follower, LogLines, exit_code_of
-from codecfleet.cluster.submission.job_server import JobPhase, JobServer, RayJob, job_server_address
+from codecfleet.cluster.submission.job_server import JobPhase, JobServer, RayJob, named_job_server
 from codecfleet.errors import FleetUnavailable, UsageError
 from codecfleet.testing import FakeJobServer
 
@@ -138,12 +138,11 @@ def test_where_the_job_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """An explicit address precedes the environment, and an address of Ray itself is refused."""
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match="no job server is named"):
-        job_server_address(None)
+    assert named_job_server(None) is None
     monkeypatch.setenv("RAY_ADDRESS", "http://ray:8265")
-    assert job_server_address(None) == "http://ray:8265"
+    assert named_job_server(None) == "http://ray:8265"
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://api:8265")
-    assert job_server_address(None) == "http://api:8265"
-    assert job_server_address("http://named:8265") == "http://named:8265"
+    assert named_job_server(None) == "http://api:8265"
+    assert named_job_server("http://named:8265") == "http://named:8265"
     with pytest.raises(UsageError, match="head:6379 is not the address of a job server"):
         JobServer("head:6379")

@@ -1,0 +1,134 @@
+"""The driver that runs in the background of this machine, one for each queue in a file.
+
+Its lock is a file beside the queue. When it has been idle it releases the lock, and then looks for jobs once more; a
+program that submits puts its job first, and then tries the lock. So each job has a driver.
+
+Run as a program, this module is that driver.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ...actors.process.process import run_program
+from ...actors.process.program import begin, run_to_the_end
+from ...errors import QueueUnavailable
+from .driver import AT_ONCE, LEASE_S, Driver
+from .sqlite import SqliteStore
+from .store import JobStore
+from .values import QueueState
+
+IDLE_S: Final = 600.0
+"""A background driver ends after this long without a job."""
+PROGRAM: Final = __name__
+_FIRST_WORD_BYTES: Final = 64
+_STARTED: Final[list[int]] = []
+"""The drivers that this process has started, as descriptors (pidfd_open(2))."""
+
+
+@contextmanager
+def driver_lock(queue: Path) -> Iterator[bool]:
+    """Hold the lock of a queue's driver on this machine; yield False if another driver has it.
+
+    Raises QueueUnavailable: the lock's file cannot be created.
+    """
+    try:
+        queue.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(f"{queue}.driver", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        message = f"no driver can run beside the queue {queue}: {error.strerror}"
+        raise QueueUnavailable(message, "Check its folder, or name another file with --queue.") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def ensure_driver(queue: Path) -> int:
+    """Start a driver in the background if no driver runs on this machine; return its process, 0 if one runs.
+
+    Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
+    """
+    _reap()
+    with driver_lock(queue) as is_free:
+        pass
+    if not is_free:
+        return 0
+    try:
+        process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
+    except OSError as error:
+        message = f"the job is queued, but no driver could be started: {error}"
+        raise QueueUnavailable(message, "Check the limits on processes; then run `codecfleet driver`.") from None
+    with process.end:
+        said = process.end.recv(_FIRST_WORD_BYTES)
+    if not said:
+        message = f"the job is queued, but its driver ended at once: {process.ended()}"
+        raise QueueUnavailable(message, "`codecfleet driver` runs one, and shows what it does.")
+    _STARTED.append(os.dup(process.death))
+    process.reaped(0)  # ``_reap`` waits for it
+    process.close()
+    return int(json.loads(said))
+
+
+def _reap() -> None:
+    """Let go of the drivers that have ended, of those that this process has started."""
+    for death in list(_STARTED):
+        try:
+            is_over = os.waitid(os.P_PIDFD, death, os.WEXITED | os.WNOHANG) is not None
+        except ChildProcessError:  # other code of this process has waited for it
+            is_over = True
+        if is_over:
+            _STARTED.remove(death)
+            os.close(death)
+
+
+async def drive(driver: Driver) -> None:
+    """Run a driver until it is idle, or until Ctrl-C, SIGTERM or a closed terminal makes it hand back its jobs."""
+    loop = asyncio.get_running_loop()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # started by nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, driver.stop)
+    try:
+        await driver.run()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def main() -> None:
+    """Run a driver until it has been idle. Its settings are [queue, jobs at once, lease, idle time in seconds]."""
+    end, (queue, at_once, lease_s, idle_s) = begin()
+    os.chdir("/")
+    path = Path(queue)
+    store = SqliteStore(path)
+    run_to_the_end(
+        _keep_driving(path, store, lambda: Driver(store, at_once=at_once, lease_s=lease_s, idle_s=idle_s), end)
+    )
+
+
+async def _keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Driver], starter: socket.socket) -> None:
+    while True:
+        with driver_lock(path) as is_free:
+            if starter.fileno() >= 0:
+                with starter, suppress(OSError):  # the starter may be gone
+                    starter.sendall(json.dumps(os.getpid() if is_free else 0).encode())
+            if not is_free:
+                return
+            driver = new_driver()
+            await drive(driver)
+        if driver.is_stopping or not await asyncio.to_thread(store.jobs, [QueueState.QUEUED, QueueState.RUNNING]):
+            return

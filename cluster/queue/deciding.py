@@ -1,0 +1,98 @@
+"""What happens to a job of a queue: pure functions of the job, the event and the store's time."""
+
+from dataclasses import replace
+from typing import Final
+
+from ...errors import QueueFull, Retry, UsageError, WorkError
+from .values import EDGES, QueuedCommand, QueuedJob, QueueState, RunEnd
+
+FAILURES_MAX: Final = 3
+"""A job is parked after this many failures."""
+LOSSES_MAX: Final = 8
+"""A job is parked after it lost its driver this many times: it may be what ends them."""
+WAIT_S: Final = 30.0
+"""How long a driver leaves a job that failed on it to other drivers."""
+QUEUED_MAX: Final = 10_000
+"""How many jobs of a tenant may be queued or running."""
+_LOST: Final = "its driver's lease ended"
+
+
+def admit(waiting: int, tenant: str, queued_max: int) -> None:
+    """Raise QueueFull if a tenant with ``waiting`` queued and running jobs may submit no more."""
+    if waiting >= queued_max:
+        message = f"the queue is full: {tenant} has {waiting} jobs in it, {queued_max} at most"
+        raise QueueFull(message, "Submit again when some have ended, or cancel some: `codecfleet jobs list`.")
+
+
+def same(job: QueuedJob, command: QueuedCommand) -> QueuedJob:
+    """Return a job that was submitted again. Raises UsageError: the id belongs to another command."""
+    if job.command != command:
+        raise UsageError(
+            f"there is a job {job.job_id} with another command", f"`codecfleet jobs show {job.job_id}` shows it."
+        )
+    return job
+
+
+def claimed(job: QueuedJob, driver: str, now_s: float, lease_s: float) -> QueuedJob:
+    """Return a job that a driver has claimed."""
+    job = _to(job, QueueState.RUNNING)
+    return replace(
+        job, attempt=job.attempt + 1, driver=driver, lease_ends_s=now_s + lease_s, began_s=now_s, ended_s=None
+    )
+
+
+def expired(job: QueuedJob, now_s: float) -> QueuedJob:
+    """Return a running job after the end of its lease."""
+    losses = job.losses + 1
+    if job.is_cancelling:
+        return _over(replace(job, losses=losses), QueueState.CANCELLED, now_s)
+    job = replace(job, losses=losses, error=WorkError.__name__, message=_LOST, next_step="")
+    if losses < LOSSES_MAX:
+        return _to(job, QueueState.QUEUED)
+    message = f"its driver's lease ended {losses} times"
+    step = f"The job may be what ends drivers: look at their logs. `codecfleet jobs retry {job.job_id}` tries again."
+    return _over(replace(job, message=message, next_step=step), QueueState.PARKED, now_s)
+
+
+def ended(job: QueuedJob, end: RunEnd, now_s: float) -> QueuedJob:
+    """Return a running job after the end of its attempt."""
+    if end.exit_code is None:
+        return _over(job, QueueState.CANCELLED, now_s) if job.is_cancelling else _to(job, QueueState.QUEUED)
+    job = replace(job, exit_code=end.exit_code, error=end.error, message=end.message, next_step=end.next_step)
+    if end.exit_code == 0:
+        return _over(job, QueueState.DONE, now_s)
+    if job.is_cancelling:
+        return _over(job, QueueState.CANCELLED, now_s)
+    job = replace(job, waits_until_s=now_s + WAIT_S)
+    if end.exit_code < WorkError.exit_code:
+        if end.retry is Retry.NEVER:
+            return _over(job, QueueState.FAILED, now_s)
+        return _to(job, QueueState.QUEUED)  # such as an output that another program still writes
+    job = replace(job, failures=job.failures + 1)
+    return _to(job, QueueState.QUEUED) if job.failures < FAILURES_MAX else _over(job, QueueState.PARKED, now_s)
+
+
+def cancelled(job: QueuedJob, now_s: float) -> QueuedJob:
+    """Return a job that a user cancels: its driver has to stop a running one; one that is over stays as it is."""
+    if job.state is QueueState.RUNNING:
+        return replace(job, is_cancelling=True)
+    return job if job.state.is_over else _over(job, QueueState.CANCELLED, now_s)
+
+
+def retried(job: QueuedJob) -> QueuedJob:
+    """Return a job that a user retries, which starts counting again. Raises UsageError: it cannot be retried."""
+    if QueueState.QUEUED not in EDGES[job.state] or not job.state.is_over:
+        step = "Only a job that failed, was parked or was cancelled can be retried."
+        raise UsageError(f"job {job.job_id} is {job.state.value}", step)
+    again = _to(job, QueueState.QUEUED)
+    return replace(again, failures=0, losses=0, waits_until_s=0.0, ended_s=None, is_cancelling=False)
+
+
+def _over(job: QueuedJob, state: QueueState, now_s: float) -> QueuedJob:
+    return replace(_to(job, state), ended_s=now_s, is_cancelling=False)
+
+
+def _to(job: QueuedJob, state: QueueState) -> QueuedJob:
+    if state not in EDGES[job.state]:
+        raise ValueError(f"a job cannot go from {job.state} to {state}")
+    return replace(job, state=state)

@@ -1,0 +1,211 @@
+"""A driver: it claims jobs of a queue, runs them, and hands back what it cannot finish.
+
+A lease is renewed every sixth of its length, and a guard's deadline is two thirds of it after the moment before the
+renewal. So a job's command has ended for a third of the lease when another driver can claim the job. The deadline is
+compared with this machine's clock only, the lease with the store's.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ...actors.task_owner import TaskOwner
+from ...errors import QueueUnavailable
+from .guard import clock
+from .running import RunningJob, start_run
+from .store import OUTPUT_MAX, JobStore
+from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
+
+LEASE_S: Final = 30.0
+AT_ONCE: Final = 2
+"""How many jobs a driver runs at the same time."""
+TICK_S: Final = 0.5
+"""How often the driver looks for jobs, and stores what its jobs print."""
+STOP_S: Final = 10.0
+"""How long a job that is asked to stop may take."""
+_RENEWALS: Final = 6
+_GUARDED: Final = 2 / 3
+_BACK: Final = RunEnd(None)
+
+StartRun: TypeAlias = Callable[[QueuedCommand, float], Awaitable[RunningJob | RunEnd]]
+
+
+def driver_name() -> str:
+    """Return a name for this process that no other driver has."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@dataclass(slots=True)
+class _Held:
+    """A job of this driver."""
+
+    job: QueuedJob
+    ends_s: float  #: the guard's deadline
+    run: RunningJob | None = None
+    is_lost: bool = False
+    is_stopped: bool = False
+    unsaved: str = ""  #: printed, and not stored yet
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock)  #: held while output is stored, which keeps its order
+
+
+class Driver:
+    """Runs the jobs of a store, ``at_once`` at the same time, until ``stop`` or ``idle_s`` without a job.
+
+    ``say`` is called with a line for each event.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        name: str = "",
+        at_once: int = AT_ONCE,
+        lease_s: float = LEASE_S,
+        idle_s: float | None = None,
+        say: Callable[[str], object] = str,
+        start: StartRun = start_run,
+    ) -> None:
+        self.name = name or driver_name()
+        self._store = store
+        self._at_once = at_once
+        self._lease_s = lease_s
+        self._idle_s = idle_s
+        self._say = say
+        self._start = start
+        self._held: dict[JobClaim, _Held] = {}
+        self._wake = asyncio.Event()
+        self.is_stopping = False  #: whether it was asked to stop
+        self._trouble = ""
+        self._renewed_s = -lease_s
+
+    def stop(self) -> None:
+        """Stop all jobs, hand them back, and make ``run`` return."""
+        self.is_stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run jobs. If the store does not answer, the jobs go on until their guards' deadline."""
+        busy_s = time.monotonic()
+        async with TaskOwner() as owner:
+            while True:
+                await self._step(owner)
+                busy_s = time.monotonic() if self._held else busy_s
+                if self._is_over(busy_s):
+                    return
+                self._wake.clear()
+                await self._rest()
+
+    def _is_over(self, busy_s: float) -> bool:
+        is_idle = self._idle_s is not None and time.monotonic() - busy_s >= self._idle_s
+        return not self._held and (self.is_stopping or is_idle)
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(TICK_S):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _step(self, owner: TaskOwner) -> None:
+        try:
+            if self._held and time.monotonic() - self._renewed_s >= self._lease_s / _RENEWALS:
+                await self._renew(owner)
+            for held in list(self._held.values()):
+                await self._save_output(held)
+            if not self.is_stopping and len(self._held) < self._at_once:
+                await self._claim(owner)
+            self._trouble = ""
+        except QueueUnavailable as error:
+            self._note(error)
+        if self.is_stopping:
+            for held in self._held.values():
+                self._stop(held, owner)
+
+    async def _claim(self, owner: TaskOwner) -> None:
+        began_s = clock()
+        most = self._at_once - len(self._held)
+        for job in await asyncio.to_thread(self._store.claim, self.name, most, self._lease_s):
+            held = self._held[job.claim] = _Held(job, began_s + _GUARDED * self._lease_s)
+            owner.start(self._drive(held), f"job {job.job_id}")
+
+    async def _renew(self, owner: TaskOwner) -> None:
+        began_s, now_s = clock(), time.monotonic()
+        orders = await asyncio.to_thread(self._store.renew, list(self._held), self._lease_s)
+        self._renewed_s = now_s
+        for claim, order in orders.items():
+            if (held := self._held.get(claim)) is None:
+                continue
+            if order is DriverOrder.LOST:
+                held.is_lost = True
+                if held.run is not None:
+                    held.run.kill()
+            else:
+                held.ends_s = began_s + _GUARDED * self._lease_s
+                if held.run is not None:
+                    held.run.extend(held.ends_s)
+                if order is DriverOrder.CANCEL:
+                    self._stop(held, owner)
+
+    def _stop(self, held: _Held, owner: TaskOwner) -> None:
+        if held.run is not None and not held.is_stopped:
+            held.is_stopped = True
+            held.run.stop()
+            owner.start(self._kill_later(held.run), f"the end of job {held.job.job_id}")
+
+    async def _kill_later(self, run: RunningJob) -> None:
+        await asyncio.sleep(STOP_S)
+        run.kill()
+
+    async def _drive(self, held: _Held) -> None:
+        """Run a claimed job, and report its end until the store takes it or the claim is lost."""
+        job = held.job
+        self._say(f"job {job.job_id} begins, attempt {job.attempt}: {' '.join(job.command.arguments)}")
+        held.unsaved = f"codecfleet: attempt {job.attempt} on {self.name}\n"
+        try:
+            started = _BACK if self.is_stopping else await self._start(job.command, held.ends_s)
+            if isinstance(started, RunEnd):
+                end = started
+            else:
+                held.run = started
+                started.extend(held.ends_s)  # the lease may have been renewed meanwhile
+                end = await started.end()
+                if self.is_stopping and end.exit_code != 0:
+                    end = _BACK
+            await self._report(held, end)
+        finally:
+            del self._held[job.claim]
+            self._wake.set()
+
+    async def _report(self, held: _Held, end: RunEnd) -> None:
+        job_id, claim = held.job.job_id, held.job.claim
+        while not held.is_lost and clock() < held.ends_s + self._lease_s:
+            try:
+                await self._save_output(held)
+                ended = await asyncio.to_thread(self._store.end, claim, end)
+            except QueueUnavailable as error:
+                self._note(error)
+                await asyncio.sleep(TICK_S)
+                continue
+            if ended is None:
+                break
+            why = f": {ended.message}" if ended.message and ended.state is not QueueState.CANCELLED else ""
+            self._say(f"job {job_id}: {ended.state.value}{why}")
+            return
+        self._say(f"job {job_id} was lost: its lease ended, or it is no longer in the queue; its work is kept")
+
+    async def _save_output(self, held: _Held) -> None:
+        async with held.saving:
+            if held.run is not None:
+                held.unsaved = (held.unsaved + held.run.take_output())[-OUTPUT_MAX:]
+            if held.unsaved:
+                await asyncio.to_thread(self._store.append, held.job.claim, held.unsaved)
+                held.unsaved = ""
+
+    def _note(self, error: QueueUnavailable) -> None:
+        if self._trouble != error.message:
+            self._trouble = error.message
+            self._say(str(error))

@@ -1,0 +1,81 @@
+"""Runs a job's command, and ends it when its driver no longer holds the job.
+
+The driver sends a deadline with each renewed lease, well before the end of the lease. If none comes, because the
+driver, its store or the network hangs, the command ends before another driver can claim the job. This is a process of
+its own, so that it works while the driver is stopped. It is small, and imports little.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Final
+
+STOP: Final = b"stop"
+"""Asks for the command to be stopped as by SIGTERM; every other line is a deadline, in seconds of ``clock``."""
+FENCED: Final = 75
+"""The exit code if the command was killed at its deadline; no command of codecfleet has it."""
+LOOK_S: Final = 1.0
+"""How often to look at the clock: a timeout does not count the time in which the machine is suspended."""
+PROGRAM: Final = (
+    "import sys; from codecfleet.actors.process.running import end_with; end_with(int(sys.argv.pop(1))); "
+    "from codecfleet.__main__ import main; sys.exit(main())"
+)
+"""Runs a command of codecfleet, which the kernel kills with its guard."""
+
+
+def clock() -> float:
+    """Return seconds of a clock that all processes of this machine share, and that no one sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Guard:
+    """Waits for the end of a command, and for orders from ``orders``, a pipe that its driver holds open."""
+
+    def __init__(self, orders: int, ends_s: float) -> None:
+        self._orders = orders
+        self._ends_s = ends_s  # the deadline
+        self._unread = b""
+
+    def run(self, command: list[str], failure: int) -> int:
+        """Run the command, which inherits ``failure``, and return its exit code as a shell reports it; or FENCED."""
+        if clock() >= self._ends_s:
+            return FENCED
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(failure,)) as process:  # noqa: S603
+            death = os.pidfd_open(process.pid)
+            while not select.select([death], [], [], 0)[0]:
+                left_s = self._ends_s - clock()
+                if left_s <= 0:
+                    process.kill()
+                    return FENCED
+                ready, _, _ = select.select([death, self._orders], [], [], min(left_s, LOOK_S))
+                if self._orders in ready:
+                    self._take_orders(process)
+            code = process.wait()
+        return code if code >= 0 else 128 - code
+
+    def _take_orders(self, process: "subprocess.Popen[bytes]") -> None:
+        if not (read := os.read(self._orders, 4096)):
+            self._ends_s = 0.0  # the driver is dead, or wants it killed
+        *lines, self._unread = (self._unread + read).split(b"\n")
+        for line in lines:
+            if line == STOP:
+                process.send_signal(signal.SIGTERM)
+            else:
+                self._ends_s = float(line)
+
+
+def main() -> None:
+    """Guard the command in the arguments after a deadline and the descriptor for its failure."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # the driver decides; the command would inherit an ignored signal
+    orders = os.dup(0)
+    ends_s, failure, *arguments = sys.argv[1:]
+    command = [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), *arguments]
+    sys.exit(Guard(orders, float(ends_s)).run(command, int(failure)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The queue of submitted jobs, in Python."""
+
+import asyncio
+import getpass
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ...errors import UsageError
+from .background import ensure_driver
+from .deciding import QUEUED_MAX
+from .places import open_store, queue_file
+from .store import Printed
+from .values import QueuedCommand, QueuedJob, QueueState
+
+LOOK_S: Final = 0.25
+"""How often ``wait`` looks at a job."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Queue:
+    """A durable queue of commands: this user's on this machine, or the one at ``place``, a file or a postgresql:// URL.
+
+    Drivers run its jobs, which outlive the program that submits them. For a queue in a file, ``submit`` and ``retry``
+    start a driver in the background if none runs, unless ``starts_driver`` is False; ``makes`` is False if a missing
+    file is an error. Every call may raise QueueUnavailable, and those with a job's id NoSuchJob.
+    """
+
+    def __init__(self, place: str | Path | None = None, *, starts_driver: bool = True, makes: bool = True) -> None:
+        self._place = None if place is None else str(place)
+        self._file = queue_file(self._place)
+        self._starts_driver = starts_driver
+        self._store = open_store(self._place, makes=makes)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the queue; its jobs go on."""
+        await asyncio.to_thread(self._store.close)
+
+    async def submit(
+        self,
+        arguments: Sequence[str],
+        *,
+        job_id: str | None = None,
+        tenant: str | None = None,
+        priority: int = 0,
+        due_in_s: float | None = None,
+        folder: str | Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        queued_max: int = QUEUED_MAX,
+    ) -> QueuedJob:
+        """Put a command of codecfleet into the queue, and return its job.
+
+        Args:
+            arguments: the command and its arguments: ``["transcode", "film.mkv", "film.mp4"]``.
+            job_id: letters, digits, dots, dashes, underscores; one id and command are one job. Default: a new id.
+            tenant: who submits it. Default: this user.
+            priority: higher runs first.
+            due_in_s: among equal priorities, the job that is due first runs first.
+            folder: the folder in which the command runs. Default: the current one.
+            variables: environment variables for the command, besides those of its driver.
+            queued_max: how many jobs of the tenant may be queued or running.
+
+        Raises:
+            QueueFull: the tenant has as many jobs as it may have.
+            UsageError: the id is not an id, or belongs to another command.
+        """
+        name = new_job_id() if job_id is None else checked_id(job_id)
+        command = QueuedCommand(tuple(arguments), str(folder or Path.cwd()), dict(variables or {}))
+        job = await asyncio.to_thread(
+            self._store.submit,
+            name,
+            command,
+            tenant=_user() if tenant is None else tenant,
+            priority=priority,
+            due_in_s=due_in_s,
+            queued_max=queued_max,
+        )
+        if self._file is not None and self._starts_driver and not job.state.is_over:
+            await asyncio.to_thread(ensure_driver, self._file)
+        return job
+
+    async def get(self, job_id: str) -> QueuedJob:
+        """Return a job."""
+        return await asyncio.to_thread(self._store.job, job_id)
+
+    async def output(self, job_id: str, after: int = 0) -> Printed:
+        """Return what a job has printed after this many characters; the last 256 Ki are kept."""
+        return await asyncio.to_thread(self._store.output, job_id, after)
+
+    async def cancel(self, job_id: str) -> QueuedJob:
+        """Cancel a job. A running one ends within seconds; its finished work is kept, and ``retry`` continues it."""
+        return await asyncio.to_thread(self._store.cancel, job_id)
+
+    async def retry(self, job_id: str) -> QueuedJob:
+        """Queue a job again that failed, was parked or was cancelled. Raises UsageError: it is in another state."""
+        job = await asyncio.to_thread(self._store.retry, job_id)
+        if self._file is not None and self._starts_driver:
+            await asyncio.to_thread(ensure_driver, self._file)
+        return job
+
+    async def prioritize(self, job_id: str, priority: int) -> QueuedJob:
+        """Change a job's priority."""
+        return await asyncio.to_thread(self._store.prioritize, job_id, priority)
+
+    async def wait(self, job_id: str) -> QueuedJob:
+        """Wait until a job has ended, and return it; its state says how."""
+        while not (job := await self.get(job_id)).state.is_over:  # noqa: ASYNC110 - other processes change it
+            await asyncio.sleep(LOOK_S)
+        return job
+
+    async def list(self, states: Iterable[QueueState] = tuple(QueueState)) -> tuple[QueuedJob, ...]:
+        """Return the jobs in these states, oldest first."""
+        return tuple(await asyncio.to_thread(self._store.jobs, tuple(states)))
+
+
+def new_job_id() -> str:
+    """Return an id for a job."""
+    return f"job-{secrets.token_hex(6)}"
+
+
+def checked_id(job_id: str) -> str:
+    """Return a job's id. Raises UsageError: it is not one."""
+    if _ID.fullmatch(job_id) is None:
+        step = "Use up to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit."
+        raise UsageError(f"{job_id!r} is no id for a job", step)
+    return job_id
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a user without a name
+        return str(os.geteuid())

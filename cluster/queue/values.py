@@ -1,0 +1,149 @@
+"""The values of a queue: commands, jobs and their states, and the results of runs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple, Self
+
+from ...errors import Retry
+
+
+class QueueState(Enum):
+    """The state of a job in a queue."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"  #: trying again would not help
+    PARKED = "parked"  #: it failed too often; a user can retry it
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, and starts again only if a user retries it."""
+        return self not in (QueueState.QUEUED, QueueState.RUNNING)
+
+
+EDGES: Final[Mapping[QueueState, frozenset[QueueState]]] = {
+    QueueState.QUEUED: frozenset(
+        {
+            QueueState.RUNNING,  # a driver claimed it
+            QueueState.CANCELLED,
+        }
+    ),
+    QueueState.RUNNING: frozenset(
+        {
+            QueueState.QUEUED,  # handed back, its driver's lease ended, or another try may help
+            QueueState.DONE,
+            QueueState.FAILED,
+            QueueState.PARKED,
+            QueueState.CANCELLED,
+        }
+    ),
+    QueueState.DONE: frozenset(),
+    QueueState.FAILED: frozenset({QueueState.QUEUED}),  # a user retries it, as in the next two
+    QueueState.PARKED: frozenset({QueueState.QUEUED}),
+    QueueState.CANCELLED: frozenset({QueueState.QUEUED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedCommand:
+    """A command of codecfleet. The queue does not interpret it."""
+
+    arguments: tuple[str, ...]  #: from the command's name on
+    folder: str  #: the folder in which it runs
+    variables: Mapping[str, str] = field(default_factory=dict)  #: environment variables besides the driver's own
+
+    def to_text(self) -> str:
+        """Return the command as JSON in ASCII, which can hold a file name that is not UTF-8."""
+        return json.dumps([list(self.arguments), self.folder, dict(self.variables)])
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Return the command that ``to_text`` has written."""
+        arguments, folder, variables = json.loads(text)
+        return cls(tuple(arguments), folder, variables)
+
+
+class JobClaim(NamedTuple):
+    """A driver's right to run a job. A later attempt of the job ends it."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job in a queue. Times are in seconds since 1970 on the store's clock."""
+
+    job_id: str
+    number: int  #: its place in the order of submission
+    command: QueuedCommand
+    tenant: str
+    priority: int  #: higher runs first
+    due_s: float | None  #: when it should be done; only the order depends on it
+    state: QueueState = QueueState.QUEUED
+    submitted_s: float
+    attempt: int = 0  #: how many times it was claimed
+    failures: int = 0  #: how many attempts failed although another try might help
+    losses: int = 0  #: how many attempts ended because the driver's lease ended
+    driver: str = ""  #: the driver that has it, or had it last
+    lease_ends_s: float = 0.0  #: when the driver loses it unless the driver renews the lease
+    waits_until_s: float = 0.0  #: until then the last driver leaves it to others
+    began_s: float | None = None  #: when the last attempt began
+    ended_s: float | None = None  #: when it ended
+    is_cancelling: bool = False  #: whether its driver shall stop it
+    exit_code: int | None = None  #: of the last attempt that ended by itself
+    error: str = ""  #: the class of that attempt's error
+    message: str = ""  #: what went wrong
+    next_step: str = ""  #: what to do about it
+
+    @property
+    def claim(self) -> JobClaim:
+        """The right of the driver that runs it."""
+        return JobClaim(self.job_id, self.attempt)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as JSON values."""
+        return {
+            "job": self.job_id,
+            "state": self.state.value,
+            "command": list(self.command.arguments),
+            "folder": self.command.folder,
+            "tenant": self.tenant,
+            "priority": self.priority,
+            "due_utc_s": self.due_s,
+            "attempts": self.attempt,
+            "failures": self.failures,
+            "losses": self.losses,
+            "driver": self.driver,
+            "submitted_utc_s": self.submitted_s,
+            "started_utc_s": self.began_s,
+            "ended_utc_s": self.ended_s,
+            "is_cancelling": self.is_cancelling,
+            "exit_code": self.exit_code,
+            "error": self.error,
+            "message": self.message,
+            "next_step": self.next_step,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How an attempt ended."""
+
+    exit_code: int | None  #: the program's, as a shell reports it; None if its driver stopped it and hands it back
+    error: str = ""  #: the class of the program's error
+    message: str = ""
+    next_step: str = ""
+    retry: Retry = Retry.NEVER  #: what the error says about another try
+
+
+class DriverOrder(Enum):
+    """What a driver shall do with a job whose lease it renews."""
+
+    KEEP = "keep"  #: the lease is renewed
+    CANCEL = "cancel"  #: the lease is renewed, and the job shall be stopped
+    LOST = "lost"  #: the job is no longer the driver's: the lease ended, or the queue was emptied

@@ -1,0 +1,83 @@
+"""The command ``driver``: runs the jobs of a queue."""
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from ...console.output import Output
+from ...jobs.request.values import parse_count
+from ..params import valued
+from ..services import Commands, Services
+from .submit import QUEUE, JobsPlace
+
+_AT_ONCE: Final = 2
+_AT_ONCE_MAX: Final = 256
+_LEASE_S: Final = 30
+_LEASE_MIN_S: Final = 3
+_LEASE_MAX_S: Final = 3600
+_IDLE_MINUTES_MAX: Final = 60 * 24 * 365
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """A parsed ``driver`` command."""
+
+    queue: str | None
+    at_once: int
+    lease_s: int
+    idle_s: float | None
+
+    def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
+        """Run jobs until the driver is idle or a signal stops it; return exit code 0."""
+        from ...cluster.queue.background import drive, driver_lock
+        from ...cluster.queue.driver import Driver
+        from ...cluster.queue.places import open_store, queue_file
+        from ...cluster.queue.values import QueueState
+
+        del services, stdout
+        say = Output(stderr).log
+
+        async def run() -> None:
+            driver = Driver(store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say)
+            say(f"driver {driver.name} runs up to {self.at_once} jobs at once, until Ctrl-C")
+            await drive(driver)
+
+        store, path = open_store(self.queue, makes=True), queue_file(self.queue)
+        with ExitStack() as stack:
+            stack.callback(store.close)
+            store.jobs([QueueState.RUNNING])  # a queue that cannot be used ends this program
+            if path is not None:
+                stack.enter_context(driver_lock(path))  # if it is free, no other driver starts in the background
+            asyncio.run(run())
+        return 0
+
+
+def _driver(
+    *,
+    queue: str | None = QUEUE,
+    at_once: str | None = valued("--jobs-at-once", "N", f"Run up to this many jobs at once. Default: {_AT_ONCE}."),
+    lease_seconds: str | None = valued(
+        "--lease-seconds",
+        "N",
+        "If the driver has not renewed a job for this long, another driver may run the job: docs/queue.md. Default: "
+        f"{_LEASE_S}.",
+    ),
+    idle_minutes: str | None = valued(
+        "--idle-minutes", "N", "End when there has been no job for this long. Default: never."
+    ),
+) -> Drive:
+    count = parse_count("--jobs-at-once", at_once or str(_AT_ONCE), least=1, most=_AT_ONCE_MAX)
+    lease_s = parse_count("--lease-seconds", lease_seconds or str(_LEASE_S), least=_LEASE_MIN_S, most=_LEASE_MAX_S)
+    idle_s = None
+    if idle_minutes is not None:
+        idle_s = 60.0 * parse_count("--idle-minutes", idle_minutes, least=0, most=_IDLE_MINUTES_MAX)
+    return Drive(
+        queue=JobsPlace.of(queue, None, asks_cluster=False).queue,
+        at_once=count,
+        lease_s=lease_s,
+        idle_s=idle_s,
+    )
+
+
+COMMANDS: Final[Commands] = {"driver": (_driver, ["driver", "driver --queue postgresql://db/queue --jobs-at-once 4"])}

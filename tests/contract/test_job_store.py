@@ -1,0 +1,426 @@
+"""What every store of a queue promises, held by each of them against one model."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from codecfleet.cluster.queue.deciding import FAILURES_MAX, LOSSES_MAX, WAIT_S
+from codecfleet.cluster.queue.postgres import PostgresStore
+from codecfleet.cluster.queue.sqlite import SqliteStore
+from codecfleet.cluster.queue.store import OUTPUT_MAX, JobStore
+from codecfleet.cluster.queue.values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
+from codecfleet.errors import NoSuchJob, QueueFull, QueueUnavailable, Retry, UsageError
+from tests.postgres_server import PostgresServer, postgres_server
+
+COMMAND = QueuedCommand(("transcode", "a.mkv", "b\udcff.mp4"), "/films", {"A": "ü"})
+LEASE_S = 30.0
+IDS = st.sampled_from(["a", "b", "c", "d", "e"])
+DRIVERS = st.sampled_from(["one", "two"])
+
+
+@dataclass
+class Bench:
+    """A kind of store, empty, and the clock of all stores that it opens."""
+
+    open: Callable[[], JobStore]
+    set_clock: Callable[[float], object]
+    now_s: float = 1000.0
+
+    def advance(self, seconds: float) -> None:
+        """Move the stores' clock."""
+        self.now_s += seconds
+        self.set_clock(self.now_s)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server for all tests of this module."""
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """Each kind of store, and none of another test's jobs."""
+    if request.param == "sqlite":
+        path, clock = tmp_path / "queue.sqlite", [1000.0]
+        yield Bench(lambda: SqliteStore(path, clock=lambda: clock[0]), lambda now_s: clock.__setitem__(0, now_s))
+        return
+    import psycopg
+
+    url = request.getfixturevalue("server").url
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in ("codecfleet_jobs", "codecfleet_output", "codecfleet_facts", "clock"):
+            connection.execute(f"DROP TABLE IF EXISTS {name}")
+        connection.execute("CREATE TABLE clock (now_s float8)")
+        connection.execute("INSERT INTO clock VALUES (1000)")
+        yield Bench(
+            lambda: PostgresStore(url, now="(SELECT now_s FROM clock)"),
+            lambda now_s: connection.execute("UPDATE clock SET now_s = %s", (now_s,)),
+        )
+
+
+@pytest.fixture
+def store(bench: Bench) -> Iterator[JobStore]:
+    """An empty store."""
+    opened = bench.open()
+    yield opened
+    opened.close()
+
+
+def submit(
+    store: JobStore,
+    job_id: str,
+    *,
+    priority: int = 0,
+    due_in_s: float | None = None,
+    tenant: str = "t",
+    command: QueuedCommand = COMMAND,
+    queued_max: int = 99,
+) -> QueuedJob:
+    """Submit a job."""
+    return store.submit(job_id, command, tenant=tenant, priority=priority, due_in_s=due_in_s, queued_max=queued_max)
+
+
+@dataclass
+class Expected:
+    """A job of the model."""
+
+    number: int
+    tenant: str
+    priority: int
+    due_s: float
+    state: str = "queued"
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    driver: str = ""
+    lease_ends_s: float = 0.0
+    waits_until_s: float = 0.0
+    is_cancelling: bool = False
+    text: str = ""
+
+
+@dataclass
+class Model:
+    """The promises in their plainest form."""
+
+    now_s: float = 1000.0
+    jobs: dict[str, Expected] = field(default_factory=dict)
+
+    def expire(self) -> None:
+        """End the leases that ran out."""
+        for job in self.jobs.values():
+            if job.state == "running" and job.lease_ends_s <= self.now_s:
+                job.losses += 1
+                parked = "parked" if job.losses >= LOSSES_MAX else "queued"
+                job.state = "cancelled" if job.is_cancelling else parked
+                job.is_cancelling = False
+
+    def claimable(self, driver: str) -> list[str]:
+        """Return the ids in the order in which a driver gets them."""
+        found = [
+            (-job.priority, job.due_s, job.number, name)
+            for name, job in self.jobs.items()
+            if job.state == "queued" and (job.driver != driver or job.waits_until_s <= self.now_s)
+        ]
+        return [name for *_, name in sorted(found)]
+
+    def end(self, job: Expected, end: RunEnd) -> None:
+        """Note the end of an attempt."""
+        if end.exit_code == 0:
+            job.state = "done"
+        elif job.is_cancelling:
+            job.state = "cancelled"
+        elif end.exit_code is None:
+            job.state = "queued"
+        else:
+            job.waits_until_s = self.now_s + WAIT_S
+            job.failures += end.exit_code >= 5
+            again = "parked" if job.failures >= FAILURES_MAX else "queued"
+            job.state = "failed" if end.exit_code < 5 and end.retry is Retry.NEVER else again
+        job.is_cancelling = False
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Any sequence of calls leaves the jobs that the model has, and gives out the same ones in the same order."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
+        self.store = bench.open()
+        with self.store.transaction() as at:
+            at.rows("DELETE FROM codecfleet_jobs")
+            at.rows("DELETE FROM codecfleet_output")
+        self.model = Model(bench.now_s)
+        self.submitted = 0
+        self.claims: list[JobClaim] = []
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+    @rule(
+        name=IDS,
+        tenant=st.sampled_from(["t", "u"]),
+        priority=st.integers(-1, 1),
+        due_in_s=st.sampled_from([None, 5.0, 60.0]),
+    )
+    def submit(self, name: str, tenant: str, priority: int, due_in_s: float | None) -> None:
+        """A new id is a new job, if its tenant has room; a known one changes nothing."""
+        model = self.model
+        model.expire()
+        waiting = sum(job.tenant == tenant and job.state in ("queued", "running") for job in model.jobs.values())
+        options: dict[str, Any] = {"tenant": tenant, "priority": priority, "due_in_s": due_in_s, "queued_max": 3}
+        if name not in model.jobs and waiting >= 3:
+            with pytest.raises(QueueFull):
+                submit(self.store, name, **options)
+            return
+        if name not in model.jobs:
+            due_s = math.inf if due_in_s is None else model.now_s + due_in_s
+            self.submitted += 1
+            model.jobs[name] = Expected(self.submitted, tenant, priority, due_s)
+        assert submit(self.store, name, **options).job_id == name
+
+    @rule(driver=DRIVERS, most=st.integers(1, 3))
+    def claim(self, driver: str, most: int) -> None:
+        """A driver gets the next jobs, in order."""
+        self.model.expire()
+        wanted = self.model.claimable(driver)[:most]
+        for name in wanted:
+            job = self.model.jobs[name]
+            job.state, job.driver, job.attempt = "running", driver, job.attempt + 1
+            job.lease_ends_s = self.model.now_s + LEASE_S
+        found = self.store.claim(driver, most, LEASE_S)
+        assert [(job.job_id, job.attempt, job.command) for job in found] == [
+            (name, self.model.jobs[name].attempt, COMMAND) for name in wanted
+        ]
+        self.claims += [job.claim for job in found]
+
+    def held(self, claim: JobClaim) -> Expected | None:
+        """Return the job of a claim that still holds."""
+        self.model.expire()
+        job = self.model.jobs[claim.job_id]
+        return job if job.state == "running" and job.attempt == claim.attempt else None
+
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        """Only the last claim of a running job is renewed."""
+        claims = data.draw(st.lists(st.sampled_from(self.claims), unique=True)) if self.claims else []
+        wanted = {}
+        for claim in claims:
+            job = self.held(claim)
+            wanted[claim] = DriverOrder.LOST
+            if job is not None:
+                job.lease_ends_s = self.model.now_s + LEASE_S
+                wanted[claim] = DriverOrder.CANCEL if job.is_cancelling else DriverOrder.KEEP
+        assert self.store.renew(claims, LEASE_S) == wanted
+
+    @rule(data=st.data(), code=st.sampled_from([0, 1, 3, 5, 137, None]), retry=st.sampled_from(Retry))
+    def end(self, data: st.DataObject, code: int | None, retry: Retry) -> None:
+        """An old claim ends nothing."""
+        if self.claims:
+            claim, end = data.draw(st.sampled_from(self.claims)), RunEnd(code, "E", "message", "step", retry)
+            job = self.held(claim)
+            if job is not None:
+                self.model.end(job, end)
+            ended = self.store.end(claim, end)
+            assert (None if ended is None else ended.state.value) == (None if job is None else job.state)
+
+    @rule(data=st.data(), text=st.text(max_size=5))
+    def append(self, data: st.DataObject, text: str) -> None:
+        """An old claim adds no output."""
+        text = text.encode(errors="replace").decode()
+        if self.claims:
+            claim = data.draw(st.sampled_from(self.claims))
+            job = self.held(claim)
+            if job is not None:
+                job.text += text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+            self.store.append(claim, text)
+
+    @rule(name=IDS, priority=st.integers(-1, 1))
+    def prioritize(self, name: str, priority: int) -> None:
+        """The order changes."""
+        if self.is_known(name, lambda: self.store.prioritize(name, priority)):
+            self.model.jobs[name].priority = priority
+
+    @rule(name=IDS)
+    def cancel(self, name: str) -> None:
+        """A queued job ends; a running one is marked."""
+        self.model.expire()
+        if self.is_known(name, lambda: self.store.cancel(name)):
+            job = self.model.jobs[name]
+            job.is_cancelling = job.state == "running"
+            job.state = "cancelled" if job.state == "queued" else job.state
+
+    @rule(name=IDS)
+    def retry(self, name: str) -> None:
+        """A job that did not end well starts counting again."""
+        self.model.expire()
+        job = self.model.jobs.get(name)
+        if job is not None and job.state in ("queued", "running", "done"):
+            with pytest.raises(UsageError):
+                self.store.retry(name)
+        elif self.is_known(name, lambda: self.store.retry(name)) and job is not None:
+            job.state, job.failures, job.losses, job.waits_until_s = "queued", 0, 0, 0.0
+
+    def is_known(self, name: str, call: Callable[[], object]) -> bool:
+        """Make a call, which fails if there is no such job."""
+        if name in self.model.jobs:
+            call()
+            return True
+        with pytest.raises(NoSuchJob):
+            call()
+        return False
+
+    @rule(seconds=st.sampled_from([1.0, 29.0, 30.0]))
+    def wait(self, seconds: float) -> None:
+        """Time passes on the store's clock."""
+        self.bench.advance(seconds)
+        self.model.now_s = self.bench.now_s
+
+    @invariant()
+    def same_jobs(self) -> None:
+        """States, counts, order and output are the model's."""
+        self.model.expire()
+        found = {
+            job.job_id: (job.state.value, job.attempt, job.failures, job.losses, job.priority, job.is_cancelling)
+            for job in self.store.jobs()
+        }
+        assert list(found.items()) == [
+            (name, (job.state, job.attempt, job.failures, job.losses, job.priority, job.is_cancelling))
+            for name, job in self.model.jobs.items()
+        ]
+        for name, job in self.model.jobs.items():
+            assert self.store.output(name) == (job.text, len(job.text))
+
+
+class TestJobStore:
+    """The contract."""
+
+    def test_any_calls_leave_the_jobs_of_the_model(self, bench: Bench) -> None:
+        """States, attempts, order, admission, leases and output."""
+        some = settings(max_examples=max(10, settings().max_examples // 4), stateful_step_count=30, deadline=None)
+        run_state_machine_as_test(lambda: StoreMachine(bench), settings=some)
+
+    def test_claimers_at_one_time_never_get_the_same_job(self, bench: Bench, store: JobStore) -> None:
+        """Each of sixty jobs goes to one of six drivers, as soon as it is there, and none is left."""
+        ready = threading.Barrier(7)
+
+        def drive(name: str) -> list[str]:
+            own, got = bench.open(), []
+            ready.wait()
+            while len(store.jobs([QueueState.QUEUED])) or len(store.jobs()) < 60:
+                got += [job.job_id for job in own.claim(name, 2, LEASE_S)]
+            own.close()
+            return got
+
+        with ThreadPoolExecutor(6) as threads:
+            runs = [threads.submit(drive, f"driver {number}") for number in range(6)]
+            ready.wait()
+            for number in range(60):
+                submit(store, str(number))
+            found = [name for run in runs for name in run.result()]
+        assert sorted(found, key=int) == [str(number) for number in range(60)]
+
+    def test_one_of_many_equal_submissions_counts(self, bench: Bench, store: JobStore) -> None:
+        """They return the same job; another command under its id is refused."""
+
+        def again(_: int) -> int:
+            own = bench.open()
+            number = submit(own, "same").number
+            own.close()
+            return number
+
+        with ThreadPoolExecutor(6) as threads:
+            assert len(set(threads.map(again, range(12)))) == 1
+        assert [job.job_id for job in store.jobs()] == ["same"]
+        with pytest.raises(UsageError, match="another command"):
+            submit(store, "same", command=QueuedCommand(("verify",), "/"))
+
+    def test_old_output_is_dropped(self, store: JobStore) -> None:
+        """The end of it is kept, and positions stay true."""
+        submit(store, "a")
+        (job,) = store.claim("one", 1, LEASE_S)
+        for number in range(4):
+            store.append(job.claim, f"{number}" * (OUTPUT_MAX // 2))
+        text, ends = store.output("a")
+        assert (text[0], text[-1], ends) == ("2", "3", 2 * OUTPUT_MAX)
+        store.append(job.claim, "end")
+        assert store.output("a", ends) == ("end", ends + 3)
+
+    def test_a_job_says_what_happened(self, bench: Bench, store: JobStore) -> None:
+        """Times are the store's, the error is the last attempt's."""
+        submit(store, "a", due_in_s=60, priority=3)
+        bench.advance(5)
+        (job,) = store.claim("one", 1, LEASE_S)
+        bench.advance(5)
+        store.end(job.claim, RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."))
+        found = store.job("a").to_json()
+        assert {**found, "command": [], "folder": ""} == {
+            "job": "a",
+            "state": "failed",
+            "command": [],
+            "folder": "",
+            "tenant": "t",
+            "priority": 3,
+            "due_utc_s": 1060,
+            "attempts": 1,
+            "failures": 0,
+            "losses": 0,
+            "driver": "one",
+            "is_cancelling": False,
+            "submitted_utc_s": 1000,
+            "started_utc_s": 1005,
+            "ended_utc_s": 1010,
+            "exit_code": 3,
+            "error": "InputNotFound",
+            "message": "there is no a.mkv",
+            "next_step": "Check it.",
+        }
+        assert store.job("a").command == COMMAND
+
+    def test_jobs_outlive_their_programs(self, bench: Bench, store: JobStore) -> None:
+        """Another connection sees what this one has written."""
+        submit(store, "a")
+        store.close()
+        again = bench.open()
+        assert [job.job_id for job in again.jobs()] == ["a"]
+        again.close()
+
+
+def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
+    """While it is away, one line says so; when it is back, the jobs are there."""
+    store = PostgresStore(server.url)
+    submit(store, "kept")
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(QueueUnavailable, match="the queue at postgresql://"):
+            store.job("kept")
+    server.start()
+    assert store.job("kept").state is QueueState.QUEUED
+    store.close()
+
+
+def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> None:
+    """Its driver learns that it has lost them."""
+    import psycopg
+
+    store = PostgresStore(server.url)
+    submit(store, "gone")
+    claims = [job.claim for job in store.claim("one", 9, LEASE_S)]
+    with psycopg.connect(server.url) as connection:
+        connection.execute("DROP TABLE codecfleet_jobs, codecfleet_output, codecfleet_facts")
+    with pytest.raises(QueueUnavailable):
+        store.renew(claims, LEASE_S)
+    assert set(store.renew(claims, LEASE_S).values()) == {DriverOrder.LOST}
+    store.close()

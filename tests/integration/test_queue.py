@@ -1,0 +1,222 @@
+"""Jobs of a queue, run by real drivers that are killed, frozen or stopped in the middle."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from codecfleet import Queue, QueueState
+from codecfleet.cli.app import run as command_line
+from codecfleet.cluster.queue.background import driver_lock
+from codecfleet.cluster.queue.sqlite import SqliteStore
+from codecfleet.errors import QueueFull
+from codecfleet.jobs.journal.found_work import find_work
+from codecfleet.jobs.verify.job import verify
+from tests.postgres_server import postgres_server
+from tests.queue_drivers import end_drivers
+
+from .local_jobs import film
+from .test_killed_programs import gone
+
+__all__ = ["film"]
+
+LEASE_S = 6
+
+
+SLOW = pytest.mark.slow, pytest.mark.ci
+
+
+@pytest.fixture(params=["file", pytest.param("database", marks=SLOW)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A queue in a file, and one in a database."""
+    if request.param == "file":
+        yield str(tmp_path / "queue.sqlite")
+        return
+    with postgres_server() as server:
+        yield server.url
+
+
+@contextmanager
+def driver(place: str) -> Iterator[psutil.Process]:
+    """Run a driver as a program, and leave none of its processes behind."""
+    command = [sys.executable, "-P", "-m", "codecfleet", "driver", "--queue", place]
+    command += ["--lease-seconds", str(LEASE_S)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        found = psutil.Process(process.pid)
+        try:
+            yield found
+        finally:
+            family = found.children(recursive=True) if process.poll() is None else []
+            process.kill()
+            assert gone(family)
+
+
+async def until(holds: Callable[[], bool], within_s: float = 60) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110 - files have no events
+            await asyncio.sleep(0.02)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def arguments(film: Path, output: Path, report: Path, scale: str = "480x270") -> list[str]:
+    """Return a job of ten segments."""
+    options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1"]
+    return ["transcode", *options, "--report", str(report), str(film), str(output)]
+
+
+def finished(output: Path) -> int:
+    """Return how many segments of an output's job are finished."""
+    return sum(work.found.segments_done for work in find_work(str(output.parent)))
+
+
+@contextmanager
+def outside_of_a_transaction(place: str) -> Iterator[None]:
+    """Keep drivers out of a queue in a file: one that is frozen in a transaction would hold it."""
+    if place.startswith("postgresql"):
+        yield  # the server ends such a transaction
+        return
+    store = SqliteStore(Path(place))
+    with store.transaction():
+        yield
+    store.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=SLOW), pytest.param(signal.SIGTERM, marks=SLOW)]
+)
+async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
+    how: signal.Signals, place: str, film: Path, tmp_path: Path
+) -> None:
+    """A driver is killed, frozen or stopped; the next one finishes the film, and encodes no finished segment again."""
+    output, report = tmp_path / "o.mp4", tmp_path / "report.json"
+    async with Queue(place, starts_driver=False) as queue:
+        # A frozen driver's job ends only at its guard's deadline, and must not be done by then.
+        scale = "960x540" if how is signal.SIGSTOP else "480x270"
+        job = await queue.submit(arguments(film, output, report, scale), job_id="film")
+        with driver(place) as first:
+            await until(lambda: finished(output) >= 3)
+            family = first.children(recursive=True)
+            with outside_of_a_transaction(place):
+                first.send_signal(how)
+            await until(lambda: not any(map(is_alive, family)), 10)
+            if how is not signal.SIGTERM:  # its work has ended before another driver can claim the job
+                assert (await queue.get("film")).state is QueueState.RUNNING
+            if how is signal.SIGTERM:
+                await until(lambda: not is_alive(first), 20)
+                assert (await queue.get("film")).state is QueueState.QUEUED
+            done = finished(output)
+            with driver(place):
+                ended = await asyncio.wait_for(queue.wait("film"), 150)
+            if how is signal.SIGSTOP:
+                first.send_signal(signal.SIGCONT)
+        printed = (await queue.output("film")).text
+    lost = how is not signal.SIGTERM
+    assert (ended.state, ended.message) == (QueueState.DONE, "")
+    assert (ended.attempt, ended.losses, ended.failures) == (2, lost, 0)
+    assert ended.number == job.number
+    assert printed.count("codecfleet: attempt ") == 2
+    told = json.loads(report.read_text())
+    assert done >= 3
+    assert told["resumed"]["restored"] == done
+    assert told["resumed"]["redone"] <= 1  # what its one worker was encoding
+    assert [each["restored"] for each in told["segments"]].count(True) == done
+    assert verify(film, output, report=report).exact
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run a command line, and return its exit code and what it printed."""
+    code = command_line(list(arguments))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def own_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """This user's queue, without the driver that it starts at the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "state" / "codecfleet" / "queue.sqlite"
+    yield path
+    end_drivers(path)
+
+
+def test_a_submitted_command_needs_no_more_attention(
+    own_queue: Path, film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It prints its id at once, a driver starts, and every word about jobs finds it."""
+    submitted = ["submit", "--id", "small", "transcode", str(film), "small.mp4", "--preset", "1", "--end", "1"]
+    code, out, err = command(capsys, *submitted)
+    assert (code, out) == (0, "small\n")
+    assert "`codecfleet jobs logs small --follow` shows it" in err
+    with driver_lock(own_queue) as is_free:
+        assert not is_free
+    code, out, err = command(capsys, "jobs", "logs", "small", "--follow")
+    assert code == 0
+    assert "small.mp4" in out
+    assert (tmp_path / "small.mp4").is_file()
+    assert command(capsys, *submitted)[:2] == (0, "small\n")
+    code, out, _ = command(capsys, "jobs", "list", "--json")
+    (job,) = json.loads(out)["jobs"]
+    assert (code, job["state"], job["attempts"], job["exit_code"]) == (0, "done", 1, 0)
+    code, out, _ = command(capsys, "jobs", "show", "small")
+    assert (code, out.splitlines()[1].split()) == (0, ["state", "done"])
+    for refused in ("retry", "show"):
+        assert command(capsys, "jobs", refused, "small" if refused == "retry" else "big")[0] == 2
+
+
+@pytest.mark.usefixtures("own_queue")
+def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
+    film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A running job ends within seconds; one that failed is shown with its own exit code."""
+    assert command(capsys, "submit", "--id", "missing", "verify", "a.mkv", "b.mp4")[0] == 0
+    assert command(capsys, "submit", "--id", "long", *arguments(film, tmp_path / "o.mp4", tmp_path / "report"))[0] == 0
+    code, _, err = command(capsys, "jobs", "logs", "missing", "--follow")
+    assert (code, "there is no file a.mkv" in err) == (3, True)
+    assert command(capsys, "jobs", "priority", "long", "7")[0] == 0
+    code, out, _ = command(capsys, "jobs", "cancel", "long", "--json")
+    assert (code, json.loads(out)["jobs"][0]["priority"]) == (0, 7)
+    code, _, err = command(capsys, "jobs", "logs", "long", "--follow")
+    assert (code, err.splitlines()[-1]) == (130, "codecfleet: error: job long was cancelled")
+    assert command(capsys, "jobs", "retry", "missing")[0] == 0
+
+
+def test_a_queue_that_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No file, no database, no server, or no place for one: each has its exit code."""
+    (tmp_path / "rubbish").write_text("no database " * 100)
+    cases: list[tuple[int, str, object]] = [
+        (2, "there is no queue", tmp_path / "none"),
+        (5, "cannot be read", tmp_path / "rubbish"),
+        (5, "failed", "postgresql://127.0.0.1:1/none"),
+        (2, "cannot hold a queue", "redis://there"),
+    ]
+    for code, words, place in cases:
+        found, out, err = command(capsys, "jobs", "list", "--queue", str(place))
+        assert (found, out, err.count("\n")) == (code, "", 1)
+        assert words in err
+
+
+async def test_a_full_queue_refuses_its_tenant(tmp_path: Path) -> None:
+    """Another tenant's job is taken."""
+    async with Queue(tmp_path / "queue.sqlite", starts_driver=False) as queue:
+        for number in range(3):
+            await queue.submit(["verify", "a", "b"], job_id=str(number), queued_max=3)
+        with pytest.raises(QueueFull) as caught:
+            await queue.submit(["verify", "a", "b"], queued_max=3)
+        assert caught.value.exit_code == 4
+        other = await queue.submit(["verify", "a", "b"], tenant="another", queued_max=3)
+        assert other.state is QueueState.QUEUED
+        assert len(await queue.list([QueueState.QUEUED])) == 4

@@ -1,0 +1,58 @@
+"""A PostgreSQL server of Debian's package, for one test module."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+
+
+class PostgresServer:
+    """A server in ``folder``, which listens on a Unix socket alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"postgresql://queue@/postgres?host={folder}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of the server's programs, which refuse to run as root."""
+        assert PROGRAMS is not None
+        user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        command: Sequence[str] = [*user, str(PROGRAMS / program), "-D", str(self.folder / "data"), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+
+    def start(self) -> None:
+        """Start the server; a test has nothing to lose, so nothing is flushed."""
+        settings = f"-k {self.folder} -c listen_addresses='' -c fsync=off"
+        self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", settings, "start")
+
+    def stop(self) -> None:
+        """Kill the server, as a power failure does."""
+        self.run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Start a new server; skip the test if there is none on this machine."""
+    pytest.importorskip("psycopg")
+    if PROGRAMS is None or not (os.geteuid() or shutil.which("runuser")):
+        pytest.skip("PostgreSQL's server is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="cf-pg-", dir="/tmp"))
+    server = PostgresServer(folder)
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres")
+        server.run("initdb", "--username", "queue", "--auth", "trust", "--no-sync")
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,335 @@
+"""A driver over a real store, whose jobs follow a script."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from codecfleet.actors.task_owner import TaskOwner
+from codecfleet.cluster.queue.background import _keep_driving, driver_lock
+from codecfleet.cluster.queue.driver import Driver
+from codecfleet.cluster.queue.guard import clock
+from codecfleet.cluster.queue.sqlite import SqliteStore
+from codecfleet.cluster.queue.store import Transaction
+from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd
+from codecfleet.errors import QueueUnavailable, Retry
+
+LEASE_S = 3.0
+ENDS: dict[str, RunEnd] = {
+    "done": RunEnd(0),
+    "missing": RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."),
+    "broken": RunEnd(5, "WorkerLost", "its worker died", "Try again."),
+    "busy": RunEnd(4, "OutputInUse", "another job writes b.mp4", "Wait.", Retry.ANYWHERE),
+}
+
+
+@dataclass
+class ScriptedRun:
+    """A command that ends as its name says, or when it is told to."""
+
+    command: QueuedCommand
+    deadlines: list[float]
+    told: asyncio.Future[RunEnd] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    printed: str = "hello\n"
+
+    def extend(self, ends_s: float) -> None:
+        """Note the deadline."""
+        self.deadlines.append(ends_s)
+
+    def stop(self) -> None:
+        """End as by SIGTERM."""
+        self.finish(RunEnd(143))
+
+    def kill(self) -> None:
+        """End as by SIGKILL."""
+        self.finish(RunEnd(137))
+
+    def take_output(self) -> str:
+        """Return the output once."""
+        printed, self.printed = self.printed, ""
+        return printed
+
+    async def end(self) -> RunEnd:
+        """End as the command's name says, or wait."""
+        name = self.command.arguments[0]
+        return ENDS[name] if name in ENDS else await self.told
+
+    def finish(self, end: RunEnd) -> None:
+        """End it."""
+        if not self.told.done():
+            self.told.set_result(end)
+
+
+class FrailStore(SqliteStore):
+    """A store that can be away."""
+
+    is_away = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Fail while it is away."""
+        if self.is_away:
+            raise QueueUnavailable("the queue is away", "Wait.")
+        with super().transaction() as at:
+            yield at
+
+
+@dataclass
+class Bench:
+    """A driver's surroundings."""
+
+    store: FrailStore
+    now: list[float]
+    runs: list[ScriptedRun] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    async def start(self, command: QueuedCommand, ends_s: float) -> ScriptedRun:
+        """Start a scripted command."""
+        self.runs.append(ScriptedRun(command, [ends_s]))
+        return self.runs[-1]
+
+    def submit(self, *names: str) -> None:
+        """Submit a job for each name."""
+        for name in names:
+            command = QueuedCommand((name,), "/")
+            self.store.submit(name, command, tenant="t", priority=0, due_in_s=None, queued_max=9)
+
+    def driver(self, name: str = "one", at_once: int = 2, **options: float) -> Driver:
+        """Return a driver."""
+        say = self.lines.append
+        return Driver(self.store, name=name, at_once=at_once, lease_s=LEASE_S, say=say, start=self.start, **options)
+
+    def states(self) -> dict[str, QueueState]:
+        """Return the state of each job."""
+        return {job.job_id: job.state for job in self.store.jobs()}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110 - a store has no events
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """An empty queue, whose clock only the test moves."""
+    now = [1000.0]
+    store = FrailStore(tmp_path / "queue.sqlite", clock=lambda: now[0])
+    yield Bench(store, now)
+    store.close()
+
+
+async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
+    """What may succeed elsewhere is queued again, and left to others for a while; the rest is over."""
+    bench.submit(*ENDS)
+    await bench.driver(idle_s=0.1).run()
+    assert bench.states() == {
+        "done": QueueState.DONE,
+        "missing": QueueState.FAILED,
+        "broken": QueueState.QUEUED,
+        "busy": QueueState.QUEUED,
+    }
+    broken, busy = bench.store.job("broken"), bench.store.job("busy")
+    assert (broken.failures, busy.failures, broken.message) == (1, 0, "its worker died")
+    assert bench.store.output("done").text == "codecfleet: attempt 1 on one\nhello\n"
+    assert "job missing: failed: there is no a.mkv" in bench.lines
+
+
+async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:
+    """The others run."""
+    bench.submit("broken", "done")
+    for name in ("one", "two", "three"):
+        await bench.driver(name, idle_s=0.1).run()
+    assert bench.states() == {"broken": QueueState.PARKED, "done": QueueState.DONE}
+    assert bench.store.retry("broken").failures == 0
+
+
+async def test_a_driver_runs_no_more_jobs_than_its_budget(bench: Bench) -> None:
+    """The next begins when one has ended."""
+    bench.submit("a", "b", "c")
+    driver = bench.driver()
+    async with TaskOwner() as owner:
+        running = owner.start(driver.run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 2)
+        await asyncio.sleep(0.6)
+        assert len(bench.runs) == 2
+        bench.runs[0].finish(RunEnd(0))
+        await bench.until(lambda: len(bench.runs) == 3)
+        driver.stop()
+        await running
+    assert list(bench.states().values()) == [QueueState.DONE, QueueState.QUEUED, QueueState.QUEUED]
+    assert [job.failures + job.losses for job in bench.store.jobs()] == [0, 0, 0]
+
+
+async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:
+    """At the next renewal."""
+    bench.submit("a")
+    driver = bench.driver()
+    async with TaskOwner() as owner:
+        owner.start(driver.run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        assert bench.store.cancel("a").is_cancelling
+        await bench.until(lambda: bench.states()["a"] is QueueState.CANCELLED)
+
+
+async def test_a_guards_deadline_comes_before_the_end_of_the_lease(bench: Bench) -> None:
+    """It is two thirds of the lease after a moment before the store renewed it, and moves with each renewal."""
+    bench.submit("a")
+    before_s = clock()
+    async with TaskOwner() as owner:
+        owner.start(bench.driver().run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1 and len(bench.runs[0].deadlines) > 4)
+    deadlines = bench.runs[0].deadlines
+    assert before_s + LEASE_S / 2 < deadlines[0] < before_s + LEASE_S
+    assert deadlines == sorted(deadlines)
+    assert deadlines[-1] - deadlines[0] > LEASE_S / 3
+    assert deadlines[-1] <= clock() + 2 * LEASE_S / 3
+
+
+async def test_a_store_that_is_away_extends_nothing_and_loses_nothing(bench: Bench) -> None:
+    """The deadline stays, the end of a job is reported when the store is back, and one line says what was wrong."""
+    bench.submit("a")
+    async with TaskOwner() as owner:
+        owner.start(bench.driver().run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        await asyncio.sleep(0.6)
+        bench.store.is_away = True
+        deadlines = list(bench.runs[0].deadlines)
+        bench.runs[0].finish(RunEnd(0))
+        await asyncio.sleep(1.1)
+        assert bench.runs[0].deadlines[len(deadlines) :] == []
+        bench.store.is_away = False
+        await bench.until(lambda: bench.states()["a"] is QueueState.DONE)
+    assert bench.lines.count("the queue is away. Wait.") == 1
+
+
+async def test_a_fenced_driver_kills_its_job_and_reports_nothing(bench: Bench) -> None:
+    """Its lease ran out on the store's clock, and another driver has the job."""
+    bench.submit("a")
+    async with TaskOwner() as owner:
+        owner.start(bench.driver().run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        bench.now[0] += LEASE_S
+        (job,) = bench.store.claim("two", 1, 60.0)
+        assert (job.attempt, job.losses) == (2, 1)
+        await bench.until(bench.runs[0].told.done)
+        await bench.until(lambda: any("job a was lost" in line for line in bench.lines))
+    assert (bench.store.job("a").state, bench.store.job("a").driver) == (QueueState.RUNNING, "two")
+
+
+async def test_a_queue_that_comes_back_empty_costs_its_jobs_only(bench: Bench) -> None:
+    """The driver kills what it ran of the lost file, and goes on with the new one."""
+    bench.submit("a")
+    async with TaskOwner() as owner:
+        owner.start(bench.driver().run(), "driver")
+        await bench.until(lambda: len(bench.runs) == 1)
+        remove(bench.store.path)
+        await bench.until(bench.runs[0].told.done)
+        bench.submit("done")
+        await bench.until(lambda: bench.states() == {"done": QueueState.DONE})
+
+
+def remove(queue: Path) -> None:
+    """Remove a queue's files."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{queue}{suffix}").unlink(missing_ok=True)
+
+
+def test_one_driver_at_a_time_has_the_lock(tmp_path: Path) -> None:
+    """Until it ends."""
+    with driver_lock(tmp_path / "new" / "queue") as is_free, driver_lock(tmp_path / "new" / "queue") as is_free_too:
+        assert (is_free, is_free_too) == (True, False)
+    with driver_lock(tmp_path / "new" / "queue") as is_free:
+        assert is_free
+
+
+def queued(store: SqliteStore, **options: float) -> QueuedJob:
+    """Submit a job."""
+    return store.submit("a", QueuedCommand(("a",), "/"), tenant="t", priority=0, due_in_s=None, queued_max=9, **options)
+
+
+def test_leases_end_with_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reboot no driver is alive; within a boot, the clock does not follow the wall clock."""
+    path, boot = tmp_path / "queue.sqlite", tmp_path / "boot"
+    monkeypatch.setattr("codecfleet.cluster.queue.sqlite._BOOT", boot)
+    boot.write_text("one\n")
+    store = SqliteStore(path)
+    queued(store)
+    submitted_s = store.job("a").submitted_s
+    store.claim("driver", 1, 1e6)
+    store.close()
+    monkeypatch.setattr("time.time", lambda: 5e9)
+    again = SqliteStore(path)
+    assert again.job("a").state is QueueState.RUNNING
+    again.close()
+    boot.write_text("two\n")
+    rebooted = SqliteStore(path)
+    assert (rebooted.job("a").state, rebooted.job("a").losses) == (QueueState.QUEUED, 1)
+    (job,) = rebooted.claim("driver", 1, 1.0)
+    assert job.began_s is not None
+    assert job.began_s > 4.9e9 > submitted_s
+    rebooted.close()
+
+
+def test_what_is_no_queue_is_left_alone(tmp_path: Path) -> None:
+    """One line each says what is wrong: no database, a folder, no permission, another program's database."""
+    rubbish = tmp_path / "rubbish"
+    rubbish.write_bytes(b"not a database, " * 100)
+    for path in (rubbish, tmp_path, Path("/proc/queue/a")):
+        with pytest.raises(QueueUnavailable) as caught:
+            SqliteStore(path).jobs()
+        assert str(path) in caught.value.message
+        assert caught.value.next_step
+    assert rubbish.read_bytes().startswith(b"not a database")
+
+
+def test_a_queue_that_another_program_holds_is_busy(tmp_path: Path) -> None:
+    """After a while."""
+    holder = SqliteStore(tmp_path / "queue.sqlite")
+    queued(holder)
+    with holder.transaction(), pytest.raises(QueueUnavailable, match="is busy"):
+        SqliteStore(tmp_path / "queue.sqlite", busy_s=0.1).jobs()
+    assert holder.path.stat().st_mode & 0o777 == 0o600
+    holder.close()
+
+
+@dataclass
+class LateDriver:
+    """A driver that counts as idle just when a job is submitted; the next one cancels the job."""
+
+    bench: Bench
+    runs: list[dict[str, QueueState]]
+    is_stopping: bool = False
+
+    async def run(self) -> None:
+        """Submit a job or cancel it, and end."""
+        self.runs.append(self.bench.states())
+        if len(self.runs) == 1:
+            self.bench.submit("late")
+        else:
+            self.bench.store.cancel("late")
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> None:
+    """Whoever submits it finds the lock held, so the driver looks once more after it has released the lock."""
+    runs: list[dict[str, QueueState]] = []
+    ours, theirs = socket.socketpair()
+    with ours:
+        await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+        assert int(ours.recv(64)) == os.getpid()
+    assert runs == [{}, {"late": QueueState.QUEUED}]
+    with driver_lock(bench.store.path) as is_free:
+        assert is_free
+        ours, theirs = socket.socketpair()
+        with ours:
+            await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
+            assert int(ours.recv(64)) == 0
+    assert len(runs) == 2
