@@ -59,10 +59,10 @@ class Fleet:
         pool: Pool | None = None,
     ) -> None:
         if workers is not None and workers < 1:
-            raise UsageError(f"a fleet needs at least one worker: {workers}", "Leave it out to use every core.")
+            raise UsageError(f"a fleet needs at least one worker: {workers}", "Leave workers out to use every core.")
         if jobs_at_once < 1:
             message = f"a fleet must run at least one job at a time: {jobs_at_once}"
-            raise UsageError(message, "Leave it out for the default.")
+            raise UsageError(message, "Leave jobs_at_once out for the default.")
         self._address = address
         self._workers = workers
         self._pool = pool
@@ -132,7 +132,7 @@ class Fleet:
 
         Raises:
             UsageError: the fleet is not open, or an input, a list or the template is invalid.
-            CodecfleetError: there is nothing at an input, or the batch's database cannot be read.
+            CodecfleetError: an input does not exist, or the batch's database cannot be read.
         """
         from .batch.preview import preview_batch
 

@@ -1,4 +1,4 @@
-"""The files around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
+"""File operations around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
 
 import errno
 import hashlib

@@ -85,7 +85,7 @@ class Preview:
     left_out: int  #: files found without a video extension
     estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
     failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
-    exit_code: int = 0  #: the exit code of a run, by the known failures
+    exit_code: int = 0  #: the exit code that a run would have, given the known failures
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note an input that would fail in a run too, unlike one whose worker died or whose disk was full."""
+        """Note the failure if a run would have it too; a worker's death or a full disk does not count."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

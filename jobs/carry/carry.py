@@ -28,7 +28,7 @@ class CarryPlan:
     tracks: tuple[TrackPlan, ...]
     chapters: tuple[Chapter, ...]
     tags: tuple[tuple[str, str], ...]
-    timecode: str | None  #: of the output's first picture
+    timecode: str | None  #: the timecode of the output's first picture
     losses: tuple[Warning_, ...]
     end_s: Fraction | None = None  #: the end of the film on the source's clock; None if unknown
 

@@ -1,4 +1,4 @@
-"""From wanted frames to what is read for them: pure, from a track's index.
+"""Plans the reads for wanted frames from a track's index. Pure.
 
 A *group* is what is decoded from one entry: the pictures up to the next access point, or a whole segment if the track's
 times are unreliable, since its pictures are then counted.
@@ -23,8 +23,8 @@ from ..source.index import MISSING
 
 ChosenT = TypeVar("ChosenT")
 
-MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most so many frames,
-MERGED_GAP: Final = 2  #: and if the next wanted frame is at most so many after the last one: pictures or fields
+MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most this many frames,
+MERGED_GAP: Final = 2  #: and if the next wanted frame is at most this many after the last one: pictures or fields
 _FLOAT_BITS: Final = 50  #: A time in floating point is the nearest tick if it differs by its rounding only
 
 
@@ -198,11 +198,11 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need; and of each frame in the order asked for, (its read, its number)."""
+    """The reads for some frames, by first need; and each frame's (read, number), in the order requested."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]
-    ascends: bool  #: whether frames are asked for in their own order
+    ascends: bool  #: whether the order requested is that of the film
 
     @classmethod
     def of(

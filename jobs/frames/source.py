@@ -21,7 +21,7 @@ from .request import FrameRequest
 from .selection import PartFrames
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4  #: Frames may take one over this of the device's free memory
+DEVICE_SHARE: Final = 4  #: Frames may take the device's free memory divided by this
 DEVICE_THREADS: Final = 14  #: The number of sessions that fills a large GPU's engines (docs/nvdec.md)
 
 
@@ -35,14 +35,14 @@ class FrameSource:
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
     format: VideoFormat  #: as decoded
-    output: VideoFormat | None  #: to which frames are converted; None: they are not
+    output: VideoFormat | None  #: the format to which frames are converted; None if they are not
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory
     gpu_refusal: str  #: why no GPU is used; "" if one is
     paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
     threads: int  #: how many segments are decoded at once at most
     limit_bytes: int  #: how much is decoded ahead at most
-    segments_at_once: int  #: as many as fit into that
+    segments_at_once: int  #: how many segments fit into ``limit_bytes``
     segment_bytes: int  #: how much of each segment is decoded ahead at most
 
     def frames_of(self, pictures: int) -> int:

@@ -57,7 +57,7 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether it is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
@@ -88,7 +88,7 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process started (proc(5): stat's 22nd field); "" if there is none, or it is a zombie."""
+    """Return when a process started (proc(5): stat's 22nd field); "" if no such process exists, or it is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if state in _ENDED else fields[18]

@@ -129,7 +129,7 @@ class AudioPipe(Pipe):
     hidden: int = 0  #: how many packets after the first heard one an edit list hides
     moved: int = 0  #: how many packets would audibly overlap the previous one, and were moved after it
     damaged: int = 0  #: how many packets are left out because they lack a header
-    begins_damaged: bool = False  #: whether the first one was
+    begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -245,7 +245,7 @@ class CuePipe(Pipe):
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
     one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted text is merged
-    crowded: int = 0  #: how many cues that changes
+    crowded: int = 0  #: how many cues this rule changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
@@ -339,7 +339,7 @@ def _opus_samples(payload: bytes) -> int:
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return the milliseconds for FFmpeg's Matroska muxer, which adds the priming after rounding both separately."""
+    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately and adds them."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 

@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
 _TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
-_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays by packet, with their types
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays with a value per packet
 _PLAIN: Final = tuple(
     each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
 )

@@ -111,7 +111,7 @@ class EncodingSession:
         return whole_ticks(nominal_ticks(self._request.fps, self.pictures.clock.time_base))
 
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture, as an IDR picture if wanted; if it is refused, the next one will be."""
+        """Encode a picture, as an IDR picture if requested; if it is refused, the request moves to the next picture."""
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
             return self.pictures.encode(offered.with_keyframe() if wants_idr else offered)
@@ -144,7 +144,7 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the frame, or the ``EncodeFrame`` that is its picture. Raises UsageError: both have requests."""
+    """Return the picture if it is an ``EncodeFrame``, else ``frame``. Raises UsageError: both have requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame

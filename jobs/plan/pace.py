@@ -46,7 +46,7 @@ class OutputClock:
 class SourcePart:
     """The requested part of the source, cut into segments."""
 
-    reading: SourceReading  #: With the formats and changes of this part only
+    reading: SourceReading  #: The source, with the formats and changes of this part only
     format: VideoFormat  #: The common format of its pictures
     extras: StreamExtras  #: Their side data
     grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible: a better explanation than that none decodes
+        cut()  # raises if no picture is visible, which explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)

@@ -60,7 +60,7 @@ class NamedPreset:
         return first.removeprefix("#").strip() if first.startswith("#") else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the preset as JSON values."""
         return {
             "name": self.name,
             "codec": self.codec or None,
@@ -72,7 +72,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets, sorted by name; the user's win. Raises UsageError: a file's name is not valid there."""
+    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file has a wrong name."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():

@@ -95,7 +95,7 @@ class Track:
     silent: bool = False  #: Whether it is an audio track without packets
     formats: tuple[SoundFormat, ...] = ()  #: The formats of its sound, in order; () if the format never changes
     attachment: Attachment | None = None
-    frame_rate: Fraction | None = None  #: Of the pictures, or of a timecode track
+    frame_rate: Fraction | None = None  #: The rate of the pictures, or of a timecode track
 
     @property
     def name(self) -> str:

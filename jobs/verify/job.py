@@ -82,7 +82,7 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     facts: tuple[Facts, Facts] | None = None  # of source and output
-    source_size: tuple[int, int] = (0, 0)  # of the source's largest picture: what the output's pictures should be
+    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and so of the output's
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Take the facts of both tracks from their first pictures."""
@@ -230,7 +230,7 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote.") from None
     except ValidationError as error:
         message = f"{report} is not a codecfleet report: {error.error_count()} fields are missing or invalid"
-        raise UsageError(message, "Name the file that --report wrote, of this version.") from None
+        raise UsageError(message, "Name a file that --report of this version wrote.") from None
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:

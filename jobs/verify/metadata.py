@@ -91,7 +91,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, updated where ``frame`` differs from the track's first picture."""
+    """Return a track's format with the properties in which ``frame`` differs from the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
@@ -276,7 +276,7 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the HDR values of the bitstream alone: FFmpeg would add the container's."""
+    """Return the bitstream's own HDR values, without the container's, which FFmpeg would add."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))

@@ -161,7 +161,7 @@ def check_timecode(left: InputContainer, right: InputContainer, alignment: Align
     rate = nominal_frame_rate(video.guessed_rate, video.average_rate, video.base_rate)
     counted = None if alignment.files is None else alignment.files.timecode_rate
     wanted, found = moved_timecode(timecode, alignment.begin_s, rate, counted), _timecode(right)
-    # Unmoved, it may keep counting every second picture.
+    # If the output starts with the source, its timecode may keep counting every second picture.
     kept = {wanted, timecode} if not alignment.begin_s else {wanted}
     nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
     yield check("metadata.timecode", wanted, found, passed=found in kept, unless=nowhere)

@@ -148,8 +148,8 @@ class SequentialDecode:
     container: InputContainer
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
-    pts: list[int | None] = field(default_factory=list)  # of each frame, as the decoder gives it
-    stamps: list[int | None] = field(default_factory=list)  # the same, repaired by R1
+    pts: list[int | None] = field(default_factory=list)  # each frame's time, as the decoder gives it
+    stamps: list[int | None] = field(default_factory=list)  # the same times, repaired by R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
@@ -302,9 +302,9 @@ class ComparedPart:
     order: tuple[int, ...]  # its frames as indices into the decoder's output, each as often as it is shown
     times: tuple[int, ...]  # their times, in ticks of ``time_base``
     time_base: Fraction
-    zero_s: Fraction  # when the first is shown, on the source's clock
-    length_s: Fraction | None  # from the source's first frame in it to the last; None for the whole track
-    begin_s: Fraction = Fraction(0)  # from the track's first frame to the part's
+    zero_s: Fraction  # when the first frame is shown, on the source's clock
+    length_s: Fraction | None  # the time from the source's first frame in it to the last; None for the whole track
+    begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the part's
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it
 
     @classmethod
