@@ -1,6 +1,6 @@
 """The figures of a batch's last run, for a page. They are read from its database, also while the batch runs.
 
-Addresses are redacted here, before the page shortens them: a shortened address may consist of its signature alone.
+Addresses are redacted here, before the page shortens them: a shortened address may consist only of its signature.
 """
 
 import sqlite3
@@ -42,7 +42,7 @@ class EngineShare:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the timeline, in seconds since the run began; ``load`` is its busy part, 1 for one segment."""
+    """A bar of the timeline, in seconds since the run began; ``load`` is how many segments ran on average."""
 
     began_s: float
     ended_s: float

@@ -186,7 +186,7 @@ class _DryRun:
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # otherwise it was found in a listing
+            if entry.source_bytes is None:  # a size comes from a listing, which proves that the input exists
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:

@@ -107,7 +107,7 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Count files, and set their demand: one slot for each of the most files at once; none when no file runs."""
+        """Change the count of files, and demand as many slots as its maximum, or none when it is 0."""
         self._running += change
         if not self._running:
             self._most = 0

@@ -161,7 +161,7 @@ def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[R
 
 
 def _is_suspect(segment: BoardSegment) -> bool:
-    """Return whether a segment runs alone, or has to."""
+    """Return whether a segment runs alone, or must run alone."""
     if segment.state is SegmentState.WAITING:
         return segment.constraints.alone
     return segment.running_as.alone and bool(segment.in_flight)

@@ -126,7 +126,7 @@ class Paces:
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that stopped is late once it has been silent for as long as all of it should take.
+        # Fast work that stopped is late once its silence has lasted as long as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:

@@ -51,7 +51,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Let a worker encode a segment."""
+    """Have a worker encode a segment."""
 
     segment: int
     until: int  #: the last planned segment to cover

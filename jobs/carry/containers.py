@@ -58,7 +58,7 @@ class SampleShape(Enum):
 class SoundChanges(Enum):
     """How copied sound may change its format in mid-stream."""
 
-    NEVER = "its header describes one"
+    NEVER = "not at all: the header describes one format"
     DESCRIPTIONS = "one sample description after another"
     PACKETS = "a header in each packet"
 

@@ -30,7 +30,7 @@ class ClipOrder:
     even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:
-        """Return how many clips these shards have; how many films, if films have different numbers of clips."""
+        """Return how many clips these shards have, or how many films if films have different numbers of clips."""
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:

@@ -16,7 +16,7 @@ from ...errors import UsageError
 Policy = Literal["repeat_last", "wrap", "error"]
 Seconds = Fraction | float
 POLICIES: Final = ("repeat_last", "wrap", "error")
-_MOST_DENOMINATOR: Final = 1_000_000  #: The largest for floating-point times: 1 / 30 and 1001 / 30000 become exact
+_MOST_DENOMINATOR: Final = 1_000_000  #: The largest denominator of a float's time: 1 / 30 and 1001 / 30000 become exact
 _PlaceT = TypeVar("_PlaceT", int, Fraction)
 
 
@@ -199,7 +199,7 @@ class _Timing:
         high = self.end - (self.count - 1) * self.step if high_s is None else min(_exact(high_s), self.end)
         if not self.times[0] <= low < high:
             message = f"no clip can begin from {float(low):g} s to {float(high):g} s"
-            _refuse(f"{message} : the frames are from {float(self.times[0]):g} s to {float(self.end):g} s")
+            _refuse(f"{message}: the frames are from {float(self.times[0]):g} s to {float(self.end):g} s")
         return low, high
 
     def clip(self, start: Fraction, policy: Policy) -> list[int]:

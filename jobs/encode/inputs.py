@@ -47,7 +47,7 @@ class Offered:
     pixels: VideoFrame | DevicePicture
     format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if it was given so
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if given in ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
     from_gpu: bool = False
     device: int | None = None  #: the GPU it came from, if known

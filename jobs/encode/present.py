@@ -1,4 +1,4 @@
-"""``present``: a caller's pictures into an EGLStream."""
+"""``present`` puts a caller's pictures into an EGLStream."""
 
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass

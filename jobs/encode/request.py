@@ -153,7 +153,7 @@ class EncodeReport:
     pix_fmt: str
     frames_in: int
     frames_out: int  #: counted by reading the file back
-    duration_s: Fraction  #: from the first frame to the end of the last
+    duration_s: Fraction  #: the time from the first frame to the end of the last
     output_bytes: int
     output_sha256: str
     wall_s: float

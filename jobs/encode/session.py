@@ -1,4 +1,4 @@
-"""A caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
+"""Encodes a caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
 
 import sys
 from collections.abc import Callable, Iterable

@@ -24,7 +24,7 @@ from .work import MadeBatches
 
 MADE_BYTES: Final = 512 << 20  #: The size of the pieces that are being made or wait for their consumer
 AHEAD_PER_SLOT: Final = 2  #: How many pieces there are for each slot, so that none idles while the first piece is late
-AHEAD_LEAST: Final = 16  #: How many pieces there are before the pool grants slots, which it does for them
+AHEAD_LEAST: Final = 16  #: How many pieces there are at least; the pool grants slots for them
 
 
 class _BatchRun:

@@ -41,7 +41,7 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film of a key, made by ``make`` if it is not kept; None if ``make`` is None."""
+        """Return the film of a key, kept or made; None if it is not kept, and ``make`` is None."""
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:

@@ -123,7 +123,7 @@ class FrameSelection:
         self._film = film
         self._choose = choose
         self._seen = seen
-        self.report = FramesReport()  #: what all reads of this selection did
+        self.report = FramesReport()  #: the totals of all reads of this selection
 
     def __len__(self) -> int:
         """Return how many frames it has. Raises NoSuchFrame, and the errors of opening the film."""

@@ -24,7 +24,7 @@ from ..source.index import MISSING
 ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most this many frames,
-MERGED_GAP: Final = 2  #: and if the next wanted frame is at most this many after the last one: pictures or fields
+MERGED_GAP: Final = 2  #: ... and if the next wanted frame is at most this many pictures or fields after the last one
 _FLOAT_BITS: Final = 50  #: A time in floating point is the nearest tick if it differs by its rounding only
 
 

@@ -69,9 +69,9 @@ class Owner:
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether ``other``, named in a folder that this process has locked, still owns it.
+    """Return whether ``other``, the owner that a folder names, still owns it; this process has locked the folder.
 
-    If the file system has locks (``locks_work``), no living process of this machine still owns it.
+    If the file system has locks (``locks_work``), a process of this machine would still hold the lock.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
@@ -126,7 +126,7 @@ class FolderOwner:
             self._write()
         except OSError:
             self.release()
-            if is_new:  # such as on a full disk
+            if is_new:  # for example, if the disk is full
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
@@ -156,7 +156,7 @@ class FolderOwner:
             self._file = None
 
     def _locked(self) -> int | None:
-        """Return the locked owner file; None if it was replaced meanwhile."""
+        """Return the locked owner file; None if it was replaced before the lock."""
         path = self._folder / OWNER_FILE
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             remove_any(path)

@@ -98,7 +98,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         if overwrite:
             finished.replace(path)
         else:
-            # A hard link fails if the name is taken; a rename would silently replace a file that came meanwhile.
+            # A hard link fails if the name is taken; a rename would silently replace another program's new file.
             try:
                 path.hardlink_to(finished)
             except FileExistsError:
@@ -182,7 +182,7 @@ def _refused(output: str, error: Exception) -> CodecfleetError:
     """Return the error of an output that cannot be written, or of a store that cannot answer now."""
     if not is_busy(error):
         return _unwritable(output, error)
-    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store works.")
+    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store answers.")
 
 
 def _unwritable(output: str, error: Exception) -> RequestError:
@@ -195,7 +195,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # Upload in one call: if a file was opened for writing, closing it after an error would publish a truncated one.
+        # Upload in one call: after an error, closing a file opened for writing would publish a truncated one.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:

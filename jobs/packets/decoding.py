@@ -1,4 +1,4 @@
-"""The session behind ``Decoder``: packets of one track into frames, on NVDEC or in software."""
+"""The session behind ``Decoder``: it decodes one track's packets into frames, on NVDEC or in software."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""The session behind ``Encoder``: a caller's pictures into packets, on NVENC or in software."""
+"""The session behind ``Encoder``: it encodes a caller's pictures into packets, on NVENC or in software."""
 
 from collections import deque
 from collections.abc import Callable

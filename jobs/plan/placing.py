@@ -44,7 +44,7 @@ CPU_ONLY: Final = "the job uses only CPUs"
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
-    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all; codecfleet doctor helps. "
+    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
     "Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}

@@ -48,7 +48,7 @@ class Plan:
 
     spec: TranscodeSpec  #: The request
     container: Container  #: The output's
-    index: TrackIndex  #: Of the source's video track
+    index: TrackIndex  #: The index of the source's video track
     source_format: VideoFormat
     extras: StreamExtras  #: The side data of the pictures
     header: Mapping[str, bytes]  #: The side data in the container's header, by FFmpeg's names
@@ -61,7 +61,7 @@ class Plan:
     warnings: tuple[Warning_, ...]  #: Losses, and other unrequested differences
     choices: tuple[Warning_, ...] = ()  #: Differences from the source that were requested
     cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
-    kind: EncoderKind | None = None  #: The NVENC that writes the track; None: software
+    kind: EncoderKind | None = None  #: The NVENC that writes the track; None for software
     package: str = ""  #: The version of the package that drives NVENC
     expected: EncoderKind | None = None  #: The NVENC that placement chose; its device has not confirmed it yet
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any

@@ -183,9 +183,9 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; by default the context's GPU
-    context: Annotated[int, Field(ge=1)] | None = None  #: A handle; by default the primary context's
-    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is CUDA's legacy default stream
+    device: Annotated[int, Field(ge=0)] | str | None = None  #: Ordinal or UUID; default: the context's, or the first
+    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that stays valid; by default the primary
+    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is the legacy default stream, 2 the thread's
 
     @property
     def names_cuda(self) -> bool:

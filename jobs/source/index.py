@@ -22,7 +22,8 @@ from .last_picture import LONGEST_S
 MISSING = np.iinfo(np.int64).min  #: The value of a missing timestamp
 _NO_TIME = 1 << 62  #: Later than any timestamp (``indexer.py``)
 KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
-CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES  #: A decoder then holds no earlier picture
+CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
+"""After this many access points or packets, a decoder holds no earlier picture."""
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
@@ -35,16 +36,16 @@ class TrackIndex:
     codec: str  #: FFmpeg's name
     time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
     frame_rate: Fraction  #: Nominal
-    pts: NDArray[np.int64]  #: In ``time_base``, with rule R1's ``shifts`` applied
-    dts: NDArray[np.int64]  #: In the source's own ticks, without ``shifts``
+    pts: NDArray[np.int64]  #: PTS in ``time_base``, with rule R1's ``shifts`` applied
+    dts: NDArray[np.int64]  #: DTS in the source's own ticks, without ``shifts``
     pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
     kinds: dict[int, RandomAccess]  #: The kinds of flagged keyframes; IDR if the codec has no kinds
-    shifts: tuple[TimeShift, ...]  #: In the source's own ticks
+    shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: By access point, from its headers
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from its headers
     max_pixels: int = InputLimits().max_pixels  #: The limit for one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))

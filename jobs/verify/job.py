@@ -230,7 +230,7 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote.") from None
     except ValidationError as error:
         message = f"{report} is not a codecfleet report: {error.error_count()} fields are missing or invalid"
-        raise UsageError(message, "Name a file that --report of this version wrote.") from None
+        raise UsageError(message, "Name a report that this version wrote.") from None
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:

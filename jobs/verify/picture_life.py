@@ -76,7 +76,7 @@ class _Side:
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None: no fields
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None without fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), frame_side_data(frame)

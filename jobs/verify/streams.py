@@ -26,8 +26,8 @@ class Alignment:
 
     source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
     output_zero_s: Fraction
-    tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None: all
-    part_s: Fraction | None  # the time from the requested part's first frame to its last; None: the whole track
+    tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None for all
+    part_s: Fraction | None  # the time from the requested part's first frame to its last; None for the whole track
     muxer: str  # FFmpeg's name of the output's demuxer
     dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
     encoded: frozenset[int] = frozenset()  # the source's streams that the report says are encoded

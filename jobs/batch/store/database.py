@@ -189,7 +189,7 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
-                values["was_in_flight"] = 0  # until it is stopped, or the next run finds that it was killed
+                values["was_in_flight"] = 0  # set if the try is stopped, or the next run finds that it was killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case CopyNoted():
                 values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}

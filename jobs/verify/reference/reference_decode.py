@@ -170,7 +170,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
+            # A list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
                 # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.
