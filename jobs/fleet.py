@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4  #: More jobs wait, so that open files and memory stay bounded
+JOBS_AT_ONCE = 4  #: More jobs than this wait, so that open files and memory stay bounded
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 

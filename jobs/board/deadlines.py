@@ -19,7 +19,7 @@ LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
 STEPS = 20  #: Work has made progress once it has done one in this many of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run must be expected to take this many times less than the first still needs
+GAIN = 1.5  #: A second run must be expected to take this many times less time than the first needs to end
 SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; the run opens and seeks first
 
 
@@ -38,7 +38,7 @@ class WorkPace:
     label: str
     total: int  #: its frames; 0 if unknown
     station: StationId = NO_WORKER.station
-    awake_s: float = 0.0  #: the time since the work was first seen there
+    awake_s: float = 0.0  #: the time since the work was first seen at its station
     frames: int = 0  #: the frames done
     mark_frames: int = 0  #: the frames done when the deadline last started
     mark_s: float = 0.0  #: when the deadline last started

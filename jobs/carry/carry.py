@@ -39,7 +39,7 @@ class CarryPlan:
 
     @property
     def choices(self) -> tuple[Warning_, ...]:
-        """The tracks left out, then those mixed, as requested."""
+        """Notes on the tracks that are left out or mixed as requested."""
         left_out = [
             Warning_(
                 code=f"{plan.track.kind.value}-left-out",

@@ -167,7 +167,7 @@ def container_for(output: str, *, fragmented: bool = False) -> Container:
     if container is None:
         known = ", ".join(f".{name}" for name in sorted(_BY_EXTENSION))
         named = f"unknown container .{extension}" if extension else f"{output} has no extension to select a container"
-        raise Unsupported(named, f"Known are {known}.")
+        raise Unsupported(named, f"Use one of {known}.")
     if not fragmented:
         return container
     if not container.fragment_flags:
@@ -222,7 +222,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # measured, like QuickTime's, by writing and reading each
+    tag_boxes=COMMON_TAGS,  # measured by writing and reading each tag, as for QuickTime
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,

@@ -1,4 +1,4 @@
-"""Decides for each track except the encoded video: copied, converted, encoded or lost, and why. Pure."""
+"""Decides whether each track except the encoded video is copied, converted, encoded or lost, and why. Pure."""
 
 from dataclasses import dataclass
 

@@ -46,7 +46,7 @@ class TrackPlan:
     action: Action
     codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
-    loss: str | None = None  #: a stable code, if something is lost unrequested
+    loss: str | None = None  #: a stable code for an unrequested loss, if any
     asked: bool = False  #: whether dropping it was requested
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number to which encoded sound is mixed; None to keep all

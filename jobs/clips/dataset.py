@@ -205,9 +205,9 @@ class ClipDataset:
         if expected is not None and len(chosen) != expected:
             _refuse(f"`clips` chose {len(chosen)} clips of {source}, and clips_per_film is {expected}")
         if len({len(each) for each in chosen}) > 1:
-            _refuse(f"`clips` chose clips of different lengths of {source}")
+            _refuse(f"`clips` chose clips of {source} that differ in length")
         if not all(0 <= frame < len(times_s) for each in chosen for frame in each):
-            _refuse(f"`clips` chose frames that are not among the {len(times_s)} of {source}")
+            _refuse(f"`clips` chose frames that are not among the {len(times_s)} frames of {source}")
         return chosen
 
     def _film(self, number: int) -> FrameStream:

@@ -213,7 +213,7 @@ class HostConverter:
         pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
         found = next(iter(pictures), None)
         if found is None:
-            raise Unsupported(f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}", ADVICE)
+            raise Unsupported(f"converting {frame.format.name} to {self._target.pix_fmt} gave no frame", ADVICE)
         found.pts, found.time_base = ticks, self._time_base
         return found
 

@@ -152,7 +152,7 @@ class EncodeReport:
     height: int
     pix_fmt: str
     frames_in: int
-    frames_out: int  #: counted by reading the file back
+    frames_out: int  #: frames counted by reading the file back
     duration_s: Fraction  #: the time from the first frame to the end of the last
     output_bytes: int
     output_sha256: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChosenFrames(Protocol):
-    """The frames of batches: a ``FrameSelection``."""
+    """The part of ``FrameSelection`` that batches use."""
 
     def __len__(self) -> int: ...
 
@@ -91,5 +91,5 @@ class FrameBatches:
 
 
 def tensor_maker(source: "FrameSource") -> TensorMaker:
-    """Return what makes tensors where a source's frames are. Raises DeviceError."""
+    """Return a maker of tensors in the memory of a source's frames. Raises DeviceError."""
     return source.device.open_tensors() if source.on_device and source.device is not None else HostTensorMaker()

@@ -153,7 +153,7 @@ class FrameSelection:
         return FrameBatches(self, frames, format, out)
 
     def opened(self) -> FrameSource:
-        """Return the film's source, opened at the first use, with the errors of opening it."""
+        """Return the film's source, opened at the first use; raises the errors of opening it."""
         return self._film.source
 
     def __await__(self) -> Generator[object, None, list[Frame]]:

@@ -158,7 +158,7 @@ class GroupReader:
 
     def _undecodable(self, number: int) -> FrameDamaged:
         message = f"frame {number} of {self._source.ranges.index.source} cannot be decoded"
-        return FrameDamaged(message, "Ask for other frames, or iterate over the film: that leaves it out.", number)
+        return FrameDamaged(message, "Ask for other frames, or iterate over the film, which skips this one.", number)
 
     def _work(self) -> None:
         while (place := self._begin()) is not None:
@@ -198,7 +198,7 @@ class GroupReader:
         return self._position < len(slots) and slots[self._position][0] == place
 
     def _needed_bytes(self, place: int) -> int:
-        """Return how much memory a read's frames need that have not been handed out."""
+        """Return how much memory a read's frames need until they are handed out."""
         held = self._held[place]
         if held.is_done or held.error is not None:
             return held.held_bytes
@@ -236,7 +236,7 @@ class GroupReader:
         """Add a frame once there is room for it. Raises _Stopped."""
         limit_bytes = self._source.limit_bytes
         with self._changed:
-            # Frames of other orders fit by plan, and must not wait: a later one may be needed first.
+            # In other orders the frames fit by plan, and must not wait: a later one may be needed first.
             while self._plan.ascends and held.frames and held.held_bytes + size_bytes > limit_bytes:
                 self.check()
                 self._changed.wait()

@@ -25,7 +25,7 @@ ChosenT = TypeVar("ChosenT")
 
 MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most this many frames,
 MERGED_GAP: Final = 2  #: ... and if the next wanted frame is at most this many pictures or fields after the last one
-_FLOAT_BITS: Final = 50  #: A time in floating point is the nearest tick if it differs by its rounding only
+_FLOAT_BITS: Final = 50  #: A float's time counts as the nearest tick if only rounding separates them
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
-    """Return times with those that are repeated spread until the next one (rule R4)."""
+    """Return the times, with repeated ones spread up to the next time (rule R4)."""
     distinct, counts = np.unique(times, return_counts=True)
     found: list[int] = []
     for place, (time, count) in enumerate(zip(distinct.tolist(), counts.tolist(), strict=True)):

@@ -46,7 +46,7 @@ class FrameSource:
     segment_bytes: int  #: how much of each segment is decoded ahead at most
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many of that many pictures are frames."""
+        """Return how many frames a number of pictures gives."""
         return pictures // self.request.every
 
     @property
@@ -154,7 +154,8 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
     except ValueError:
         known = ()
     if not known:
-        raise Unsupported(f"frames cannot have the pixel format {pix_fmt}", "Usual ones are rgb24, gray and yuv420p.")
+        message = f"frames cannot have the pixel format {pix_fmt}"
+        raise Unsupported(message, "Use rgb24, gray, yuv420p or another of FFmpeg's formats.")
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
 
 

@@ -111,7 +111,7 @@ class FrameWindow:
             return queue
 
     def open(self, segment: int) -> None:
-        """Let the frames of a segment be taken."""
+        """Let the consumer take a segment's frames."""
         with self.changed:
             self._open = segment
             self.notify()

@@ -35,7 +35,7 @@ class Owner:
     boot: str  #: the host's boot id
     pid: int
     began: str  #: when the process started, in the kernel's ticks
-    token: str  #: one for each job of a process
+    token: str  #: unique to each job of a process
 
     @classmethod
     def here(cls) -> Self:

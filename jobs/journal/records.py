@@ -36,7 +36,7 @@ _PLAIN: Final = tuple(
 class JobHeader:
     """The first record: a description of the job in plain values."""
 
-    job: Mapping[str, Any]  #: everything that its bytes depend on except ``encoder``
+    job: Mapping[str, Any]  #: everything that the output's bytes depend on, except ``encoder``
     encoder: Mapping[str, Any]
     spec: Mapping[str, Any]  #: the fields of the request, with which the job is continued
     output: str

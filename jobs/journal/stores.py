@@ -243,7 +243,7 @@ class StoreLease:
             return True
 
     def release(self) -> None:
-        """Release it. Idempotent; never raises."""
+        """Release the work. Idempotent; never raises."""
         if not self._released.is_set():
             self._released.set()
             with self._writing, suppress(StorageFailed):

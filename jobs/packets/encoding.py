@@ -37,7 +37,7 @@ class PacketsRequest(RateLimit, PictureRequest):
 
     @property
     def rate(self) -> RateControl | None:
-        """The rate control; a bitrate alone is constant for H.264 and HEVC, over a buffer of one second."""
+        """The rate control; for H.264 and HEVC, a bitrate without a peak is constant over a buffer of one second."""
         if self.quality is None and self.bitrate_bps is None:
             return None
         peak, buffer = self.maxrate_bps, self.bufsize_bits

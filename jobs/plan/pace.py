@@ -116,7 +116,7 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return the requested keyframe grid, counted from the output's first picture; ``shown_from_ticks`` as above.
+    """Return the requested keyframe grid, from the output's first picture; ``shown_from_ticks`` as in ``settle_rate``.
 
     Raises UsageError: the interval is shorter than a picture.
     """
@@ -130,7 +130,7 @@ def keyframe_grid(
 
 
 def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks: int | None) -> int:
-    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as above."""
+    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as in ``settle_rate``."""
     begin = index.tick_at(start_s or Fraction(0))
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
@@ -138,7 +138,7 @@ def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks:
 
 
 def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> PictureTimes:
-    """Return what sound and subtitle tracks need to know about the pictures; ``shown_from_ticks`` as above."""
+    """Return the times that sound and subtitle tracks need; ``shown_from_ticks`` as in ``settle_rate``."""
     first = first_picture(index, spec.start_s, shown_from_ticks)
     return PictureTimes(
         rate=index.frame_rate,

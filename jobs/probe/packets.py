@@ -39,7 +39,7 @@ class PacketTally:
 
     @property
     def duration_s(self) -> Fraction | None:
-        """From the first packet's time to the end of the last one's."""
+        """The time from the first packet to the end of the last."""
         return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
 
     def note_sequence(self, sets: frozenset[bytes]) -> None:

@@ -72,7 +72,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file has a wrong name."""
+    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file's name is invalid."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():

@@ -137,7 +137,7 @@ class TrackIndex:
 
     @property
     def duration_s(self) -> Fraction:
-        """From the first picture to the end of the last one."""
+        """The time from the first picture to the end of the last one."""
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:

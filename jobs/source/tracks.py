@@ -317,7 +317,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    silent_s: Fraction = Fraction(0)  #: How much the stated duration exceeds an all-priming packet
+    silent_s: Fraction = Fraction(0)  #: How much longer an all-priming packet is by its stated duration
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:

@@ -128,5 +128,5 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     ] = False
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: workers may run in another folder."""
+        """Return the request with local paths made absolute: workers may run in another folder."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

@@ -207,7 +207,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
     wanted = before.sample_aspect_ratio * before.width / before.height
     found = after.sample_aspect_ratio * after.width / after.height
     if not alignment.output_holds_tracks and wanted != found and after.sample_aspect_ratio == 1:
-        return not_applicable("metadata.aspect", "the container states none, and the bitstream need not")
+        return not_applicable("metadata.aspect", "the container states none, and the bitstream need not state any")
     same_size = (before.width, before.height) == (after.width, after.height)
     passed = wanted == found if same_size else abs(found / wanted - 1) < _SHAPE_NEAR
     shapes_seen = alignment.seen.get("shape", ())

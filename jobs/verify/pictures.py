@@ -24,7 +24,7 @@ from .verdict import Check, PictureNumbers, check
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
 MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile changed between two source frames
-CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the own frame's
+CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the expected frame's
 FAITHFULLY = 1 / 6
 """The neighbour's error must also be below this share of the difference between the two source frames: when an encoder
 skips small changes, its pictures may resemble a neighbour slightly more, but match neither well."""

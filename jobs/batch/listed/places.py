@@ -43,8 +43,8 @@ class Listed:
     source: str
     name: InputName  #: for the template
     row: ManifestRow  #: from a list
-    size_bytes: int | None = None  #: None if the listing does not say
-    is_video: bool = True  #: by its extension; an input named directly counts as video
+    size_bytes: int | None = None  #: the file's size; None if the listing does not state it
+    is_video: bool = True  #: whether it is video, by its extension; an input named directly counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
@@ -166,7 +166,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the matches of one part of a pattern in a folder: path, is it a folder (not a link), is it a file.
+    """Yield the matches of one part of a pattern in a folder: (path, is a folder and not a link, is a file).
 
     As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """

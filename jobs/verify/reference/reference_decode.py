@@ -47,7 +47,7 @@ class Timeline:
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # of the decoding clock
     missing: int = 0  # frames without a PTS
-    disordered: int = 0  # frames after a later one
+    disordered: int = 0  # how many frames come after a later one
     repeated: int = 0
     zero: int = 0  # the zero of a requested start and end: the first time of a presented packet, decodable or not
     packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
@@ -81,7 +81,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which no frame with a unique time has to move: part of R4.
+    """Return the divisor of the source's tick with which every frame with a unique time keeps it: part of R4.
 
     ``times`` are those of the presented packets, repaired by R1. Each of several frames with the same time needs a tick
     before the next time; the tick's denominator is at most 10^9.
