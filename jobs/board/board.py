@@ -40,7 +40,7 @@ from .segment import BoardSegment, SegmentState
 # Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle: no thread is added for less
+_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle; rounding up may use it
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 

@@ -23,8 +23,10 @@ from ..source.index import MISSING
 
 ChosenT = TypeVar("ChosenT")
 
-MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most this many frames,
-MERGED_GAP: Final = 2  #: ... and if the next wanted frame is at most this many pictures or fields after the last one
+MERGED_FRAMES: Final = 32
+MERGED_GAP: Final = 2
+"""Neighbouring groups are read at once if together they span at most ``MERGED_FRAMES`` frames, and the next wanted
+frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
 _FLOAT_BITS: Final = 50  #: A float's time counts as the nearest tick if only rounding separates them
 
 

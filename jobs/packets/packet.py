@@ -31,7 +31,7 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264, HEVC: Annex B, or with lengths if ``extradata`` has them; AV1: OBUs
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths like ``extradata``; AV1 as OBUs
     pts: int | None = None  #: presentation time
     dts: int | None = None  #: decoding time
     duration: int = 0  #: its picture's duration; 0 if unknown

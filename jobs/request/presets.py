@@ -130,7 +130,7 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 
 
 def _words_of(name: str, raw: object) -> list[str]:
-    """Return the words of the command line's list, of TOML's text, number or list, or of a variable's text."""
+    """Split a value into words: a list of the command line's; TOML's text, number or list; or a variable's text."""
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
         raise refusal(name, str(raw), "neither a preset's name nor a speed", 'Write "web-h264", 5, or ["web-h264", 5].')

@@ -312,7 +312,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # Three letters can replace two, but not a region or a script.
+        # A code of three letters can replace one of two, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())

@@ -41,7 +41,7 @@ _JOINER = "\u2060"  # WORD JOINER, which is invisible: writers insert it into te
 class _Cue:
     time_s: Fraction
     content: str | int
-    end_s: Fraction | None = None  # None if the container does not state it
+    end_s: Fraction | None = None  # the cue's end; None if the container does not state it
 
 
 def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Check]:
