@@ -63,7 +63,7 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         message = f"{source.url} has no subtitle track {number}; it has {has}"
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
     if track.codec not in BITMAP_CODECS | TEXT_CODECS:
-        message = f"{track.name} is neither bitmaps (PGS, DVB, VobSub) nor plain text (such as SubRip)"
+        message = f"{track.name} cannot be burnt in: it is neither bitmaps (PGS, DVB, VobSub) nor plain text (SubRip)"
         raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE) and a lossless codec; use its output.")
     return track
 
