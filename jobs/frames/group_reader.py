@@ -236,7 +236,7 @@ class GroupReader:
         """Add a frame once there is room for it. Raises _Stopped."""
         limit_bytes = self._source.limit_bytes
         with self._changed:
-            # In other orders the frames fit by plan, and must not wait: a later one may be needed first.
+            # In any other order the plan bounds memory, and frames must not wait: a later one may be needed first.
             while self._plan.ascends and held.frames and held.held_bytes + size_bytes > limit_bytes:
                 self.check()
                 self._changed.wait()

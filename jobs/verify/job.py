@@ -252,7 +252,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
     """Return the requested part, at its own times or a fixed rate; this decodes the source once more.
 
-    None means the whole track, unless its pictures depend on their times, as burnt subtitles do.
+    Return None for a whole track, unless its pictures depend on their times because subtitles are burnt in.
     """
     fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
